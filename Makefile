@@ -1,0 +1,54 @@
+# Two commands are all that a fresh machine needs: make demo, make test.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_DIR ?= runs/demo
+.DEFAULT_GOAL := help
+
+help: ## show this help
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed ## create .venv and install the project with its development tools
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "PopuLoRA needs Python 3.11 to 3.13; this is $$($(PYTHON) --version). Name another: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "python3 -m venv does not work here. On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "installing into $(VENV) (some minutes the first time) ..."
+	@# torch first and alone: with 2.13.0 in place nothing else asks for another build of it
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o 'torch==[0-9.]*' pyproject.toml | head -1)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+sandbox: install ## make sure that a sandbox works, installing bubblewrap where that is allowed
+	@sh verifier_image/install-bubblewrap.sh
+	@$(BIN)/populora doctor --require sandbox > $(VENV)/doctor.txt || { cat $(VENV)/doctor.txt; exit 1; }
+
+demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, about 8 minutes on two cores
+	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" populora run --config configs/demo.toml --run-dir "$$dir"
+
+test: install sandbox ## run every test that this machine can run
+	@$(BIN)/python -m pytest
+
+lint: install ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: install ## let ruff put the code in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+base-model: install ## train the bundled base from nothing, under an hour on two cores
+	@$(BIN)/python -m base_model.recipe --out base_model/tiny
+
+docs: install ## render docs/data-contract.md from the declared columns
+	@$(BIN)/python -m populora_core.store.docs docs/data-contract.md
+
+clean: ## remove the environment and caches; runs stay
+	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help install sandbox demo test lint format base-model docs clean

@@ -1,0 +1,27 @@
+"""PopuLoRA: co-evolving LoRA teachers and students on one frozen base model.
+
+`open_run(DIR).query(sql)` answers questions about a run as a pandas frame or an Arrow table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from populora_core.store.catalogue import Catalogue
+
+__version__ = "0.1.0"
+__all__ = ["open_run"]
+
+
+def open_run(directory: str | Path) -> Catalogue:
+    """Open a run directory for questions.
+
+    Raises:
+        RunDirectoryError: it is not a run directory.
+    """
+    from populora_core.run import Run
+    from populora_core.store.catalogue import Catalogue
+
+    return Catalogue(Run.open(directory).directory)

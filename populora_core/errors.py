@@ -1,0 +1,78 @@
+"""The error tree: every error says what was expected, what came and what to do about it."""
+
+from __future__ import annotations
+
+
+class PopuloraError(Exception):
+    """Root of every error that the project raises on purpose.
+
+    Args:
+        problem: one sentence, what is wrong.
+        expected: what would have been right.
+        came: what was found instead.
+        remedy: what the person can do now.
+    """
+
+    def __init__(self, problem: str, *, expected: str = "", came: str = "", remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.expected = expected
+        self.came = came
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.problem]
+        if self.expected:
+            parts.append(f"Expected: {self.expected}")
+        if self.came:
+            parts.append(f"Came: {self.came}")
+        if self.remedy:
+            parts.append(f"Remedy: {self.remedy}")
+        return "\n".join(parts)
+
+    def __reduce__(self):  # keyword-only arguments do not survive the default pickling
+        return _rebuild, (type(self), self.problem, self.expected, self.came, self.remedy)
+
+
+def _rebuild(kind: type[PopuloraError], problem: str, expected: str, came: str, remedy: str) -> PopuloraError:
+    return kind(problem, expected=expected, came=came, remedy=remedy)
+
+
+class ConfigError(PopuloraError, ValueError):
+    """A configuration that cannot be run: unknown key, impossible combination, missing file."""
+
+
+class RunDirectoryError(PopuloraError):
+    """A run directory that is missing, foreign, locked, or does not hold what was asked for."""
+
+
+class ArtifactError(PopuloraError):
+    """An artifact that is missing or damaged, or could not be committed."""
+
+
+class SchemaError(ArtifactError, ValueError):
+    """Rows that do not fit the declared columns of their table."""
+
+
+class AdapterError(PopuloraError):
+    """An adapter file that is corrupt or does not fit the base model."""
+
+
+class BaseModelError(PopuloraError):
+    """A base model that cannot be used: no tokenizer, no weights, no linear layers."""
+
+
+class SandboxUnavailable(PopuloraError):
+    """No sandbox can be started on this machine; model-written code is never run without one."""
+
+
+class ProblemError(PopuloraError, ValueError):
+    """A problem type, dialect or template that is unknown or malformed."""
+
+
+class PopulationError(PopuloraError, ValueError):
+    """A population operation with impossible arguments."""
+
+
+class WorkerLost(PopuloraError):
+    """A worker process ended before it answered."""
