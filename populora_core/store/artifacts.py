@@ -1,0 +1,231 @@
+"""Stage folders: written aside, committed by one rename, set aside rather than overwritten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from populora_core.errors import ArtifactError
+from populora_core.store import durable
+from populora_core.store.hashing import content_hash
+from populora_core.store.manifest import (
+    MANIFEST,
+    FileRecord,
+    Manifest,
+    committed_stages,
+    file_sha256,
+    generation_dir,
+    intact,
+    read_manifest,
+    stage_dir,
+)
+from populora_core.store.schema import check, table_of
+
+__all__ = [
+    "FileRecord",
+    "Manifest",
+    "StageWriter",
+    "committed_stages",
+    "content_hash",
+    "generation_dir",
+    "intact",
+    "link_tree",
+    "read_manifest",
+    "read_table",
+    "stage_dir",
+    "supersede",
+    "sweep",
+]
+
+_SCRATCH = ".scratch"
+_SUPERSEDED = "superseded"
+
+
+class StageWriter:
+    """Collects a stage's files in a temporary folder; `commit` makes them the stage, all or none.
+
+    Use it as a context manager: whatever ends the block before a commit leaves the run as it was.
+    """
+
+    def __init__(self, run_dir: Path, generation: int, stage: str) -> None:
+        self._run_dir = run_dir
+        self._generation = generation
+        self._stage = stage
+        self._target = stage_dir(run_dir, generation, stage)
+        self._folder = durable.temporary_name(self._target.parent, stage)
+        self._tables: dict[str, tuple[str, int]] = {}  # file name -> content hash, rows
+
+    def __enter__(self) -> StageWriter:
+        with durable.writing(self._target):
+            self._folder.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if isinstance(error, OSError) and durable.disk_full(error):
+            raise durable.write_error(self._target, error) from error
+
+    @property
+    def scratch(self) -> Path:
+        """A folder on the same disk for intermediate files; it is not committed."""
+        folder = self._folder / _SCRATCH
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def path(self, file_name: str) -> Path:
+        """Where to write a file that is not a table; what lies there at the commit is committed."""
+        return self._folder / file_name
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write a declared table.
+
+        Raises:
+            SchemaError: the rows do not fit the declaration.
+            ArtifactError: they could not be written.
+        """
+        check(name, table)
+        path = self.path(f"{name}.parquet")
+        with durable.writing(path):
+            pq.write_table(table, path, compression="zstd")
+        self._tables[path.name] = content_hash(table), table.num_rows
+
+    def records(self) -> tuple[FileRecord, ...]:
+        """The files that a commit would now commit, by name."""
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        names = sorted(path.relative_to(self._folder).as_posix() for path in files)
+        return tuple(self._record(name) for name in names if not name.startswith(_SCRATCH))
+
+    def _record(self, name: str) -> FileRecord:
+        path = self.path(name)
+        sha256 = file_sha256(path)
+        content, rows = self._tables.get(name, (sha256, None))
+        return FileRecord(name, path.stat().st_size, sha256, content, rows)
+
+    def commit(
+        self,
+        *,
+        key: str,
+        stage_version: int,
+        seed: int,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, str],
+        started: float,
+        seconds: float,
+        code_revision: str,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Make the files the stage's output; what was there before goes to superseded/.
+
+        Args:
+            started: when the stage started, in seconds since the epoch.
+
+        Raises:
+            ArtifactError: the disk refused; what was committed before is untouched.
+        """
+        with durable.writing(self._target):
+            shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+            manifest = Manifest(
+                stage=self._stage,
+                generation=self._generation,
+                key=key,
+                stage_version=stage_version,
+                seed=seed,
+                config=dict(config),
+                inputs=dict(inputs),
+                files=self.records(),
+                attempt=_commits(self._run_dir, self._target) + 1,
+                started_at=datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds"),
+                seconds=seconds,
+                code_revision=code_revision,
+                extra=dict(extra or {}),
+            )
+            self.path(MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+            durable.fsync_tree(self._folder)
+            if self._target.exists():
+                supersede(self._run_dir, self._target)
+            os.rename(self._folder, self._target)
+            for folder in (self._target.parent, self._target.parent.parent, self._run_dir):
+                durable.fsync(folder)
+        return manifest
+
+
+def read_table(folder: Path, name: str) -> pa.Table:
+    """A table of a committed stage, with its declared schema.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, or has other columns.
+    """
+    path = folder / f"{name}.parquet"
+    try:
+        return pq.ParquetFile(path).read().cast(table_of(name).arrow)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read",
+            expected=f"the table {name} as its stage committed it",
+            came=str(error),
+            remedy="populora resume makes missing and damaged stages again",
+        ) from error
+
+
+def supersede(run_dir: Path, path: Path) -> Path:
+    """Move a file or folder of the run to superseded/N/, keeping its place below the run directory.
+
+    Raises:
+        ArtifactError: it could not be moved.
+    """
+    root = run_dir / _SUPERSEDED
+    with durable.writing(root):
+        root.mkdir(exist_ok=True)
+        number = 1 + max((int(old.name) for old in root.iterdir() if old.name.isdigit()), default=0)
+        target = root / f"{number:04d}" / path.relative_to(run_dir)
+        target.parent.mkdir(parents=True)
+        os.rename(path, target)
+        for folder in (path.parent, *target.relative_to(run_dir).parents):
+            durable.fsync(run_dir / folder)
+    return target
+
+
+def sweep(run_dir: Path) -> list[Path]:
+    """Remove what killed processes of this host left half-written; returns the removed paths."""
+    parents = [run_dir, *(path for path in (run_dir / "generations").glob("*") if path.is_dir())]
+    return [path for parent in parents for path in durable.sweep(parent)]
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Give a folder a second place by hard links, all or nothing; a copy where the disk differs.
+
+    Raises:
+        ArtifactError: it could not be made, or `target` is not free.
+    """
+    ignore = shutil.ignore_patterns(f"{durable.TEMPORARY_PREFIX}*")
+    with durable.writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with durable.temporary_folder(target.parent, target.name) as folder:
+            shutil.copytree(source, folder / target.name, copy_function=_link_or_copy, ignore=ignore)
+            durable.fsync_tree(folder)
+            os.rename(folder / target.name, target)
+            durable.fsync(target.parent)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _commits(run_dir: Path, target: Path) -> int:
+    """How often the stage of the folder has been committed, as far as manifests tell."""
+    earlier = (run_dir / _SUPERSEDED).glob(f"*/{target.relative_to(run_dir).as_posix()}")
+    manifests = [read_manifest(folder) for folder in (target, *earlier)]
+    return max((manifest.attempt for manifest in manifests if manifest), default=0)

@@ -1,0 +1,87 @@
+"""docs/data-contract.md, rendered from the declared tables and views.
+
+`python -m populora_core.store.docs docs/data-contract.md` writes it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from populora_core.population.member import Role
+from populora_core.population.rating import Outcome
+from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.sampler.protocol import FinishReason
+from populora_core.store.columns import Column
+from populora_core.store.tables import TABLES
+from populora_core.store.views import VIEWS
+from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
+
+_INTRODUCTION = """# Data contract
+
+Rendered from `populora_core/store/tables.py` and `views.py` by
+`python -m populora_core.store.docs docs/data-contract.md`; a test fails when this page, the declarations and
+DuckDB differ. Columns may be added, never renamed.
+
+`RUN/catalogue.duckdb` holds views over the Parquet files of the committed stages, and nothing else. Any
+DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` and
+`populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
+A row appears as soon as its stage is committed; a column that a later stage gives is null until then.
+
+Ids derive from position and are zero-padded, so that text order is numeric order. Content hashes cover the
+rows of the tables below; times, hosts and paths stand in the manifests.
+"""
+
+_TABLES = """## Stage tables
+
+`RUN/generations/0003/STAGE/TABLE.parquet`, as the stages write them. The catalogue has each as
+`tables.NAME`, all generations together: there are the token ids and log-probabilities that the views leave
+out.
+"""
+
+_VOCABULARIES = """## Closed vocabularies
+
+`infrastructure` says that the verifier itself failed: never a wrong answer, never part of a reward or a
+rating.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION, "## Views\n"]
+    for view in VIEWS.values():
+        parts.append(_section(view.name, view.meaning, view))
+    parts.append(_TABLES)
+    for table in TABLES.values():
+        meaning = f"{table.meaning} Written by {', '.join(table.stages)}."
+        parts.append(_section(table.name, meaning, table))
+    parts.append(_VOCABULARIES)
+    parts.append(_grid(("column", "values"), [(name, ", ".join(values)) for name, values in _vocabularies()]))
+    return "\n".join(parts)
+
+
+def _section(name: str, meaning: str, columns: Iterable[Column]) -> str:
+    rows = [(f"`{c.name}`", f"`{c.sql_type}`", "yes" if c.nullable else "", c.meaning) for c in columns]
+    return f"### {name}\n\n{meaning}\n\n{_grid(('column', 'type', 'null', 'meaning'), rows)}"
+
+
+def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _vocabularies() -> list[tuple[str, Iterable[str]]]:
+    enums: list[tuple[str, type[StrEnum]]] = [
+        ("`role`", Role),
+        ("`outcome`", Outcome),
+        ("`finish_reason`", FinishReason),
+        ("`verdict` of a proposal", ProposalVerdict),
+        ("`verdict` of an attempt", AttemptVerdict),
+    ]
+    return [("`problem_type`", sorted(PROBLEM_TYPES)), *((name, list(enum)) for name, enum in enums)]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

@@ -1,0 +1,63 @@
+"""The tables that the catalogue reads from manifests: times are not content, so no Parquet file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from populora_core.store.columns import FLOAT, INT, LONG, TEXT, TIME, Column, Table
+from populora_core.store.manifest import Manifest
+from populora_core.store.tables import GENERATION, MEMBER_ID
+
+_DECLARED = (
+    Table(
+        "stages",
+        (),
+        "Committed stages.",
+        (
+            GENERATION,
+            Column("stage", TEXT, "Name of the stage."),
+            Column("attempt", INT, "How often the stage has been committed in this run directory."),
+            Column("started_at", TIME, "When the stage started, in UTC."),
+            Column("seconds", FLOAT, "How long it took."),
+            Column("rows", LONG, "Rows of all its tables."),
+            Column("key", TEXT, "sha256 of all that decides the stage's content."),
+            Column("code_revision", TEXT, "Revision of the code that ran it."),
+        ),
+    ),
+    Table(
+        "member_seconds",
+        (),
+        "How long the update of each member took.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            Column("seconds", FLOAT, "How long the update of the member took, all its roles together."),
+        ),
+    ),
+)
+
+MANIFEST_TABLES: dict[str, Table] = {table.name: table for table in _DECLARED}
+
+
+def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each of the tables."""
+    stages = [
+        {
+            "generation": manifest.generation,
+            "stage": manifest.stage,
+            "attempt": manifest.attempt,
+            "started_at": manifest.started_at.removesuffix("+00:00"),
+            "seconds": manifest.seconds,
+            "rows": manifest.rows,
+            "key": manifest.key,
+            "code_revision": manifest.code_revision,
+        }
+        for manifest in manifests
+    ]
+    member_seconds = [
+        {"generation": manifest.generation, "member_id": member, "seconds": seconds}
+        for manifest in manifests
+        for member, seconds in manifest.extra.get("member_seconds", {}).items()
+    ]
+    return {"stages": stages, "member_seconds": member_seconds}

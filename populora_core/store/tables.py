@@ -1,0 +1,278 @@
+"""Every table that stages write and every column of it, declared once."""
+
+from __future__ import annotations
+
+from populora_core.store.columns import (
+    BOOL,
+    FLOAT,
+    INT,
+    LOGPROBS,
+    TEXT,
+    TEXTS,
+    TOKENS,
+    Column,
+    Table,
+)
+
+GENERATION = Column(
+    "generation", INT, "Number of the generation; 0 holds the founders, the loop counts from 1."
+)
+MEMBER_ID = Column("member_id", TEXT, "The member: role, slot and birth generation.")
+ROLE = Column("role", TEXT, "Role of the member.")
+SLOT = Column("slot", INT, "Place in the sub-population, handed on to the child that replaces the member.")
+BORN = Column("born_generation", INT, "Generation in which the member was made.")
+PARENT_IDS = Column("parent_ids", TEXTS, "Members that it was bred from; empty for a founder.")
+OPERATOR = Column("operator", TEXT, "Variation operator that made it; `founder` for a founder.")
+MU = Column("mu", FLOAT, "Mean of the TrueSkill rating.")
+SIGMA = Column("sigma", FLOAT, "Standard deviation of the TrueSkill rating.")
+PRODUCTIVE = Column(
+    "productive_generation", INT, "Last generation with a valid proposal or a correct attempt of the member."
+)
+MATCH_ID = Column("match_id", TEXT, "The match.")
+TEACHER_ID = Column("teacher_id", TEXT, "Member that proposes.")
+STUDENT_ID = Column("student_id", TEXT, "Member that answers.")
+PROPOSAL_ID = Column("proposal_id", TEXT, "The proposal.")
+PROBLEM_ID = Column("problem_id", TEXT, "The problem.")
+ATTEMPT_ID = Column("attempt_id", TEXT, "The attempt.")
+PROBLEM_TYPE = Column(
+    "problem_type", TEXT, "`code_o` predict the output, `code_i` find an input, `code_f` write the function."
+)
+SAMPLED = (
+    Column("prompt", TEXT, "Text that the model was given."),
+    Column("completion", TEXT, "Text that the model wrote."),
+    Column("prompt_tokens", INT, "Length of the prompt in tokens."),
+    Column("completion_tokens", INT, "Length of the completion in tokens, the end token included."),
+    Column("finish_reason", TEXT, "Why sampling ended."),
+    Column("prompt_ids", TOKENS, "Token ids of the prompt."),
+    Column("completion_ids", TOKENS, "Token ids of the completion."),
+    Column(
+        "logprobs",
+        LOGPROBS,
+        "Log-probability of each completion token at the sampling temperature, before top-p.",
+    ),
+)
+REWARD = Column("reward", FLOAT, "Reward; null where infrastructure failed.", nullable=True)
+ADVANTAGE = Column(
+    "advantage", FLOAT, "Advantage that weighs the policy gradient; null without a reward.", nullable=True
+)
+SHA256 = Column("sha256", TEXT, "sha256 of the adapter's weights file.")
+
+_DECLARED = (
+    Table(
+        "population",
+        ("found", "evolve"),
+        "The living members at the end of a generation.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            ROLE,
+            SLOT,
+            BORN,
+            PARENT_IDS,
+            OPERATOR,
+            MU,
+            SIGMA,
+            PRODUCTIVE,
+            Column("adapter_sha256", TEXT, "sha256 of the member's adapter weights at that time."),
+        ),
+    ),
+    Table(
+        "adapters",
+        ("found", "update", "evolve"),
+        "The PEFT folders that a stage wrote.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            Column("path", TEXT, "Folder of the adapter, relative to the run directory."),
+            SHA256,
+        ),
+    ),
+    Table(
+        "matches",
+        ("match",),
+        "Which teacher meets which student.",
+        (
+            GENERATION,
+            MATCH_ID,
+            TEACHER_ID,
+            STUDENT_ID,
+            Column(
+                "p_student_win",
+                FLOAT,
+                "Predicted probability that the student wins, from the ratings before.",
+            ),
+            Column("weight", FLOAT, "Probability with which the student was drawn for the teacher."),
+        ),
+    ),
+    Table(
+        "proposals",
+        ("propose",),
+        "Completions of teachers that were asked for a problem.",
+        (
+            GENERATION,
+            PROPOSAL_ID,
+            MATCH_ID,
+            TEACHER_ID,
+            PROBLEM_TYPE,
+            Column("reference_ids", TEXTS, "Problems that the prompt showed as references."),
+            *SAMPLED,
+        ),
+    ),
+    Table(
+        "proposal_checks",
+        ("verify",),
+        "What the verifier found about each proposal.",
+        (
+            PROPOSAL_ID,
+            Column("verdict", TEXT, "Verdict on the proposal."),
+            Column("detail", TEXT, "Why the proposal was refused, in words.", nullable=True),
+            Column("problem_id", TEXT, "Problem that the proposal became; null unless valid.", nullable=True),
+        ),
+    ),
+    Table(
+        "problems",
+        ("verify",),
+        "Valid, new proposals.",
+        (
+            PROBLEM_ID,
+            GENERATION,
+            PROPOSAL_ID,
+            TEACHER_ID,
+            PROBLEM_TYPE,
+            Column("program", TEXT, "Python source; its entry function is `f`."),
+            Column("inputs", TEXTS, "Inputs, each the literal of an argument tuple."),
+            Column("outputs", TEXTS, "Literals of what `f` returns for the inputs, in their order."),
+            Column("message", TEXT, "Hint that an induction problem comes with; empty for none."),
+            Column("ast_depth", INT, "Nodes on the longest path of the program's syntax tree."),
+            Column("cyclomatic_complexity", INT, "Cyclomatic complexity, summed over all functions."),
+            Column("lines_of_code", INT, "Statements of the program, docstrings not counted."),
+            Column("variable_count", INT, "Distinct names that the program binds."),
+            Column("cell", TEXT, "Cell of the problem space: floor(log2) of the four measures."),
+            Column("novelty", FLOAT, "Share of the program's n-grams that no earlier program had."),
+            Column("program_key", TEXT, "sha256 of the program in normal form; equal for duplicates."),
+        ),
+    ),
+    Table(
+        "attempts",
+        ("solve",),
+        "Answers of students.",
+        (
+            GENERATION,
+            ATTEMPT_ID,
+            PROBLEM_ID,
+            MATCH_ID,
+            STUDENT_ID,
+            Column("sample_index", INT, "Number of the attempt among the student's at the problem, from 0."),
+            *SAMPLED,
+        ),
+    ),
+    Table(
+        "attempt_grades",
+        ("grade",),
+        "What the verifier found about each attempt.",
+        (
+            ATTEMPT_ID,
+            Column("answer", TEXT, "Answer in the completion; null for none.", nullable=True),
+            Column("verdict", TEXT, "Verdict on the attempt."),
+            REWARD,
+        ),
+    ),
+    Table("proposal_grades", ("grade",), "Rewards of the proposals.", (PROPOSAL_ID, REWARD)),
+    Table(
+        "problem_results",
+        ("grade",),
+        "How each problem was solved.",
+        (
+            PROBLEM_ID,
+            Column("n_attempts", INT, "Judged attempts: those whose verdict is not `infrastructure`."),
+            Column(
+                "solve_rate", FLOAT, "Correct share of the judged attempts; null without any.", nullable=True
+            ),
+        ),
+    ),
+    Table(
+        "match_results",
+        ("grade",),
+        "How each match ended.",
+        (
+            MATCH_ID,
+            Column("outcome", TEXT, "Who won the match."),
+            Column(
+                "solve_rate",
+                FLOAT,
+                "Mean solve rate over the match's problems that were solved at least once; null without any.",
+                nullable=True,
+            ),
+            Column("n_problems", INT, "Problems of the match that were solved at least once."),
+        ),
+    ),
+    Table(
+        "ratings",
+        ("grade",),
+        "Ratings after the generation's matches, before evolution.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            ROLE,
+            MU,
+            SIGMA,
+            Column("fitness", FLOAT, "Internal fitness: mu - 3 sigma."),
+            Column("external_fitness", FLOAT, "External fitness; null when not evaluated.", nullable=True),
+            Column("eligible", BOOL, "False, so ranked below all others, without recent success."),
+            PRODUCTIVE,
+        ),
+    ),
+    Table(
+        "updates",
+        ("update",),
+        "The policy-gradient step of each member and role.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            ROLE,
+            Column("n_rows", INT, "Completions with an advantage."),
+            Column("tokens", INT, "Tokens of those completions, over which the loss is averaged."),
+            Column("loss", FLOAT, "Clipped policy-gradient loss, a token mean.", nullable=True),
+            Column("grad_norm", FLOAT, "Norm of the gradient before clipping.", nullable=True),
+            Column("entropy", FLOAT, "Mean entropy in nats where advantages are not 0.", nullable=True),
+            Column("clip_fraction", FLOAT, "Share of those tokens whose ratio was clipped.", nullable=True),
+            Column("learning_rate", FLOAT, "Learning rate of the step."),
+        ),
+    ),
+    Table("proposal_advantages", ("update",), "Advantages of the proposals.", (PROPOSAL_ID, ADVANTAGE)),
+    Table("attempt_advantages", ("update",), "Advantages of the attempts.", (ATTEMPT_ID, ADVANTAGE)),
+    Table(
+        "evolutions",
+        ("evolve",),
+        "Members that were removed and the children in their place.",
+        (
+            GENERATION,
+            ROLE,
+            Column("removed_id", TEXT, "Member that was removed."),
+            Column("child_id", TEXT, "Member that took its slot."),
+            Column("parent_ids", TEXTS, "Members that the child was bred from."),
+            Column("operator", TEXT, "Variation operator that made the child."),
+            Column("operator_parameters", TEXT, "What the operator drew and did, as JSON."),
+            Column("removed_fitness", FLOAT, "Internal fitness of the removed member."),
+        ),
+    ),
+    Table(
+        "evaluations",
+        ("evaluate",),
+        "Scores on benchmarks.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            Column("suite", TEXT, "Suite of benchmarks."),
+            Column("benchmark", TEXT, "Benchmark of the suite."),
+            Column("n", INT, "Problems of the benchmark."),
+            Column("n_correct", INT, "Problems that were solved."),
+            Column("score", FLOAT, "n_correct / n."),
+            Column("low", FLOAT, "Lower end of the score's 95 % interval."),
+            Column("high", FLOAT, "Upper end of the score's 95 % interval."),
+        ),
+    ),
+)
+
+TABLES: dict[str, Table] = {table.name: table for table in _DECLARED}
+"""What stages write as Parquet."""

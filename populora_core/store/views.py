@@ -1,0 +1,191 @@
+"""The views of the data contract: which tables each one joins, and where each column comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from populora_core.store.columns import INT, TEXT, Column
+from populora_core.store.manifest_tables import MANIFEST_TABLES
+from populora_core.store.tables import TABLES
+
+_SOURCES = TABLES | MANIFEST_TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view and the SQL expression that gives it."""
+
+    column: Column
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of the catalogue.
+
+    Attributes:
+        source: the FROM clause; tables stand in the schema `tables`.
+    """
+
+    name: str
+    meaning: str
+    source: str
+    columns: tuple[ViewColumn, ...]
+
+    @property
+    def sql(self) -> str:
+        columns = ", ".join(f"{item.expression} AS {item.column.name}" for item in self.columns)
+        return f"SELECT {columns} FROM {self.source}"
+
+    def __iter__(self) -> Iterator[Column]:
+        return (item.column for item in self.columns)
+
+
+def _of(table: str, names: str) -> tuple[ViewColumn, ...]:
+    """Columns of the view's own table."""
+    return tuple(ViewColumn(_SOURCES[table][name], f"{table}.{name}") for name in names.split())
+
+
+def _joined(table: str, names: str) -> tuple[ViewColumn, ...]:
+    """Columns of a later stage's table: null until that stage is committed."""
+    return tuple(
+        ViewColumn(replace(item.column, nullable=True), item.expression) for item in _of(table, names)
+    )
+
+
+def _from(base: str, **joins: str) -> str:
+    """`base` and the tables that join it, each by the given key."""
+    parts = [f"LEFT JOIN tables.{table} AS {table} USING ({key})" for table, key in joins.items()]
+    return " ".join([f"tables.{base} AS {base}", *parts])
+
+
+def _whole(table: str) -> View:
+    """A view that shows one table as it is."""
+    names = " ".join(column.name for column in _SOURCES[table])
+    return View(table, _SOURCES[table].meaning, _from(table), _of(table, names))
+
+
+_MEMBERS = """(
+    SELECT DISTINCT ON (member_id) * FROM tables.population ORDER BY member_id, generation
+) AS population LEFT JOIN (
+    SELECT removed_id AS member_id, min(generation) AS died_generation
+    FROM tables.evolutions GROUP BY removed_id
+) AS removals USING (member_id) LEFT JOIN (
+    SELECT member_id, arg_max(path, generation) AS path, arg_max(sha256, generation) AS sha256
+    FROM tables.adapters GROUP BY member_id
+) AS newest USING (member_id)"""
+
+_DECLARED = (
+    View(
+        "members",
+        "Every member that ever lived, with its newest adapter.",
+        _MEMBERS,
+        (
+            *_of("population", "member_id role slot born_generation"),
+            ViewColumn(
+                Column(
+                    "died_generation", INT, "Generation in which it was removed; null while it lives.", True
+                ),
+                "removals.died_generation",
+            ),
+            *_of("population", "parent_ids operator"),
+            ViewColumn(
+                Column(
+                    "adapter_path", TEXT, "Its newest adapter folder, relative to the run directory.", True
+                ),
+                "newest.path",
+            ),
+            ViewColumn(
+                Column("adapter_sha256", TEXT, "sha256 of that adapter's weights file.", True),
+                "newest.sha256",
+            ),
+        ),
+    ),
+    _whole("adapters"),
+    View(
+        "matches",
+        "Matches and how they ended.",
+        _from("matches", match_results="match_id"),
+        (
+            *_of("matches", "generation match_id teacher_id student_id p_student_win weight"),
+            *_joined("match_results", "outcome solve_rate n_problems"),
+        ),
+    ),
+    View(
+        "proposals",
+        "Proposals with verdict, reward and advantage.",
+        _from(
+            "proposals",
+            proposal_checks="proposal_id",
+            proposal_grades="proposal_id",
+            proposal_advantages="proposal_id",
+        ),
+        (
+            *_of("proposals", "generation proposal_id match_id teacher_id problem_type reference_ids"),
+            *_of("proposals", "prompt completion prompt_tokens completion_tokens"),
+            *_joined("proposal_checks", "verdict problem_id"),
+            *_joined("proposal_grades", "reward"),
+            *_joined("proposal_advantages", "advantage"),
+            *_of("proposals", "finish_reason"),
+            *_joined("proposal_checks", "detail"),
+        ),
+    ),
+    View(
+        "problems",
+        "Problems and how they were solved.",
+        _from("problems", problem_results="problem_id"),
+        (
+            *_of(
+                "problems", "problem_id generation proposal_id teacher_id problem_type program inputs outputs"
+            ),
+            *_of(
+                "problems",
+                "message ast_depth cyclomatic_complexity lines_of_code variable_count cell novelty",
+            ),
+            *_joined("problem_results", "solve_rate n_attempts"),
+            *_of("problems", "program_key"),
+        ),
+    ),
+    View(
+        "attempts",
+        "Attempts with answer, verdict, reward and advantage.",
+        _from("attempts", attempt_grades="attempt_id", attempt_advantages="attempt_id"),
+        (
+            *_of(
+                "attempts",
+                "generation attempt_id problem_id match_id student_id sample_index prompt completion",
+            ),
+            *_joined("attempt_grades", "answer verdict reward"),
+            *_joined("attempt_advantages", "advantage"),
+            *_of("attempts", "completion_tokens prompt_tokens finish_reason"),
+        ),
+    ),
+    View(
+        "updates",
+        "The policy-gradient step of each member and role.",
+        _from("updates", member_seconds="generation, member_id"),
+        (
+            *_of(
+                "updates",
+                "generation member_id role tokens loss grad_norm entropy clip_fraction learning_rate",
+            ),
+            *_joined("member_seconds", "seconds"),
+            *_of("updates", "n_rows"),
+        ),
+    ),
+    View(
+        "ratings",
+        TABLES["ratings"].meaning,
+        _from("ratings"),
+        _of(
+            "ratings",
+            "generation member_id mu sigma fitness external_fitness eligible role productive_generation",
+        ),
+    ),
+    _whole("evolutions"),
+    _whole("evaluations"),
+    _whole("stages"),
+)
+
+VIEWS: dict[str, View] = {view.name: view for view in _DECLARED}

@@ -1,0 +1,225 @@
+"""A small run written through StageWriter, with the rows that its stages would have written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from populora_core.store.artifacts import Manifest, StageWriter
+from populora_core.store.schema import to_table
+
+Row = dict[str, Any]
+TEACHER, STUDENT, CHILD = "teacher-00-g0000", "student-00-g0000", "student-00-g0002"
+SAMPLED = {
+    "prompt": "<po>",
+    "completion": "def f(x):\n return x",
+    "prompt_tokens": 1,
+    "completion_tokens": 2,
+    "finish_reason": "stop",
+    "prompt_ids": [2],
+    "completion_ids": [9, 1],
+    "logprobs": [-0.5, -0.25],
+}
+
+
+def commit_stage(
+    run_dir: Path,
+    generation: int,
+    stage: str,
+    tables: Mapping[str, Sequence[Row]],
+    extra: Mapping[str, Any] | None = None,
+    key: str = "key",
+) -> Manifest:
+    with StageWriter(run_dir, generation, stage) as writer:
+        for name, rows in tables.items():
+            writer.write_table(name, to_table(name, rows))
+        return writer.commit(
+            key=key,
+            stage_version=1,
+            seed=7,
+            config={"solve": {"samples": 2}},
+            inputs={"population": "hash"},
+            started=1_770_000_000.25,
+            seconds=1.5,
+            code_revision="abc",
+            extra=extra,
+        )
+
+
+def write_run(run_dir: Path, generations: int = 2) -> Path:
+    """Founders, then turns of the loop with one match, two proposals, one problem and two attempts each."""
+    founders = [member_row(0, TEACHER), member_row(0, STUDENT)]
+    adapters = [adapter_row(0, TEACHER), adapter_row(0, STUDENT)]
+    commit_stage(run_dir, 0, "found", {"population": founders, "adapters": adapters})
+    for generation in range(1, generations + 1):
+        for stage, tables in generation_tables(generation).items():
+            extra = {"member_seconds": {TEACHER: 0.5, STUDENT: 0.75}} if stage == "update" else None
+            commit_stage(run_dir, generation, stage, tables, extra)
+    return run_dir
+
+
+def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
+    g = f"g{generation:04d}"
+    match_id, prob = f"match-{g}-00", f"prob-{g}-t00-code_o-0000"
+    valid, invalid = f"prop-{g}-t00-code_o-0000", f"prop-{g}-t00-code_o-0001"
+    right, lost = f"att-{g}-t00-code_o-0000-s00", f"att-{g}-t00-code_o-0000-s01"
+    proposal = {
+        "generation": generation,
+        "match_id": match_id,
+        "teacher_id": TEACHER,
+        "problem_type": "code_o",
+        "reference_ids": [],
+        **SAMPLED,
+    }
+    problem = {
+        "problem_id": prob,
+        "generation": generation,
+        "proposal_id": valid,
+        "teacher_id": TEACHER,
+        "problem_type": "code_o",
+        "program": "def f(x):\n return x + 1",
+        "inputs": ["(1,)"],
+        "outputs": ["2"],
+        "message": "",
+        "ast_depth": 4,
+        "cyclomatic_complexity": 1,
+        "lines_of_code": 2,
+        "variable_count": 1,
+        "cell": "2-0-1-0",
+        "novelty": 1.0,
+        "program_key": "key",
+    }
+    attempt = {
+        "generation": generation,
+        "problem_id": prob,
+        "match_id": match_id,
+        "student_id": STUDENT,
+        **SAMPLED,
+    }
+    match = {
+        "generation": generation,
+        "match_id": match_id,
+        "teacher_id": TEACHER,
+        "student_id": STUDENT,
+        "p_student_win": 0.5,
+        "weight": 0.25,
+    }
+    replaced = generation == 2
+    return {
+        "match": {"matches": [match]},
+        "propose": {"proposals": [proposal | {"proposal_id": valid}, proposal | {"proposal_id": invalid}]},
+        "verify": {
+            "problems": [problem],
+            "proposal_checks": [
+                {"proposal_id": valid, "verdict": "valid", "detail": None, "problem_id": prob},
+                {"proposal_id": invalid, "verdict": "trivial", "detail": "echo", "problem_id": None},
+            ],
+        },
+        "solve": {
+            "attempts": [
+                attempt | {"attempt_id": right, "sample_index": 0},
+                attempt | {"attempt_id": lost, "sample_index": 1},
+            ]
+        },
+        "grade": {
+            "attempt_grades": [
+                {"attempt_id": right, "answer": "2", "verdict": "correct", "reward": 1.0},
+                {"attempt_id": lost, "answer": None, "verdict": "infrastructure", "reward": None},
+            ],
+            "proposal_grades": [
+                {"proposal_id": valid, "reward": 0.0},
+                {"proposal_id": invalid, "reward": -1.0},
+            ],
+            "problem_results": [{"problem_id": prob, "n_attempts": 1, "solve_rate": 1.0}],
+            "match_results": [
+                {"match_id": match_id, "outcome": "student", "solve_rate": 1.0, "n_problems": 1}
+            ],
+            "ratings": [rating_row(generation, TEACHER), rating_row(generation, STUDENT)],
+        },
+        "update": {
+            "updates": [update_row(generation, TEACHER), update_row(generation, STUDENT)],
+            "proposal_advantages": [
+                {"proposal_id": valid, "advantage": 1.0},
+                {"proposal_id": invalid, "advantage": -1.0},
+            ],
+            "attempt_advantages": [
+                {"attempt_id": right, "advantage": 0.0},
+                {"attempt_id": lost, "advantage": None},
+            ],
+            "adapters": [adapter_row(generation, TEACHER), adapter_row(generation, STUDENT)],
+        },
+        "evolve": {
+            "population": [
+                member_row(generation, TEACHER),
+                member_row(generation, CHILD if generation >= 2 else STUDENT),
+            ],
+            "evolutions": [evolution_row(generation)] if replaced else [],
+            "adapters": [adapter_row(generation, CHILD)] if replaced else [],
+        },
+    }
+
+
+def member_row(generation: int, member_id: str) -> Row:
+    role, slot, born = member_id.split("-")
+    founder = born == "g0000"
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "role": role,
+        "slot": int(slot),
+        "born_generation": int(born[1:]),
+        "parent_ids": [] if founder else [STUDENT],
+        "operator": "founder" if founder else "noise",
+        "mu": 25.0,
+        "sigma": 8.0,
+        "productive_generation": generation,
+        "adapter_sha256": "sha",
+    }
+
+
+def adapter_row(generation: int, member_id: str) -> Row:
+    path = f"members/{member_id}/g{generation:04d}"
+    return {"generation": generation, "member_id": member_id, "path": path, "sha256": f"sha of {path}"}
+
+
+def rating_row(generation: int, member_id: str) -> Row:
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "role": member_id.split("-")[0],
+        "mu": 25.0,
+        "sigma": 8.0,
+        "fitness": 1.0,
+        "external_fitness": None,
+        "eligible": True,
+        "productive_generation": generation,
+    }
+
+
+def update_row(generation: int, member_id: str) -> Row:
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "role": member_id.split("-")[0],
+        "n_rows": 2,
+        "tokens": 4,
+        "loss": None,
+        "grad_norm": 0.1,
+        "entropy": 1.0,
+        "clip_fraction": 0.0,
+        "learning_rate": 1e-3,
+    }
+
+
+def evolution_row(generation: int) -> Row:
+    return {
+        "generation": generation,
+        "role": "student",
+        "removed_id": STUDENT,
+        "child_id": CHILD,
+        "parent_ids": [STUDENT],
+        "operator": "noise",
+        "operator_parameters": '{"scale": 0.1}',
+        "removed_fitness": 1.0,
+    }

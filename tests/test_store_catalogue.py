@@ -1,0 +1,335 @@
+"""The catalogue shows what is committed, opens anywhere, and is swapped whole."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
+
+from populora_core.errors import ArtifactError, PopuloraError
+from populora_core.store.artifacts import stage_dir
+from populora_core.store.catalogue import Catalogue, publish, stale
+from populora_core.store.manifest_tables import MANIFEST_TABLES
+from populora_core.store.tables import TABLES
+from populora_core.store.views import VIEWS
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def catalogue(run_dir):
+    with Catalogue(run_dir) as opened:
+        yield opened
+
+
+# The contract
+
+
+PROMISED = {
+    "members": "member_id role slot born_generation died_generation parent_ids operator "
+    "adapter_path adapter_sha256",
+    "adapters": "generation member_id path sha256",
+    "matches": "generation match_id teacher_id student_id p_student_win weight outcome",
+    "proposals": "generation proposal_id match_id teacher_id problem_type reference_ids prompt completion "
+    "prompt_tokens completion_tokens verdict problem_id reward advantage",
+    "problems": "problem_id generation proposal_id teacher_id problem_type program inputs outputs message "
+    "ast_depth cyclomatic_complexity lines_of_code variable_count cell novelty solve_rate n_attempts",
+    "attempts": "generation attempt_id problem_id match_id student_id sample_index prompt completion answer "
+    "verdict reward advantage completion_tokens",
+    "updates": "generation member_id role tokens loss grad_norm entropy clip_fraction learning_rate seconds",
+    "ratings": "generation member_id mu sigma fitness external_fitness eligible",
+    "evolutions": "generation role removed_id child_id parent_ids operator operator_parameters "
+    "removed_fitness",
+    "evaluations": "generation member_id suite benchmark n n_correct score low high",
+    "stages": "generation stage attempt started_at seconds rows key code_revision",
+}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_a_view_has_the_promised_columns_first_and_in_order(catalogue, name):
+    promised = PROMISED[name].split()
+    assert catalogue.query(f"FROM {name} LIMIT 0").columns[: len(promised)].tolist() == promised
+
+
+def test_the_promised_views_are_all_there_are(catalogue):
+    assert set(catalogue.query("SHOW TABLES")["name"]) == set(PROMISED) == set(VIEWS)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["a run", "an empty run"])
+def test_duckdb_gives_every_view_and_table_its_declared_types(run_dir, tmp_path, written):
+    with Catalogue(run_dir if written else tmp_path) as opened:
+        declared = {
+            **VIEWS,
+            **{f"tables.{name}": table for name, table in (TABLES | MANIFEST_TABLES).items()},
+        }
+        for name, columns in declared.items():
+            found = opened.query(f"DESCRIBE {name}")[["column_name", "column_type"]].to_numpy().tolist()
+            assert found == [[column.name, column.sql_type] for column in columns], name
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_no_column_is_null_that_is_declared_never_null(catalogue, name):
+    table = catalogue.query(f"FROM {name}", as_arrow=True)
+    assert [
+        column.name for column in VIEWS[name] if table[column.name].null_count and not column.nullable
+    ] == []
+
+
+def test_an_empty_run_has_empty_views(tmp_path):
+    with Catalogue(tmp_path) as opened:
+        assert [len(opened.query(f"FROM {name}")) for name in VIEWS] == [0] * len(VIEWS)
+
+
+# What the views show
+
+
+def test_members_tell_their_lives_and_newest_adapters(catalogue):
+    found = {row["member_id"]: row for row in catalogue.rows("FROM members")}
+    assert set(found) == {TEACHER, STUDENT, CHILD}
+    assert {name: row["died_generation"] for name, row in found.items()} == {
+        TEACHER: None,
+        STUDENT: 2,
+        CHILD: None,
+    }
+    assert found[STUDENT]["adapter_path"] == f"members/{STUDENT}/g0002"
+    assert found[CHILD] == {
+        "member_id": CHILD,
+        "role": "student",
+        "slot": 0,
+        "born_generation": 2,
+        "died_generation": None,
+        "parent_ids": [STUDENT],
+        "operator": "noise",
+        "adapter_path": f"members/{CHILD}/g0002",
+        "adapter_sha256": f"sha of members/{CHILD}/g0002",
+    }
+
+
+def test_proposals_carry_verdict_reward_and_advantage(catalogue):
+    sql = "SELECT verdict, detail, problem_id, reward, advantage FROM proposals WHERE generation = 1"
+    assert catalogue.rows(sql + " ORDER BY proposal_id") == [
+        {
+            "verdict": "valid",
+            "detail": None,
+            "problem_id": "prob-g0001-t00-code_o-0000",
+            "reward": 0.0,
+            "advantage": 1.0,
+        },
+        {"verdict": "trivial", "detail": "echo", "problem_id": None, "reward": -1.0, "advantage": -1.0},
+    ]
+
+
+def test_attempts_carry_answer_verdict_reward_and_advantage(catalogue):
+    sql = "SELECT answer, verdict, reward, advantage FROM attempts WHERE generation = 1"
+    assert catalogue.rows(sql + " ORDER BY attempt_id") == [
+        {"answer": "2", "verdict": "correct", "reward": 1.0, "advantage": 0.0},
+        {"answer": None, "verdict": "infrastructure", "reward": None, "advantage": None},
+    ]
+
+
+def test_problems_and_matches_carry_their_results(catalogue):
+    assert catalogue.rows("SELECT DISTINCT solve_rate, n_attempts FROM problems") == [
+        {"solve_rate": 1.0, "n_attempts": 1}
+    ]
+    assert catalogue.rows("SELECT DISTINCT outcome FROM matches") == [{"outcome": "student"}]
+
+
+def test_updates_take_their_seconds_from_the_manifest(catalogue):
+    sql = "SELECT member_id, seconds FROM updates WHERE generation = 2 ORDER BY seconds"
+    assert catalogue.rows(sql) == [
+        {"member_id": TEACHER, "seconds": 0.5},
+        {"member_id": STUDENT, "seconds": 0.75},
+    ]
+
+
+def test_stages_come_from_the_manifests(catalogue):
+    (row,) = catalogue.rows("FROM stages WHERE generation = 1 AND stage = 'verify'")
+    assert str(row.pop("started_at")) == "2026-02-02 02:40:00.250000"
+    assert row == {
+        "generation": 1,
+        "stage": "verify",
+        "attempt": 1,
+        "seconds": 1.5,
+        "rows": 3,
+        "key": "key",
+        "code_revision": "abc",
+    }
+
+
+def test_token_ids_stand_in_the_stage_tables(catalogue):
+    assert catalogue.rows("SELECT DISTINCT completion_ids, logprobs FROM tables.attempts") == [
+        {"completion_ids": [9, 1], "logprobs": [-0.5, -0.25]}
+    ]
+
+
+def test_a_generation_in_progress_shows_what_is_committed(tmp_path):
+    write_run(tmp_path, generations=1)
+    for stage in ("update", "grade"):
+        shutil.rmtree(stage_dir(tmp_path, 1, stage))
+    with Catalogue(tmp_path) as opened:
+        assert opened.rows("SELECT DISTINCT completion_tokens, verdict, reward FROM attempts") == [
+            {"completion_tokens": 2, "verdict": None, "reward": None}
+        ]
+        assert len(opened.query("FROM updates")) == 0
+
+
+def test_half_a_stage_is_not_shown(tmp_path):
+    write_run(tmp_path, generations=2)
+    (stage_dir(tmp_path, 1, "match") / "manifest.json").unlink()
+    (stage_dir(tmp_path, 2, "propose") / "proposals.parquet").write_bytes(b"PAR1")
+    with Catalogue(tmp_path) as opened:
+        assert opened.query("SELECT generation FROM matches")["generation"].tolist() == [2]
+        assert set(opened.query("SELECT generation FROM proposals")["generation"]) == {1}
+
+
+# Where it can be opened
+
+
+@pytest.mark.parametrize("name", ["it's", "a [b] c", "star*", "lr=3", "generation=9", "ünïcode"])
+def test_a_run_directory_may_have_any_name(tmp_path, name):
+    with Catalogue(write_run(tmp_path / name, generations=1)) as opened:
+        assert opened.query("SELECT DISTINCT generation FROM attempts")["generation"].tolist() == [1]
+
+
+def test_any_duckdb_client_opens_it_from_any_folder(run_dir, tmp_path):
+    script = (
+        "import duckdb, sys; con = duckdb.connect(sys.argv[1], read_only=True); "
+        "print(con.execute('SELECT count(*) FROM attempts').fetchall())"
+    )
+    path = publish(run_dir)
+    done = subprocess.run([sys.executable, "-c", script, path], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "[(4,)]\n", done.stderr
+
+
+def test_it_may_be_attached_under_any_name(run_dir):
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{publish(run_dir)}' AS tuesday (READ_ONLY)")
+        assert connection.execute("SELECT count(*) FROM tuesday.proposals").fetchall() == [(4,)]
+
+
+def test_it_holds_views_alone(run_dir):
+    with duckdb.connect(publish(run_dir), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+
+
+# Publishing anew
+
+
+def test_a_fresh_catalogue_is_not_stale(tmp_path):
+    publish(write_run(tmp_path, generations=1))
+    assert not stale(tmp_path)
+
+
+def test_a_missing_or_unreadable_catalogue_is_stale(tmp_path):
+    assert stale(tmp_path)
+    (tmp_path / "catalogue.duckdb").write_bytes(b"junk")
+    assert stale(tmp_path)
+
+
+def test_a_new_stage_a_lost_file_and_a_lost_stage_make_it_stale(tmp_path):
+    write_run(tmp_path, generations=1)
+    publish(tmp_path)
+    commit_stage(tmp_path, 2, "match", generation_tables(2)["match"])
+    assert stale(tmp_path)
+    publish(tmp_path)
+    (stage_dir(tmp_path, 1, "solve") / "attempts.parquet").unlink()
+    assert stale(tmp_path)
+    publish(tmp_path)
+    shutil.rmtree(stage_dir(tmp_path, 2, "match"))
+    assert stale(tmp_path)
+
+
+def test_a_moved_run_is_opened_at_its_new_place(tmp_path):
+    publish(write_run(tmp_path / "old", generations=1))
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert stale(tmp_path / "new")
+    with Catalogue(tmp_path / "new") as opened:
+        assert len(opened.query("FROM attempts")) == 2
+    assert not stale(tmp_path / "new")
+
+
+def test_a_reader_goes_on_across_a_swap_and_the_next_one_sees_the_new_state(tmp_path):
+    write_run(tmp_path, generations=1)
+    with Catalogue(tmp_path) as old:
+        commit_stage(tmp_path, 2, "match", generation_tables(2)["match"])
+        publish(tmp_path)
+        with Catalogue(tmp_path) as new:
+            assert len(old.query("FROM matches")) == 1
+            assert len(new.query("FROM matches")) == 2
+
+
+def test_who_may_not_write_to_the_run_sees_its_newest_state(tmp_path, monkeypatch):
+    write_run(tmp_path, generations=1)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with Catalogue(tmp_path) as opened:
+        assert len(opened.query("FROM attempts")) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["generations"]
+
+
+def test_publishing_leaves_nothing_but_the_catalogue(tmp_path):
+    publish(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["catalogue.duckdb"]
+
+
+def test_a_failed_publish_leaves_the_old_catalogue(tmp_path):
+    write_run(tmp_path, generations=1)
+    before = publish(tmp_path).read_bytes()
+    path = stage_dir(tmp_path, 1, "solve") / "attempts.parquet"
+    path.write_bytes(bytes(path.stat().st_size))  # damaged at its full size, which only reading finds
+    with pytest.raises(ArtifactError, match="could not be built"):
+        publish(tmp_path)
+    assert (tmp_path / "catalogue.duckdb").read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_publishing_does_not_make_a_run_directory(tmp_path):
+    with pytest.raises(ArtifactError):
+        publish(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+# Queries
+
+
+def test_a_query_gives_a_pandas_frame_or_an_arrow_table(catalogue):
+    assert catalogue.query("SELECT 1 AS one").to_dict("list") == {"one": [1]}
+    assert isinstance(catalogue.query("SELECT 1 AS one", as_arrow=True), pa.Table)
+
+
+def test_a_query_takes_parameters(catalogue):
+    sql = "SELECT count(*) AS n FROM attempts WHERE generation = ?"
+    assert catalogue.query(sql, [2])["n"].tolist() == [2]
+    assert catalogue.query("SELECT $word AS word", {"word": "it's"})["word"].tolist() == ["it's"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELEC 1",
+        "FROM nothing",
+        "SELECT colour FROM members",
+        "CREATE TABLE t (x INTEGER)",
+        "DROP VIEW members",
+        "",
+    ],
+)
+def test_a_refused_query_says_why_and_names_the_views(catalogue, sql):
+    with pytest.raises(PopuloraError) as caught:
+        catalogue.query(sql)
+    assert caught.value.came
+    assert all(name in caught.value.expected for name in VIEWS)
+
+
+def test_a_query_works_after_a_refused_one(catalogue):
+    with pytest.raises(PopuloraError):
+        catalogue.query("SELECT error('stop') FROM members")
+    assert len(catalogue.query("FROM members")) == 3
