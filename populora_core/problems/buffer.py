@@ -1,0 +1,58 @@
+"""The buffer of reference problems, and the memory of all that was ever proposed in the run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from populora_core.problems.model import Problem
+from populora_core.problems.normal import Ngram, ngrams, novelty, problem_key
+
+
+class Buffer:
+    """Valid problems by type, to show teachers as references and to tell what is new.
+
+    The oldest references make room for new ones, but nothing is forgotten for duplicates: a problem that left
+    the buffer is still known. The state depends on the order of `add` alone.
+
+    Args:
+        capacity: the most references kept of each problem type.
+        by_program: whether a known program with other inputs counts as a duplicate too. Otherwise only the
+            same program with the same inputs does, and a teacher may live on one program.
+    """
+
+    def __init__(self, capacity: int, by_program: bool = True) -> None:
+        self._capacity = capacity
+        self._by_program = by_program
+        self._references: dict[str, list[Problem]] = {}
+        self._known: set[str] = set()
+        self._seen: set[Ngram] = set()
+
+    def add(self, problem: Problem) -> bool:
+        """Take a problem in; False, and nothing changes, where it is a duplicate of one of its type."""
+        key = self._key(problem)
+        if key in self._known:
+            return False
+        self._known.add(key)
+        self._seen |= ngrams(problem.program)
+        references = self._references.setdefault(problem.problem_type, [])
+        references.append(problem)
+        if len(references) > self._capacity:
+            del references[0]
+        return True
+
+    def sample(self, problem_type: str, k: int, rng: np.random.Generator) -> list[Problem]:
+        """`k` different references of the type, uniformly, in random order; fewer where there are fewer."""
+        references = self._references.get(problem_type, [])
+        chosen = rng.choice(len(references), size=min(k, len(references)), replace=False)
+        return [references[index] for index in chosen]
+
+    def novelty(self, program: str) -> float:
+        """The share of the program's token n-grams that no problem added so far has, of whatever type."""
+        return novelty(program, self._seen)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._references.values()))
+
+    def _key(self, problem: Problem) -> str:
+        inputs = () if self._by_program else problem.inputs
+        return problem_key(problem.problem_type, problem.program, inputs)

@@ -1,0 +1,202 @@
+r"""The instruct dialect: a think section, then an answer section of fenced blocks, for chat models.
+
+The prompt opens the think section itself (`encode` ends with `<think>`), so a completion is
+
+    REASONING </think> <answer> BLOCKS </answer>
+
+with nothing but white space between `</think>` and `<answer>` and after `</answer>`; the text after the last
+`<answer>` counts. A block is a line ```TAG, its content, and a line ```; blocks come in any order, prose may
+stand between them, and each tag must come exactly as often as asked:
+
+    propose code_o, code_i    python 1, input 1
+    propose code_f            python 1, input 10, message 1
+    solve code_o              output 1
+    solve code_i              input 1
+    solve code_f              python 1
+
+An input block holds the arguments of one call, separated by commas; an output block holds one literal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from populora_core.problems import types
+from populora_core.problems.dialects.protocol import Tokenizer
+from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
+from populora_core.problems.literals import canonical, parse_arguments
+from populora_core.problems.model import Draft, Problem
+from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
+from populora_core.problems.types import AnswerForm, TypeRules
+from populora_core.verifier.policy import ALLOWED_MODULES
+
+GRAMMAR_VERSION = "1"
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+FENCE = "```"
+PYTHON, INPUT, OUTPUT, MESSAGE = "python", "input", "output", "message"
+MAX_MESSAGE_CHARS = 2_000
+REFERENCE_EXAMPLES = 2
+_ANSWER_TAG = {AnswerForm.OUTPUT: OUTPUT, AnswerForm.ARGUMENTS: INPUT, AnswerForm.PROGRAM: PYTHON}
+
+
+class InstructDialect:
+    """The grammar above, with the texts in templates/instruct."""
+
+    name = "instruct"
+    rules = TypeRules(code_f_inputs_min=10, code_f_inputs_max=10, code_f_shown=5)
+
+    def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct") -> None:
+        self._templates = TemplateFolder(folder)
+
+    @cached_property
+    def digest(self) -> str:
+        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), _modules())
+
+    def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
+        return self._templates.fill(
+            f"propose_{problem_type}",
+            rules=self._templates.fill("rules", modules=_modules()),
+            references="\n\n".join(
+                self._templates.fill("reference", number=str(number), blocks=_reference(reference))
+                for number, reference in enumerate(references, start=1)
+            )
+            or self._templates.fill("no_reference"),
+            input_count=str(self.rules.code_f_inputs_max),
+            shown_count=str(self.rules.code_f_shown),
+        )
+
+    def solve_prompt(self, problem: Problem) -> str:
+        shown = types.problem_type(problem.problem_type).shown(problem, self.rules)
+        return self._templates.fill(
+            f"solve_{problem.problem_type}",
+            program=fence(PYTHON, problem.program),
+            input=_input_block(problem.inputs[shown[0]]),
+            output=fence(OUTPUT, problem.outputs[shown[0]]),
+            examples=_examples(problem, shown),
+            message=fence(MESSAGE, problem.message),
+            modules=_modules(),
+        )
+
+    def parse_proposal(self, problem_type: str, completion: str) -> Draft:
+        kind = types.problem_type(problem_type)
+        wanted = {PYTHON: (1, 1), INPUT: kind.input_count(self.rules)}
+        if kind.has_message:
+            wanted[MESSAGE] = (1, 1)
+        blocks = read_blocks(answer_section(completion), wanted)
+        message = blocks[MESSAGE][0].strip() if kind.has_message else ""
+        if len(message) > MAX_MESSAGE_CHARS:
+            raise FormatError(f"expected a message of at most {MAX_MESSAGE_CHARS} characters")
+        inputs = tuple(map(read_arguments, blocks[INPUT]))
+        return Draft(problem_type, read_program(blocks[PYTHON][0]), inputs, message)
+
+    def parse_answer(self, problem: Problem, completion: str) -> str:
+        form = types.problem_type(problem.problem_type).answer_form
+        tag = _ANSWER_TAG[form]
+        (text,) = read_blocks(answer_section(completion), {tag: (1, 1)})[tag]
+        match form:
+            case AnswerForm.OUTPUT:
+                return read_output(text)
+            case AnswerForm.ARGUMENTS:
+                return read_arguments(text)
+            case AnswerForm.PROGRAM:
+                return read_program(text)
+
+    def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
+        """Wrap the prompt by the model's chat template, or as plain User/Assistant text; open the think tag.
+
+        A special token spelled inside the prompt (by a program or a message) is split by a space, so that no
+        teacher can end the student's turn.
+        """
+        for token in tokenizer.all_special_tokens:
+            prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
+        if tokenizer.chat_template:
+            turn = [{"role": "user", "content": prompt}]
+            text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        else:
+            text = self._templates.fill("plain_wrapper", prompt=prompt)
+        if not text.rstrip().endswith(THINK_OPEN):
+            text += f"{THINK_OPEN}\n"
+        return list(tokenizer(text, add_special_tokens=not tokenizer.chat_template)["input_ids"])
+
+
+def fence(tag: str, content: str) -> str:
+    """A block as the grammar reads it."""
+    return f"{FENCE}{tag}\n{content}\n{FENCE}"
+
+
+def answer_section(completion: str) -> str:
+    """The text between the last `<answer>` and the `</answer>` that ends the completion.
+
+    Raises:
+        FormatError: a tag is missing, or there is text where none belongs.
+    """
+    head, opened, tail = completion.rpartition(ANSWER_OPEN)
+    if not opened:
+        raise FormatError(f"expected {ANSWER_OPEN}")
+    if not head.rstrip().endswith(THINK_CLOSE):
+        raise FormatError(f"expected {THINK_CLOSE} directly before {ANSWER_OPEN}")
+    body, closed, rest = tail.rpartition(ANSWER_CLOSE)
+    if not closed:
+        raise FormatError(f"expected {ANSWER_CLOSE}")
+    if rest.strip():
+        raise FormatError(f"expected nothing after {ANSWER_CLOSE}")
+    return body
+
+
+def read_blocks(text: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """The contents of the fenced blocks by tag, in order.
+
+    Args:
+        text: an answer section.
+        wanted: the fewest and the most blocks of each tag.
+
+    Raises:
+        FormatError: a block is not closed, has a tag that is not wanted, or comes too seldom or too often.
+    """
+    blocks: dict[str, list[str]] = defaultdict(list)
+    tag: str | None = None
+    content: list[str] = []
+    for line in text.split("\n"):
+        mark = line.rstrip()
+        if tag is None and mark.startswith(FENCE):
+            tag, content = mark.removeprefix(FENCE), []
+        elif tag is not None and mark == FENCE:
+            blocks[tag].append("\n".join(content))
+            tag = None
+        elif tag is not None:
+            content.append(line)
+    if tag is not None:
+        raise FormatError(f"expected the {tag or 'untagged'} block to be closed by a line {FENCE}")
+    if unknown := sorted(blocks.keys() - wanted.keys()):
+        raise FormatError(f"expected no {unknown[0] or 'untagged'} block")
+    for name, (fewest, most) in wanted.items():
+        if not fewest <= len(blocks[name]) <= most:
+            count = str(fewest) if fewest == most else f"{fewest} to {most}"
+            raise FormatError(f"expected {count} {name} block(s), came {len(blocks[name])}")
+    return blocks
+
+
+def _input_block(arguments: str) -> str:
+    return fence(INPUT, ", ".join(map(canonical, parse_arguments(arguments))))
+
+
+def _examples(problem: Problem, indices: Sequence[int]) -> str:
+    return "\n".join(
+        f"{_input_block(problem.inputs[index])}\n{fence(OUTPUT, problem.outputs[index])}" for index in indices
+    )
+
+
+def _reference(problem: Problem) -> str:
+    shown = range(min(REFERENCE_EXAMPLES, len(problem.inputs)))
+    blocks = [fence(PYTHON, problem.program), _examples(problem, shown)]
+    if problem.message:
+        blocks.append(fence(MESSAGE, problem.message))
+    return "\n".join(blocks)
+
+
+def _modules() -> str:
+    return ", ".join(sorted(ALLOWED_MODULES))

@@ -1,0 +1,63 @@
+"""What a dialect is: the prompts a model gets, and the grammar its completions are read by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from populora_core.problems.model import Draft, Problem
+from populora_core.problems.types import TypeRules
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that dialects use."""
+
+    chat_template: Any
+    all_special_tokens: list[str]
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> Any: ...
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, add_generation_prompt: bool, tokenize: bool
+    ) -> Any: ...
+
+
+class Dialect(Protocol):
+    """One way of speaking with a base model. A dialect has one grammar, at every stage of a run."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration, and of the folder of its templates."""
+
+    @property
+    def rules(self) -> TypeRules:
+        """What it asks of the problem types."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 over everything that shapes prompts and parsing; part of the stage keys."""
+
+    def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
+        """Ask a teacher for one problem, showing it the references."""
+
+    def solve_prompt(self, problem: Problem) -> str:
+        """Ask a student for an answer."""
+
+    def parse_proposal(self, problem_type: str, completion: str) -> Draft:
+        """Read a teacher's completion.
+
+        Raises:
+            FormatError: it does not follow the grammar.
+            ProgramSyntaxError: its program does not parse.
+        """
+
+    def parse_answer(self, problem: Problem, completion: str) -> str:
+        """Read a student's completion: a canonical output, a canonical argument tuple, or a program.
+
+        Raises:
+            FormatError: it does not follow the grammar.
+            ProgramSyntaxError: its program does not parse.
+        """
+
+    def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
+        """The token ids that the model is given for a prompt."""

@@ -1,0 +1,38 @@
+"""The records of a problem: what a teacher wrote, and what it became once the sandbox had run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A proposal that its dialect could read; nothing in it has been run.
+
+    Args:
+        problem_type: a name of the registry, such as `code_o`.
+        program: Python source that defines the entry function `f`.
+        inputs: canonical literal of each argument tuple, such as `(3, [1, 2])`.
+        message: what the teacher tells the student; empty where the type or the dialect has none.
+    """
+
+    problem_type: str
+    program: str
+    inputs: tuple[str, ...]
+    message: str
+
+    def problem(self, problem_id: str, outputs: tuple[str, ...]) -> Problem:
+        """The problem that this draft is, given the canonical outputs of its inputs."""
+        return Problem(problem_id, self.problem_type, self.program, self.inputs, outputs, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A verified problem: a draft with the canonical output of every input."""
+
+    problem_id: str
+    problem_type: str
+    program: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    message: str

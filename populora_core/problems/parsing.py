@@ -1,0 +1,126 @@
+"""Reading model text: programs are parsed, never run; inputs and outputs become canonical literals.
+
+Every dialect and problem type reads through these functions, so that there is one meaning of "a program", "an
+input" and "an output" whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+from populora_core.problems.literals import NotPlainData, canonical, canonical_text, parse_argument_list
+
+ENTRY = "f"
+MAX_PROGRAM_CHARS = 10_000
+MAX_AST_DEPTH = 100  # later passes over the tree recurse: a deeper program would exhaust the stack there
+
+
+class FormatError(ValueError):
+    """Model text that does not follow its dialect's grammar."""
+
+
+class ProgramSyntaxError(ValueError):
+    """A program, found where the grammar wants one, that does not parse."""
+
+
+def parse_program(program: str) -> ast.Module:
+    """The syntax tree of a program.
+
+    Raises:
+        ProgramSyntaxError: not Python, longer than `MAX_PROGRAM_CHARS`, or deeper than `MAX_AST_DEPTH`.
+    """
+    if len(program) > MAX_PROGRAM_CHARS:
+        raise ProgramSyntaxError(f"expected at most {MAX_PROGRAM_CHARS} characters, came {len(program)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `3[0]` or an invalid escape in model text is not our warning
+            tree = ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ProgramSyntaxError(f"{type(error).__name__}: {error}") from None
+    if (depth := tree_depth(tree)) > MAX_AST_DEPTH:
+        raise ProgramSyntaxError(f"expected nesting of at most {MAX_AST_DEPTH} levels, came {depth}")
+    return tree
+
+
+def tree_depth(tree: ast.AST) -> int:
+    """Nodes on the longest path from the root to a leaf; load and store markers are not counted as nodes."""
+    deepest = 0
+    pending = [(tree, 1)]
+    while pending:
+        node, depth = pending.pop()
+        deepest = max(deepest, depth)
+        pending.extend(
+            (child, depth + 1)
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.expr_context)
+        )
+    return deepest
+
+
+def entry_function(tree: ast.Module) -> ast.FunctionDef | None:
+    """The top-level definition of `f` that a caller would get: the last one."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    return functions[-1] if functions else None
+
+
+def read_program(text: str) -> str:
+    """A program as the grammar wants it: it parses and defines `f` at top level; nothing is renamed.
+
+    Raises:
+        ProgramSyntaxError: it does not parse.
+        FormatError: it parses but defines no top-level function `f`.
+    """
+    program = text.strip("\r\n")
+    if entry_function(parse_program(program)) is None:
+        raise FormatError(f"expected a program that defines a top-level function `{ENTRY}`")
+    return program
+
+
+def read_arguments(text: str) -> str:
+    """The canonical argument tuple of a comma-separated list: `3,[1,2]` gives `(3, [1, 2])`.
+
+    Raises:
+        FormatError: not a list of literals.
+    """
+    try:
+        return canonical(parse_argument_list(text))
+    except NotPlainData as error:
+        raise FormatError(f"expected the arguments as Python literals: {error}") from None
+
+
+def read_output(text: str) -> str:
+    """The canonical literal of an output.
+
+    Raises:
+        FormatError: not one literal.
+    """
+    try:
+        return canonical_text(text)
+    except NotPlainData as error:
+        raise FormatError(f"expected the output as one Python literal: {error}") from None
+
+
+def accepts(function: ast.FunctionDef, count: int) -> bool:
+    """Whether a call with `count` positional arguments fits the signature, as far as the text alone tells."""
+    if function.decorator_list:  # a decorator may change the signature
+        return True
+    arguments = function.args
+    most = len(arguments.posonlyargs) + len(arguments.args)
+    fewest = most - len(arguments.defaults)
+    if any(default is None for default in arguments.kw_defaults):  # a keyword-only argument without a default
+        return False
+    return fewest <= count and (arguments.vararg is not None or count <= most)
+
+
+def ignores_arguments(function: ast.FunctionDef) -> bool:
+    """Whether the body never reads any parameter, so that every input gives the same output."""
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    parameters += [star for star in (arguments.vararg, arguments.kwarg) if star is not None]
+    names = {parameter.arg for parameter in parameters}
+    return not any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+        for statement in function.body
+        for node in ast.walk(statement)
+    )

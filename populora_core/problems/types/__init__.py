@@ -1,0 +1,18 @@
+"""Problem types. A new verifiable type is one module here that registers itself, plus its template files."""
+
+from populora_core.problems.types.code_f import CodeF
+from populora_core.problems.types.code_i import CodeI
+from populora_core.problems.types.code_o import CodeO
+from populora_core.problems.types.registry import (
+    PROBLEM_TYPES,
+    AnswerForm,
+    ProblemType,
+    TypeRules,
+    problem_type,
+    register,
+)
+
+__all__ = ["PROBLEM_TYPES", "AnswerForm", "ProblemType", "TypeRules", "problem_type", "register"]
+
+for _kind in (CodeO(), CodeI(), CodeF()):
+    register(_kind)
