@@ -1,0 +1,124 @@
+"""Who meets whom: prioritised fictitious self-play (PFSP) and its controls.
+
+PFSP weights as in Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
+learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are hard for one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from populora_core.errors import PopulationError
+
+Scheme = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+"""(probability that the student wins [teachers, students], generation) -> weights >= 0 of the same shape."""
+
+HARDNESS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One teacher and one student, by index; weight is the probability with which the student was drawn."""
+
+    teacher: int
+    student: int
+    weight: float
+
+
+def pfsp_weights(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p (1 - p): largest where the match is even."""
+    return p * (1.0 - p)
+
+
+def _pfsp(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+    return pfsp_weights(p)
+
+
+def _pfsp_hard(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+    """(1 - p)^k: teachers meet the students that are likely to lose to them."""
+    return (1.0 - p) ** HARDNESS
+
+
+def _uniform(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+    return np.ones_like(p)
+
+
+def _round_robin(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+    """Each teacher's partner moves on by one with every generation, so that all pairs meet in turn."""
+    n_teachers, n_students = p.shape
+    weights = np.zeros_like(p)
+    teachers = np.arange(n_teachers)
+    weights[teachers, (teachers + generation) % n_students] = 1.0
+    return weights
+
+
+SCHEMES: dict[str, Scheme] = {
+    "pfsp": _pfsp,
+    "pfsp_hard": _pfsp_hard,
+    "uniform": _uniform,
+    "round_robin": _round_robin,
+}
+"""Put a function here and `match.scheme` can name it."""
+
+
+def draw_matches(
+    p_student_win: NDArray[np.float64],
+    *,
+    scheme: str,
+    floor: float,
+    generation: int,
+    rng: np.random.Generator,
+) -> list[Pair]:
+    """One match for every teacher, in the order of drawing.
+
+    Teachers draw in random order, students without replacement; when students run out the pool refills.
+    A teacher draws among the students left with probability (1 - floor) * weight share + floor / left.
+
+    Args:
+        p_student_win: predicted probability that the student wins [teachers, students].
+        scheme: a name in `SCHEMES`.
+        floor: share of uniform drawing in [0, 1], so that no pair starves.
+
+    Raises:
+        PopulationError: no students, an unknown scheme, or weights that are negative or not finite.
+    """
+    if p_student_win.ndim != 2 or p_student_win.shape[1] == 0:
+        raise PopulationError(
+            "no matches can be drawn",
+            expected="win probabilities [teachers, students] with at least one student",
+            came=f"shape {p_student_win.shape}",
+            remedy="found a population with teachers and students",
+        )
+    if scheme not in SCHEMES:
+        raise PopulationError(
+            f"{scheme!r} is no matchmaking scheme",
+            expected="one of " + ", ".join(sorted(SCHEMES)),
+            came=repr(scheme),
+            remedy="name a registered scheme in match.scheme",
+        )
+    weights = SCHEMES[scheme](p_student_win, generation)
+    if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
+        raise PopulationError(
+            f"the scheme {scheme} gave unusable weights",
+            expected=f"finite weights >= 0 of shape {p_student_win.shape}",
+            came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
+            remedy="mend the scheme, and check that every win probability lies in [0, 1]",
+        )
+    pairs = []
+    pool: list[int] = []
+    for teacher in rng.permutation(len(weights)):
+        pool = pool or list(range(weights.shape[1]))
+        shares = _shares(weights[teacher, pool], floor)
+        place = int(rng.choice(len(pool), p=shares))
+        pairs.append(Pair(int(teacher), pool.pop(place), float(shares[place])))
+    return pairs
+
+
+def _shares(weights: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+    uniform = np.full(len(weights), 1.0 / len(weights))
+    total = weights.sum()
+    return (1.0 - floor) * (weights / total) + floor * uniform if total > 0.0 else uniform

@@ -1,0 +1,135 @@
+"""TrueSkill ratings from matches between one teacher and one student."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import trueskill
+
+from populora_core.errors import PopulationError
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A belief about a member's skill: normal with mean mu and standard deviation sigma."""
+
+    mu: float
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class RatingRules:
+    """TrueSkill's constants; beta is the spread of one performance, tau the drift between matches."""
+
+    mu: float = 25.0
+    sigma: float = 25.0 / 3.0
+    beta: float = 25.0 / 6.0
+    tau: float = 25.0 / 300.0
+    draw_probability: float = 0.1
+
+
+class Outcome(StrEnum):
+    """Who won a match."""
+
+    TEACHER = "teacher"
+    """The student solved less than the ratings predicted."""
+    STUDENT = "student"
+    """The student solved more than predicted, or the teacher wrote no valid problem."""
+    DRAW = "draw"
+    """The student solved what was predicted."""
+    VOID = "void"
+    """The match says nothing about skill; it leaves the ratings as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A match that was played."""
+
+    teacher_id: str
+    student_id: str
+    outcome: Outcome
+
+
+def lower_bound(rating: Rating) -> float:
+    """mu - 3 sigma: the skill that the member almost surely has."""
+    return rating.mu - 3.0 * rating.sigma
+
+
+def win_probability(student: Rating, teacher: Rating, rules: RatingRules) -> float:
+    """The probability that the student performs better than the teacher in one match.
+
+    Phi((mu_s - mu_t) / sqrt(sigma_s^2 + sigma_t^2 + 2 beta^2)), the model of Herbrich, Minka and Graepel,
+    "TrueSkill: A Bayesian Skill Rating System" (2006), without a draw margin.
+    """
+    spread = math.sqrt(student.sigma**2 + teacher.sigma**2 + 2.0 * rules.beta**2)
+    return 0.5 * math.erfc((teacher.mu - student.mu) / (spread * math.sqrt(2.0)))
+
+
+def match_outcome(
+    solve_rate: float | None,
+    *,
+    n_valid: int,
+    all_infrastructure: bool,
+    p_student_win: float,
+    draw_band: float = 0.02,
+) -> Outcome:
+    """Who won, from what the student solved against what the ratings predicted.
+
+    Problems that nobody solved are left out of the solve rate, so that a teacher cannot win by writing
+    impossible ones.
+
+    Args:
+        solve_rate: share of correct attempts over the match's problems that were solved at least once;
+            None when there is no such problem.
+        n_valid: valid problems of the match.
+        all_infrastructure: the verifier failed for everything that was played.
+        p_student_win: the predicted rate.
+        draw_band: largest difference that still is a draw.
+    """
+    if all_infrastructure:
+        return Outcome.VOID
+    if n_valid == 0:
+        return Outcome.STUDENT
+    if solve_rate is None:
+        return Outcome.VOID
+    surprise = solve_rate - p_student_win
+    if abs(surprise) <= draw_band:
+        return Outcome.DRAW
+    return Outcome.STUDENT if surprise > 0.0 else Outcome.TEACHER
+
+
+def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingRules) -> dict[str, Rating]:
+    """The ratings after the matches, folded in the order given: another order gives other ratings.
+
+    Args:
+        ratings: member_id -> rating before; members without a match keep theirs.
+
+    Raises:
+        PopulationError: a match names a member without a rating.
+    """
+    rated = dict(ratings)
+    # The backend is fixed: another one, installed by chance, would give other digits.
+    env = trueskill.TrueSkill(
+        rules.mu, rules.sigma, rules.beta, rules.tau, rules.draw_probability, backend=None
+    )
+    for match in matches:
+        for member_id in (match.teacher_id, match.student_id):
+            if member_id not in rated:
+                raise PopulationError(
+                    f"the match of {match.teacher_id} and {match.student_id} cannot be rated",
+                    expected="a rating of every member that played",
+                    came=f"none of {member_id}",
+                    remedy="pass the ratings of the whole population",
+                )
+        if match.outcome is Outcome.VOID:
+            continue
+        student_won = match.outcome is Outcome.STUDENT
+        pair = (match.student_id, match.teacher_id) if student_won else (match.teacher_id, match.student_id)
+        before = [env.create_rating(rated[member].mu, rated[member].sigma) for member in pair]
+        after = trueskill.rate_1vs1(*before, drawn=match.outcome is Outcome.DRAW, env=env)
+        for member_id, new in zip(pair, after, strict=True):
+            rated[member_id] = Rating(float(new.mu), float(new.sigma))
+    return rated

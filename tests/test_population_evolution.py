@@ -1,0 +1,213 @@
+"""Fitness, selection and replacement: who ranks, who goes, who breeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora_core.errors import PopulationError
+from populora_core.population.fitness import rank
+from populora_core.population.member import Member, Role
+from populora_core.population.rating import Rating
+from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
+from populora_core.population.selection import choose_parents, worst_fraction
+
+RULES = EvolutionRules(
+    every=4,
+    fraction=0.25,
+    minimum_age=4,
+    crossover_probability=0.5,
+    mutations=("m1", "m2"),
+    crossovers=("x1", "x2"),
+)
+
+
+def member(slot: int, born: int = 0, role: Role = Role.TEACHER) -> Member:
+    return Member(f"{role}-{slot:02d}-g{born:04d}", role, slot, born, (), "founder", 25.0, 25.0 / 3.0, 0)
+
+
+def plan(
+    members: list[Member],
+    generation: int = 4,
+    fitness: Mapping[str, float] | None = None,
+    rules: EvolutionRules = RULES,
+    seed: int = 0,
+) -> list[Replacement]:
+    names = [m.member_id for m in members]
+    return plan_evolution(
+        generation,
+        members,
+        fitness or {name: float(index) for index, name in enumerate(names)},
+        dict.fromkeys(names, True),
+        rules,
+        np.random.default_rng(seed),
+    )
+
+
+populations = st.lists(st.integers(0, 12), min_size=1, max_size=12).map(
+    lambda born: [member(slot, generation) for slot, generation in enumerate(born)]
+)
+rules = st.builds(
+    replace,
+    st.just(RULES),
+    fraction=st.floats(0.05, 0.95),
+    minimum_age=st.integers(1, 8),
+    crossover_probability=st.sampled_from([0.0, 0.5, 1.0]),
+)
+seeds = st.integers(0, 2**32)
+
+
+def test_a_member_knows_its_rating() -> None:
+    assert member(0).rating == Rating(25.0, 25.0 / 3.0)
+
+
+def test_the_fittest_ranks_first_and_the_ineligible_below_all_others() -> None:
+    a, b, c, d = members = [member(slot) for slot in range(4)]
+    fitness = dict(zip([m.member_id for m in members], [1.0, 9.0, 3.0, 2.0], strict=True))
+    eligible = {m.member_id: m is not b for m in members}
+    assert rank(members, fitness, eligible) == [c, d, a, b]
+
+
+def test_equals_rank_in_the_order_they_came_in() -> None:
+    members = [member(slot) for slot in range(5)]
+    names = [m.member_id for m in members]
+    assert rank(members, dict.fromkeys(names, 0.0), dict.fromkeys(names, True)) == members
+
+
+@pytest.mark.parametrize("fitness", [{}, {"teacher-00-g0000": float("nan")}])
+def test_a_member_that_was_not_rated_cannot_be_ranked(fitness: dict[str, float]) -> None:
+    with pytest.raises(PopulationError, match="rate the generation's matches before ranking"):
+        rank([member(0)], fitness, {"teacher-00-g0000": True})
+
+
+@pytest.mark.parametrize(
+    ("size", "fraction", "gone"), [(1, 0.25, 0), (2, 0.25, 1), (4, 0.25, 1), (8, 0.25, 2), (10, 0.3, 3)]
+)
+def test_the_fraction_goes_at_least_one_but_never_all(size: int, fraction: float, gone: int) -> None:
+    ranked = [member(slot) for slot in range(size)]
+    worst = worst_fraction(ranked, 4, fraction=fraction, minimum_age=4)
+    assert worst == ranked[::-1][:gone]
+
+
+def test_newborns_are_passed_over_for_the_worst_of_age() -> None:
+    ranked = [member(0), member(1), member(2, born=4), member(3, born=4)]
+    assert worst_fraction(ranked, 5, fraction=0.25, minimum_age=4) == [ranked[1]]
+
+
+def test_parents_differ_and_are_equally_likely() -> None:
+    survivors = [member(slot) for slot in range(4)]
+    rng = np.random.default_rng(0)
+    pairs = [choose_parents(survivors, 2, rng) for _ in range(2000)]
+    assert all(first != second for first, second in pairs)
+    for survivor in survivors:
+        assert np.mean([survivor in pair for pair in pairs]) == pytest.approx(0.5, abs=0.05)
+
+
+def test_breeding_from_too_few_survivors_is_refused() -> None:
+    with pytest.raises(PopulationError, match="too few survivors"):
+        choose_parents([member(0)], 2, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("generation", "every", "evolves"),
+    [(0, 4, False), (3, 4, False), (4, 4, True), (6, 4, False), (8, 4, True), (4, 0, False)],
+)
+def test_evolution_happens_every_so_many_generations(generation: int, every: int, evolves: bool) -> None:
+    members = [member(slot) for slot in range(4)]
+    assert bool(plan(members, generation, rules=replace(RULES, every=every, minimum_age=1))) is evolves
+
+
+@given(populations, rules, seeds)
+def test_no_plan_empties_a_sub_population_or_breeds_from_the_removed(
+    members: list[Member], rules: EvolutionRules, seed: int
+) -> None:
+    planned = plan(members, 12, rules=rules, seed=seed)
+    removed = {item.removed_id for item in planned}
+    assert len(removed) == len(planned) < len(members)
+    for item in planned:
+        assert not removed & set(item.parent_ids)
+        assert set(item.parent_ids) <= {m.member_id for m in members}
+
+
+@given(populations, rules, seeds)
+def test_nobody_younger_than_the_minimum_age_is_replaced(
+    members: list[Member], rules: EvolutionRules, seed: int
+) -> None:
+    born = {m.member_id: m.born_generation for m in members}
+    for item in plan(members, 12, rules=rules, seed=seed):
+        assert 12 - born[item.removed_id] >= rules.minimum_age
+
+
+@given(populations, rules, seeds)
+def test_mutants_have_one_parent_and_crosses_two_different_ones(
+    members: list[Member], rules: EvolutionRules, seed: int
+) -> None:
+    for item in plan(members, 12, rules=rules, seed=seed):
+        assert item.operator in (rules.mutations if len(item.parent_ids) == 1 else rules.crossovers)
+        assert len(set(item.parent_ids)) == len(item.parent_ids) <= 2
+
+
+@given(populations, seeds)
+def test_equal_fitness_replaces_the_last_of_age(members: list[Member], seed: int) -> None:
+    planned = plan(members, 12, dict.fromkeys([m.member_id for m in members], 0.0), seed=seed)
+    of_age = [m.member_id for m in members if m.born_generation <= 8]
+    assert [item.removed_id for item in planned] == of_age[::-1][: len(planned)]
+
+
+def test_the_worst_goes_and_its_child_takes_the_slot() -> None:
+    members = [member(slot) for slot in range(4)]
+    (item,) = plan(members)
+    assert (item.removed_id, item.role, item.slot) == ("teacher-00-g0000", Role.TEACHER, 0)
+
+
+def test_an_ineligible_member_goes_before_a_less_fit_one() -> None:
+    members = [member(slot) for slot in range(4)]
+    names = [m.member_id for m in members]
+    fitness = dict(zip(names, [0.0, 1.0, 2.0, 3.0], strict=True))
+    eligible = {name: name != names[3] for name in names}
+    (item,) = plan_evolution(4, members, fitness, eligible, RULES, np.random.default_rng(0))
+    assert item.removed_id == names[3]
+
+
+@given(seeds)
+def test_of_two_parents_the_fitter_is_the_second(seed: int) -> None:
+    rules = replace(RULES, crossover_probability=1.0)
+    (item,) = plan([member(slot) for slot in range(4)], rules=rules, seed=seed)
+    assert item.parent_ids[0] < item.parent_ids[1]
+
+
+@given(seeds)
+def test_a_lone_survivor_has_mutants(seed: int) -> None:
+    (item,) = plan([member(0), member(1)], seed=seed)
+    assert item.parent_ids == ("teacher-01-g0000",)
+    assert item.operator in RULES.mutations
+
+
+def test_where_only_crossovers_are_allowed_a_pair_is_never_broken_up() -> None:
+    rules = replace(RULES, crossover_probability=1.0, mutations=())
+    assert plan([member(0), member(1)], rules=rules) == []
+
+
+@given(populations, rules, seeds)
+def test_the_same_seed_gives_the_same_plan(members: list[Member], rules: EvolutionRules, seed: int) -> None:
+    assert plan(members, 12, rules=rules, seed=seed) == plan(members, 12, rules=rules, seed=seed)
+
+
+def test_members_of_two_roles_are_refused() -> None:
+    with pytest.raises(PopulationError, match="roles student, teacher"):
+        plan([member(0), member(1, role=Role.STUDENT)])
+
+
+def test_a_dead_member_beside_its_child_is_refused() -> None:
+    with pytest.raises(PopulationError, match="2 members in 1 slots"):
+        plan([member(0), member(0, born=4)])
+
+
+def test_rules_that_may_draw_an_operator_from_an_empty_family_are_refused() -> None:
+    with pytest.raises(PopulationError, match="at least one operator"):
+        replace(RULES, crossovers=())

@@ -1,0 +1,131 @@
+"""Matchmaking: who meets whom, and with which probability."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora_core.errors import PopulationError
+from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, pfsp_weights
+
+sizes = st.integers(1, 6)
+seeds = st.integers(0, 2**32)
+
+
+def draw(
+    p: np.ndarray, scheme: str = "pfsp", floor: float = 0.1, generation: int = 1, seed: int = 0
+) -> list[Pair]:
+    rng = np.random.default_rng(seed)
+    return draw_matches(p, scheme=scheme, floor=floor, generation=generation, rng=rng)
+
+
+def chances(n_teachers: int, n_students: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((n_teachers, n_students))
+
+
+@given(sizes, sizes, st.sampled_from(sorted(SCHEMES)), seeds)
+def test_every_teacher_gets_one_match_and_students_share_them_evenly(
+    n_teachers: int, n_students: int, scheme: str, seed: int
+) -> None:
+    pairs = draw(chances(n_teachers, n_students, seed), scheme, seed=seed)
+    assert sorted(pair.teacher for pair in pairs) == list(range(n_teachers))
+    counts = Counter(dict.fromkeys(range(n_students), 0))
+    counts.update(pair.student for pair in pairs)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@given(sizes, st.sampled_from(sorted(SCHEMES)), seeds)
+def test_with_equal_numbers_every_student_plays_once(n: int, scheme: str, seed: int) -> None:
+    pairs = draw(chances(n, n, seed), scheme, seed=seed)
+    assert sorted(pair.student for pair in pairs) == list(range(n))
+
+
+@given(sizes, sizes, st.sampled_from(sorted(SCHEMES)), seeds)
+def test_the_same_seed_draws_the_same_matches(
+    n_teachers: int, n_students: int, scheme: str, seed: int
+) -> None:
+    p = chances(n_teachers, n_students, seed)
+    assert draw(p, scheme, seed=seed) == draw(p, scheme, seed=seed)
+
+
+def test_the_recorded_weight_is_how_often_the_pair_is_drawn() -> None:
+    p = np.array([[0.5, 0.9, 0.99]])
+    drawn = [draw(p, seed=seed)[0] for seed in range(4000)]
+    for student in range(3):
+        weights = {pair.weight for pair in drawn if pair.student == student}
+        assert len(weights) == 1
+        assert np.mean([pair.student == student for pair in drawn]) == pytest.approx(weights.pop(), abs=0.03)
+
+
+def test_pfsp_weights_mix_variance_with_the_uniform_floor() -> None:
+    p = np.array([[0.5, 0.9]])
+    variance = pfsp_weights(p)[0]
+    pair = draw(p, floor=0.2)[0]
+    assert pair.weight == pytest.approx(0.8 * variance[pair.student] / variance.sum() + 0.2 / 2)
+
+
+def test_pfsp_prefers_even_matches_and_hard_pfsp_those_the_student_loses() -> None:
+    p = np.array([[0.05, 0.5, 0.95]])
+    favourite = {
+        scheme: Counter(draw(p, scheme, seed=seed)[0].student for seed in range(300)).most_common(1)[0][0]
+        for scheme in ("pfsp", "pfsp_hard")
+    }
+    assert favourite == {"pfsp": 1, "pfsp_hard": 0}
+
+
+def test_the_last_student_left_is_certain() -> None:
+    assert draw(chances(3, 3, seed=1))[-1].weight == 1.0
+
+
+def test_teachers_draw_in_random_order() -> None:
+    first = {draw(chances(3, 3, seed=1), seed=seed)[0].teacher for seed in range(30)}
+    assert first == {0, 1, 2}
+
+
+def test_the_floor_lets_no_pair_starve() -> None:
+    drawn = Counter(draw(np.array([[1.0, 0.5]]), seed=seed)[0].student for seed in range(300))
+    assert drawn[0] > 0
+
+
+def test_certain_results_everywhere_draw_uniformly() -> None:
+    assert {pair.weight for pair in draw(np.ones((1, 4)), floor=0.0)} == {0.25}
+
+
+@given(sizes, st.integers(1, 50))
+def test_round_robin_lets_all_pairs_meet_in_turn(n: int, start: int) -> None:
+    met = {
+        (pair.teacher, pair.student)
+        for generation in range(start, start + n)
+        for pair in draw(np.full((n, n), 0.5), "round_robin", floor=0.0, generation=generation)
+    }
+    assert len(met) == n * n
+
+
+def test_a_scheme_that_users_register_is_drawn_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMES, "last", lambda p, generation: np.eye(p.shape[1])[[-1] * len(p)])
+    assert draw(chances(1, 4, seed=0), "last", floor=0.0) == [Pair(0, 3, 1.0)]
+
+
+def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(PopulationError, match="pfsp_hard"):
+        draw(np.full((2, 2), 0.5), "elo")
+
+
+def test_a_population_without_students_is_refused() -> None:
+    with pytest.raises(PopulationError, match="at least one student"):
+        draw(np.empty((2, 0)))
+
+
+def test_impossible_win_probabilities_are_refused() -> None:
+    with pytest.raises(PopulationError, match="unusable weights"):
+        draw(np.array([[1.5, 0.5]]))
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_weights_are_probabilities(seed: int) -> None:
+    assert all(0.0 < pair.weight <= 1.0 for pair in draw(chances(5, 3, seed), seed=seed))

@@ -1,0 +1,151 @@
+"""Ratings: predictions, outcomes, and the fold of matches into ratings."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora_core.errors import PopulationError
+from populora_core.population.fitness import internal_fitness
+from populora_core.population.rating import (
+    Match,
+    Outcome,
+    Rating,
+    RatingRules,
+    lower_bound,
+    match_outcome,
+    rate,
+    win_probability,
+)
+
+RULES = RatingRules()
+FRESH = Rating(RULES.mu, RULES.sigma)
+ratings = st.builds(Rating, st.floats(0.0, 50.0), st.floats(0.5, 9.0))
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher"),
+    [(FRESH, FRESH), (Rating(30.0, 2.0), Rating(25.0, 4.0)), (Rating(18.0, 1.0), Rating(27.0, 6.0))],
+)
+def test_the_win_probability_agrees_with_simulated_matches(student: Rating, teacher: Rating) -> None:
+    rng, n = np.random.default_rng(7), 400_000
+
+    def performances(rating: Rating) -> np.ndarray:
+        return rng.normal(rng.normal(rating.mu, rating.sigma, n), RULES.beta)
+
+    simulated = np.mean(performances(student) > performances(teacher))
+    assert win_probability(student, teacher, RULES) == pytest.approx(simulated, abs=4.0 * 0.5 / n**0.5)
+
+
+@given(ratings, ratings)
+def test_the_win_probabilities_of_the_two_sides_sum_to_one(a: Rating, b: Rating) -> None:
+    assert win_probability(a, b, RULES) + win_probability(b, a, RULES) == pytest.approx(1.0)
+
+
+def outcome(solve_rate: float | None, **changes: object) -> Outcome:
+    facts = {"n_valid": 5, "all_infrastructure": False, "p_student_win": 0.5} | changes
+    return match_outcome(solve_rate, **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("solve_rate", "expected"),
+    [
+        (0.0, Outcome.TEACHER),
+        (0.47, Outcome.TEACHER),
+        (0.49, Outcome.DRAW),
+        (0.5, Outcome.DRAW),
+        (0.51, Outcome.DRAW),
+        (0.53, Outcome.STUDENT),
+        (1.0, Outcome.STUDENT),
+    ],
+)
+def test_who_beats_the_prediction_by_more_than_the_draw_band_wins(
+    solve_rate: float, expected: Outcome
+) -> None:
+    assert outcome(solve_rate) is expected
+
+
+def test_a_teacher_without_a_valid_problem_loses() -> None:
+    assert outcome(None, n_valid=0) is Outcome.STUDENT
+
+
+def test_a_match_whose_problems_nobody_solved_is_void() -> None:
+    assert outcome(None) is Outcome.VOID
+
+
+@pytest.mark.parametrize("n_valid", [0, 5])
+def test_a_match_that_only_met_infrastructure_failures_is_void(n_valid: int) -> None:
+    assert outcome(None, n_valid=n_valid, all_infrastructure=True) is Outcome.VOID
+
+
+def test_the_winner_rises_the_loser_falls_and_both_become_surer() -> None:
+    after = rate([Match("t", "s", Outcome.STUDENT)], {"t": FRESH, "s": FRESH}, RULES)
+    assert after["t"].mu < FRESH.mu < after["s"].mu
+    assert after["t"].sigma < FRESH.sigma
+    assert after["s"].sigma < FRESH.sigma
+
+
+def test_one_match_of_newcomers_gives_the_published_numbers() -> None:
+    after = rate([Match("t", "s", Outcome.TEACHER)], {"t": FRESH, "s": FRESH}, RULES)
+    assert after["t"].mu == pytest.approx(29.396, abs=1e-3)
+    assert after["s"].mu == pytest.approx(20.604, abs=1e-3)
+    assert after["t"].sigma == pytest.approx(7.171, abs=1e-3)
+
+
+def test_a_draw_draws_ratings_together() -> None:
+    before = {"t": Rating(30.0, 4.0), "s": Rating(20.0, 4.0)}
+    after = rate([Match("t", "s", Outcome.DRAW)], before, RULES)
+    assert 20.0 < after["s"].mu < after["t"].mu < 30.0
+
+
+@given(ratings, ratings)
+def test_a_void_match_leaves_the_ratings(a: Rating, b: Rating) -> None:
+    before = {"t": a, "s": b}
+    assert rate([Match("t", "s", Outcome.VOID)], before, RULES) == before
+
+
+def test_rating_does_not_change_its_input() -> None:
+    before = {"t": FRESH, "s": FRESH}
+    rate([Match("t", "s", Outcome.STUDENT)], before, RULES)
+    assert before == {"t": FRESH, "s": FRESH}
+
+
+played = st.lists(
+    st.builds(Match, st.sampled_from(["t0", "t1"]), st.sampled_from(["s0", "s1"]), st.sampled_from(Outcome)),
+    max_size=8,
+)
+
+
+@given(played, st.integers(0, 8))
+@settings(deadline=None)
+def test_rating_in_two_goes_equals_rating_in_one(matches: list[Match], cut: int) -> None:
+    before = dict.fromkeys(("t0", "t1", "s0", "s1"), FRESH)
+    in_two = rate(matches[cut:], rate(matches[:cut], before, RULES), RULES)
+    assert in_two == rate(matches, before, RULES)
+
+
+def test_the_order_of_matches_matters() -> None:
+    matches = [Match("t", "s", Outcome.TEACHER), Match("t", "s", Outcome.STUDENT)]
+    before = {"t": FRESH, "s": FRESH}
+    one, other = (rate(order, before, RULES) for order in itertools.permutations(matches))
+    assert one["s"].mu != pytest.approx(other["s"].mu, abs=0.1)
+
+
+def test_ratings_may_grow_less_sure_when_skill_drifts() -> None:
+    sure = {"t": Rating(25.0, 0.1), "s": Rating(25.0, 0.1)}
+    after = rate([Match("t", "s", Outcome.STUDENT)], sure, replace(RULES, tau=1.0))
+    assert after["t"].sigma > 0.1
+
+
+def test_a_match_of_an_unrated_member_is_refused() -> None:
+    with pytest.raises(PopulationError, match="none of s"):
+        rate([Match("t", "s", Outcome.VOID)], {"t": FRESH}, RULES)
+
+
+def test_internal_fitness_is_three_sigma_below_the_mean() -> None:
+    assert internal_fitness(Rating(30.0, 2.0)) == lower_bound(Rating(30.0, 2.0)) == 24.0
