@@ -1,0 +1,112 @@
+"""Opening a sandbox: which backends there are, which work here, and what to do where none does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from populora_core.errors import SandboxUnavailable
+from populora_core.verifier import bubblewrap, launcher
+from populora_core.verifier.host import Contents
+from populora_core.verifier.pool import SandboxPool
+from populora_core.verifier.protocol import Job, Limits, Sandbox
+from populora_core.verifier.verdicts import Status
+
+SandboxKind = Literal["auto", "docker", "bubblewrap", "launcher"]
+
+COMMANDS: dict[str, Callable[[Contents], list[str]]] = {
+    "bubblewrap": bubblewrap.command,
+    "launcher": launcher.command,
+}
+"""The backends that this version has, in the order in which `auto` tries them."""
+
+_USER_NAMESPACE_SETTINGS = {
+    "kernel/unprivileged_userns_clone": ("0", "1"),
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "user/max_user_namespaces": ("0", "15000"),
+}
+"""Settings in /proc/sys that can forbid users to make namespaces: the value that does, one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendReport:
+    """What `populora doctor` says of one backend.
+
+    Attributes:
+        reason: why it does not work; empty if it does.
+        command: the one command to run to change that; empty if there is none or nothing to change.
+    """
+
+    name: str
+    works: bool
+    reason: str
+    command: str
+
+
+def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int = 0) -> Sandbox:
+    """Start a sandbox; close it, or use it as a context manager.
+
+    Args:
+        kind: a backend, or `auto` for the first that works.
+        workers: how many sandbox processes work at a time; at least two are started.
+        hash_seed: names the pair of hash seeds that programs run under.
+
+    Raises:
+        SandboxUnavailable: nothing works; names the one command to run. There is no unprotected fallback.
+    """
+    if kind == "docker":
+        raise SandboxUnavailable(
+            "the docker sandbox is not available in this version",
+            expected=f"auto or one of: {', '.join(COMMANDS)}",
+            came=kind,
+            remedy="use --sandbox auto",
+        )
+    failures: list[str] = []
+    for name in COMMANDS if kind == "auto" else (kind,):
+        try:
+            return SandboxPool(name, COMMANDS[name], limits, workers, hash_seed)
+        except SandboxUnavailable as error:
+            failures.append(f"{name}: {_summary(error)}")
+    raise SandboxUnavailable(
+        "no sandbox can be started on this machine, and model-written code is never run without one",
+        expected="bubblewrap, or the right to make namespaces",
+        came="; ".join(failures),
+        remedy=remedy(),
+    )
+
+
+def describe_backends() -> list[BackendReport]:
+    """What every backend comes to on this machine, found by running a program in each."""
+    reports = [_try_backend(name) for name in COMMANDS]
+    return [*reports, BackendReport("docker", False, "not available in this version", "")]
+
+
+def remedy() -> str:
+    """The one command to run where no sandbox works."""
+    for setting, (bad, good) in _USER_NAMESPACE_SETTINGS.items():
+        path = Path("/proc/sys", setting)
+        if os.geteuid() != 0 and path.exists() and path.read_text().strip() == bad:
+            return f"sudo sysctl -w {setting.replace('/', '.')}={good}"
+    if bubblewrap.executable() is None:
+        return bubblewrap.INSTALL
+    return "in a container: start it with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
+
+
+def _try_backend(name: str) -> BackendReport:
+    job = Job("try", "def f(x):\n    return x + 1", ("(1,)",))
+    try:
+        with SandboxPool(name, COMMANDS[name], Limits(), workers=1, hash_seed=0) as sandbox:
+            (result,) = sandbox.run([job])
+    except SandboxUnavailable as error:
+        missing = name == "bubblewrap" and bubblewrap.executable() is None
+        return BackendReport(name, False, _summary(error), bubblewrap.INSTALL if missing else remedy())
+    if result.status is not Status.OK:
+        return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
+    return BackendReport(name, True, "", "")
+
+
+def _summary(error: SandboxUnavailable) -> str:
+    return f"{error.problem} ({error.came})" if error.came else error.problem

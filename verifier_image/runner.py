@@ -1,0 +1,630 @@
+"""The runner: PID 1 of a sandbox, runs each untrusted program in a forked child that can only compute.
+
+One file, standard library only, Python 3.9 or later. It is started as `python3 runner.py SETTINGS`, where
+SETTINGS is a JSON object (see `Settings`), and speaks frames on standard input and output:
+
+    request   id (8 bytes), body length (4), body: JSON {"program", "inputs"}
+    reply     id (8), status (1, an index into STATUSES), CPU seconds (double), payload length (4), payload
+
+The first reply, id 0, says that the runner is ready. Replies come in the order of the requests. The end of
+standard input ends the runner and with it, as it is PID 1, everything in the sandbox.
+
+What keeps programs apart:
+
+- The runner never parses a request or an answer. Their bytes live only in mappings that a fork does not copy
+  (MADV_DONTFORK), so no child finds another job's program, inputs or answer in its own memory.
+- A child reads its request from a pipe, then gives up everything but one pipe for its answer: descriptors,
+  privileges, resources and, by a seccomp allow-list, every system call that computing does not need. It
+  cannot open, connect, fork, execute, signal or trace. The runner tries this out before it says ready.
+- The id and the status of a reply are the runner's. The payload is the child's and not to be trusted: a
+  program can forge its own answer, as it can compute any answer, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import errno
+import gc
+import importlib
+import io
+import json
+import math
+import mmap
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+REQUEST = struct.Struct(">QI")
+REPLY = struct.Struct(">QBdI")
+STATUSES = ("ok", "syntax_error", "error", "oom", "output_limit", "not_plain_data", "timeout", "killed")
+OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA, TIMEOUT, KILLED = range(len(STATUSES))
+CHILD_STATUSES = (OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA)
+
+MAX_INT_BITS = 14_000  # about 4200 digits: beyond 4300 Python itself refuses to turn text into an integer
+MAX_ERROR_BYTES = 500
+ADDRESS_SPACE_END = 1 << 47
+NOT_LOCKED = signal.SIGUSR1
+"""Ends a child that could not lock itself down; a locked one can send no signal, so no program feigns it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The limits of one program with all its inputs, and what its child may use.
+
+    Attributes:
+        wall_seconds: a program that uses less than `progress_seconds` of CPU time in this time sleeps, and
+            ends; one that does more waits for its turn on a busy machine, and goes on.
+        memory_bytes: address space that a program may take beyond what the interpreter itself takes.
+        output_bytes: cap on all the answers of one program together, and on what it prints.
+        literal_chars: cap on one answer.
+        literal_depth: cap on the nesting of one answer.
+        modules: imported before the first fork, since a child can open no file to import from.
+        uids: first and number of the user ids that children take in turn; None keeps the runner's own.
+    """
+
+    cpu_seconds: float
+    wall_seconds: float
+    progress_seconds: float
+    memory_bytes: int
+    output_bytes: int
+    literal_chars: int
+    literal_depth: int
+    request_bytes: int
+    modules: list[str]
+    uids: tuple[int, int] | None
+
+
+# The machine: system calls and the filter that takes them away
+
+
+class SockFilter(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("jump_true", ctypes.c_ubyte),
+        ("jump_false", ctypes.c_ubyte),
+        ("operand", ctypes.c_uint32),
+    )
+
+
+class SockProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(SockFilter)))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the filter needs to know of a machine type.
+
+    Attributes:
+        audit: the kernel's name of the architecture.
+        allowed: write, futex, brk, munmap, mremap, madvise, rt_sigreturn, clock_gettime, ways to sleep
+            (nanosleep, clock_nanosleep, select, pselect6), restart_syscall, exit, exit_group. Neither read
+            nor close: the request has been read, and as a child cannot close its answer's pipe, the end of
+            that pipe is the end of the child.
+        allowed_without_exec: mmap and mprotect, as long as they ask for no executable memory.
+        timer_create, timer_settime: what the lock itself calls, by number as older C libraries lack them.
+    """
+
+    audit: int
+    allowed: tuple[int, ...]
+    allowed_without_exec: tuple[int, ...]
+    timer_create: int
+    timer_settime: int
+
+
+MACHINES = {
+    "x86_64": Machine(
+        audit=0xC000003E,
+        allowed=(1, 202, 12, 11, 25, 28, 15, 228, 35, 230, 23, 270, 219, 60, 231),
+        allowed_without_exec=(9, 10),
+        timer_create=222,
+        timer_settime=223,
+    ),
+    "aarch64": Machine(
+        audit=0xC00000B7,
+        allowed=(64, 98, 214, 215, 216, 233, 139, 113, 101, 115, 72, 128, 93, 94),
+        allowed_without_exec=(222, 226),
+        timer_create=107,
+        timer_settime=110,
+    ),
+}
+
+BPF_LOAD, BPF_JUMP_IF_EQUAL, BPF_JUMP_IF_SET, BPF_RETURN = 0x20, 0x15, 0x45, 0x06
+CALL_NUMBER, CALL_AUDIT, CALL_THIRD_ARGUMENT = 0, 4, 32  # offsets in struct seccomp_data, little endian
+KILL_PROCESS, REFUSE, ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
+PROT_EXEC = 4
+
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+SECCOMP_MODE_FILTER = 2
+CLOCK_PROCESS_CPUTIME_ID = 2
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def build_filter(machine: Machine) -> SockProgram:
+    """An allow-list in BPF: any other call fails with EPERM, a foreign architecture's call kills."""
+    lines = [
+        (BPF_LOAD, 0, 0, CALL_AUDIT),
+        (BPF_JUMP_IF_EQUAL, 1, 0, machine.audit),
+        (BPF_RETURN, 0, 0, KILL_PROCESS),
+        (BPF_LOAD, 0, 0, CALL_NUMBER),
+    ]
+    for number in machine.allowed:
+        lines += [(BPF_JUMP_IF_EQUAL, 0, 1, number), (BPF_RETURN, 0, 0, ALLOW)]
+    for number in machine.allowed_without_exec:
+        lines += [
+            (BPF_JUMP_IF_EQUAL, 0, 4, number),
+            (BPF_LOAD, 0, 0, CALL_THIRD_ARGUMENT),
+            (BPF_JUMP_IF_SET, 0, 1, PROT_EXEC),
+            (BPF_RETURN, 0, 0, REFUSE),
+            (BPF_RETURN, 0, 0, ALLOW),
+        ]
+    lines.append((BPF_RETURN, 0, 0, REFUSE))
+    return SockProgram(len(lines), (SockFilter * len(lines))(*[SockFilter(*line) for line in lines]))
+
+
+def prctl(option: int, first: object, second: object = 0) -> None:
+    if libc.prctl(option, first, second, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def end_after(cpu_seconds: float, machine: Machine) -> None:
+    """SIGALRM after so much CPU time of this process, which ends C code and catch-all loops too.
+
+    Not setitimer: its CPU time is counted in ticks, and on a busy machine it can fire a fifth too early.
+    """
+    timer = ctypes.c_int()
+    nanoseconds = int(cpu_seconds * 1e9)
+    first_and_only = (ctypes.c_long * 4)(0, 0, nanoseconds // 10**9, nanoseconds % 10**9)
+    if (
+        libc.syscall(machine.timer_create, CLOCK_PROCESS_CPUTIME_ID, None, ctypes.byref(timer)) != 0
+        or libc.syscall(machine.timer_settime, timer, 0, ctypes.byref(first_and_only), None) != 0
+    ):
+        raise OSError(ctypes.get_errno(), "timer")
+
+
+# The child
+
+
+class Refused(BaseException):
+    """Ends a program with a status; a BaseException, so that `except Exception` does not swallow it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Printed(io.TextIOBase):
+    """Standard output and error of a program: counted against the cap, kept nowhere."""
+
+    def __init__(self, cap: int) -> None:
+        self._room = cap
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._room -= len(text)
+        if self._room < 0:
+            raise Refused(OUTPUT_LIMIT, "the program printed more than the output limit")
+        return len(text)
+
+
+def lock_down(
+    settings: Settings, machine: Machine, system_calls: SockProgram, memory: int, uid: int | None
+) -> None:
+    """Give up, for good, everything that computing does not need."""
+    os.setsid()
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    cpu = math.ceil(1.5 * settings.cpu_seconds) + 1  # in whole seconds, and ticks: backs the timer below
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NOFILE: 0,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    end_after(settings.cpu_seconds, machine)
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(system_calls))
+
+
+def literal(value: object, max_chars: int, max_depth: int) -> str:
+    """The literal of plain data: None, bool, int, finite float, str, list, tuple, dict, set of exact types.
+
+    Raises:
+        Refused: NOT_PLAIN_DATA for anything else, OUTPUT_LIMIT when the text would be too long.
+    """
+    parts: list[str] = []
+    room = max_chars
+
+    def write(text: str) -> None:
+        nonlocal room
+        room -= len(text)
+        if room < 0:
+            raise Refused(OUTPUT_LIMIT, f"the literal of an answer has more than {max_chars} characters")
+        parts.append(text)
+
+    def write_items(items: list[Any], left: str, right: str, depth: int) -> None:
+        write(left)
+        for index, item in enumerate(items):
+            if index:
+                write(", ")
+            visit(item, depth - 1)
+        write(right)
+
+    def visit(item: Any, depth: int) -> None:
+        if depth < 0:
+            raise Refused(NOT_PLAIN_DATA, f"an answer is nested deeper than {max_depth}")
+        kind = type(item)
+        if item is None or kind is bool:
+            write(repr(item))
+        elif kind is int:
+            if item.bit_length() > MAX_INT_BITS:
+                raise Refused(OUTPUT_LIMIT, f"an integer of an answer has more than {MAX_INT_BITS} bits")
+            write(repr(item))
+        elif kind is float and math.isfinite(item):
+            write(repr(item))
+        elif kind is str:
+            write(repr(item) if len(item) <= room else item)  # a huge text is refused before it is copied
+        elif kind is list:
+            write_items(item, "[", "]", depth)
+        elif kind is tuple:
+            write_items(list(item), "(", ",)" if len(item) == 1 else ")", depth)
+        elif kind is set:
+            write_items(list(item), *(("{", "}") if item else ("set(", ")")), depth)
+        elif kind is dict:
+            write("{")
+            for index, (key, entry) in enumerate(item.items()):
+                if index:
+                    write(", ")
+                visit(key, depth - 1)
+                write(": ")
+                visit(entry, depth - 1)
+            write("}")
+        else:
+            raise Refused(NOT_PLAIN_DATA, f"an answer holds a {kind.__name__}, which is not plain data")
+
+    visit(value, max_depth)
+    return "".join(parts)
+
+
+def arguments(text: str, settings: Settings) -> tuple[object, ...]:
+    """The arguments that a literal denotes, never the value of an expression."""
+    try:
+        value = ast.literal_eval(text)
+        if type(value) is tuple:
+            literal(value, settings.request_bytes, settings.literal_depth)
+            return value
+    except (Refused, ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass
+    raise Refused(ERROR, "an input is not the literal of an argument tuple")
+
+
+def describe(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return type(error).__name__
+
+
+def evaluate(program: str, inputs: list[str], settings: Settings) -> tuple[int, str]:
+    """Run the program once, then its `f` on fresh arguments from each input; status and payload."""
+    try:
+        code = compile(program, "<program>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        return SYNTAX_ERROR, describe(error)
+    module = types.ModuleType("program")
+    sys.modules["program"] = module  # where dataclasses and enum look for the module of a class
+    try:
+        exec(code, module.__dict__)
+        function = module.__dict__.get("f")
+        if not callable(function):
+            return ERROR, "the program defines no function f"
+        answers: list[str] = []
+        room = settings.output_bytes
+        for text in inputs:
+            value = function(*arguments(text, settings))
+            answer = literal(value, settings.literal_chars, settings.literal_depth)
+            room -= len(answer.encode()) + 1
+            if room < 0:
+                return OUTPUT_LIMIT, f"the answers have more than {settings.output_bytes} bytes"
+            answers.append(answer)
+        return OK, "\n".join(answers)  # a literal holds no line end
+    except Refused as refused:
+        return refused.status, refused.reason
+    except MemoryError:
+        return OOM, "MemoryError"
+    except BaseException as error:
+        return ERROR, describe(error)
+
+
+def child(request: int, answer: int, settings: Settings, lock: Callable[[], None]) -> NoReturn:
+    """The whole life of one program. Nothing of it runs before the lock holds."""
+    try:
+        with open(request, "rb") as pipe:
+            body = pipe.read()
+        os.closerange(0, answer)
+        os.closerange(answer + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        sys.stdin = io.StringIO()
+        sys.stdout = sys.stderr = Printed(settings.output_bytes)
+        gc.enable()
+        lock()
+    except BaseException:
+        os.kill(os.getpid(), NOT_LOCKED)
+    try:
+        job = json.loads(body)
+        status, text = evaluate(job["program"], job["inputs"], settings)
+        payload = text.encode("utf-8", "backslashreplace")
+        payload = bytes([status]) + (payload if status == OK else payload[:MAX_ERROR_BYTES])
+        while payload:
+            payload = payload[os.write(answer, payload) :]
+    finally:
+        os._exit(0)
+
+
+# The runner
+
+
+class Region:
+    """Anonymous memory that forked children do not have."""
+
+    def __init__(self, size: int) -> None:
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._map.madvise(mmap.MADV_DONTFORK)
+        self.view = memoryview(self._map)
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    cpu_seconds: float
+    payload: memoryview | bytes = b""
+
+
+class Runner:
+    """Answers requests one at a time; `run` is the life of one child seen from outside."""
+
+    def __init__(self, settings: Settings, machine: Machine) -> None:
+        self._settings = settings
+        self._machine = machine
+        self._system_calls = build_filter(machine)
+        self._request = Region(settings.request_bytes)
+        self._answer = Region(1 + max(settings.output_bytes, MAX_ERROR_BYTES) + 1)  # status, text, too much
+        self._uids = self._turns(settings.uids)
+        self._base_memory = self._try_out()
+
+    @staticmethod
+    def _turns(uids: tuple[int, int] | None) -> Iterator[int | None]:
+        while True:
+            if uids is None:
+                yield None
+            else:
+                first, count = uids
+                yield from range(first, first + count)
+
+    def serve(self) -> None:
+        """Answer requests until standard input ends."""
+        header = bytearray(REQUEST.size)  # holds nothing of a job but its number and length
+        while read_fully(memoryview(header)):
+            number, length = REQUEST.unpack(header)
+            if length > len(self._request.view):
+                sys.exit(f"a request of {length} bytes is larger than request_bytes")
+            body = self._request.view[:length]
+            if not read_fully(body):
+                return
+            write_reply(number, self.run(body))
+
+    def run(self, body: memoryview) -> Reply:
+        """Run one request in a child of its own and leave no process behind."""
+        request_read, request_write = os.pipe()
+        answer_read, answer_write = os.pipe()
+        lock = self._lock(self._base_memory + self._settings.memory_bytes)
+        pid = os.fork()
+        if pid == 0:
+            os.close(request_write)
+            child(request_read, answer_write, self._settings, lock)
+        os.close(request_read)
+        os.close(answer_write)
+        stopped, received = self._exchange(pid, body, request_write, answer_read)
+        os.close(answer_read)
+        os.kill(pid, signal.SIGKILL)  # changes nothing for a child that is already exiting
+        _, ended, usage = os.wait4(pid, 0)
+        self._end_survivors()
+        cpu = usage.ru_utime + usage.ru_stime
+        if stopped is not None:
+            return Reply(stopped, cpu)
+        if os.WIFSIGNALED(ended):
+            number = os.WTERMSIG(ended)
+            if number == NOT_LOCKED:
+                sys.exit("a child could not lock itself down")
+            if number in (signal.SIGALRM, signal.SIGXCPU) or cpu >= self._settings.cpu_seconds:
+                return Reply(TIMEOUT, cpu)
+            return Reply(KILLED, cpu, f"ended by signal {number}".encode())
+        answer = self._answer.view[:received]
+        if received == 0 or answer[0] not in CHILD_STATUSES:
+            return Reply(ERROR, cpu, b"the program ended its process before it answered")
+        return Reply(answer[0], cpu, answer[1:])
+
+    def _lock(self, memory: int) -> Callable[[], None]:
+        uid = next(self._uids)
+        return partial(lock_down, self._settings, self._machine, self._system_calls, memory, uid)
+
+    def _exchange(self, pid: int, body: memoryview, request: int, answer: int) -> tuple[int | None, int]:
+        """Hand over the request and collect the answer until the child closes its pipe or must be stopped.
+
+        Returns:
+            The status, if the child must be stopped, and the number of bytes of the answer.
+        """
+        cpu = (~pid << 3) | CLOCK_PROCESS_CPUTIME_ID  # the clock of the child, by the kernel's numbering
+        deadline = expected = 0.0
+        poll = select.poll()
+        poll.register(0, 0)  # reports only that the other side hung up
+        poll.register(answer, select.POLLIN)
+        poll.register(request, select.POLLOUT)
+        os.set_blocking(request, False)
+        room = self._answer.view
+        received = 0
+        with open(request, "wb", buffering=0) as pipe:
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    used = time.clock_gettime(cpu)
+                    if used < expected:
+                        return TIMEOUT, 0
+                    expected = used + self._settings.progress_seconds
+                    left = self._settings.wall_seconds
+                    deadline = time.monotonic() + left
+                for ready, _ in poll.poll(left * 1000):
+                    if ready == 0:
+                        os._exit(0)
+                    elif ready == answer:
+                        count = os.readv(answer, [room[received:]])
+                        if count == 0:
+                            return None, received
+                        received += count
+                        if received == len(room):
+                            return OUTPUT_LIMIT, 0
+                    else:
+                        try:
+                            body = body[os.write(request, body) :]
+                        except BrokenPipeError:
+                            body = body[:0]
+                        if not body:
+                            poll.unregister(request)
+                            pipe.close()
+
+    @staticmethod
+    def _end_survivors() -> None:
+        """A locked child cannot fork; should one ever have, its processes end here, before the next job."""
+        while True:
+            try:
+                os.waitpid(-1, os.WNOHANG)
+                os.kill(-1, signal.SIGKILL)  # as PID 1: everything else in the sandbox
+            except (ChildProcessError, ProcessLookupError):
+                return
+
+    def _try_out(self) -> int:
+        """Lock a child down and let it try what it must not be able to do.
+
+        Returns:
+            The address space in bytes that a child has from the start.
+
+        Raises:
+            SystemExit: the lock does not hold on this machine.
+        """
+        read, write = os.pipe()
+        lock = self._lock(ADDRESS_SPACE_END)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                base = address_space()
+                lock()
+                if all(attempt() == -1 and ctypes.get_errno() == errno.EPERM for attempt in FORBIDDEN):
+                    os.write(write, base.to_bytes(8, "big"))
+            finally:
+                os._exit(0)
+        os.close(write)
+        answer = os.read(read, 8)
+        os.close(read)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self._end_survivors()
+        if len(answer) < 8:
+            sys.exit("the lock does not hold: a child could open, connect, fork, signal or share memory")
+        return int.from_bytes(answer, "big")
+
+
+FORBIDDEN: tuple[Callable[[], int], ...] = (
+    lambda: libc.open(b"/", os.O_RDONLY),
+    lambda: libc.socket(2, 1, 0),
+    lambda: libc.fork(),
+    lambda: libc.kill(1, 0),
+    lambda: libc.shmget(0, 4096, 0o600),
+    lambda: libc.getppid(),
+)
+"""What the filter refuses with EPERM. Without it, other layers would refuse some with other errors."""
+
+
+def address_space() -> int:
+    """Bytes of address space that this process has mapped, found without /proc: by bisecting RLIMIT_AS."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    low, high = 0, ADDRESS_SPACE_END if hard == resource.RLIM_INFINITY else hard
+    while high - low > mmap.PAGESIZE:
+        middle = (low + high) // 2
+        resource.setrlimit(resource.RLIMIT_AS, (middle, hard))
+        try:
+            mmap.mmap(-1, mmap.PAGESIZE).close()
+            high = middle
+        except (OSError, MemoryError):
+            low = middle
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    return high
+
+
+def read_fully(room: memoryview) -> bool:
+    """Fill the room from standard input, without a copy elsewhere; False if it ended first."""
+    while room:
+        count = os.readv(0, [room])
+        if count == 0:
+            return False
+        room = room[count:]
+    return True
+
+
+def write_reply(number: int, reply: Reply) -> None:
+    parts = [REPLY.pack(number, reply.status, reply.cpu_seconds, len(reply.payload)), reply.payload]
+    while parts:
+        count = os.writev(1, parts)
+        while parts and count >= len(parts[0]):
+            count -= len(parts.pop(0))
+        if parts:
+            parts[0] = memoryview(parts[0])[count:]
+
+
+def main() -> None:
+    if os.getpid() != 1:
+        sys.exit("the runner must be PID 1 of a sandbox: it ends every other process that it can see")
+    machine = MACHINES.get(os.uname().machine)
+    if machine is None:
+        sys.exit(f"no system-call filter for {os.uname().machine}, only for {', '.join(MACHINES)}")
+    settings = Settings(**json.loads(sys.argv[1]))
+    for name in settings.modules:
+        importlib.import_module(name)
+    if sys.version_info >= (3, 12):
+        importlib.import_module("_pylong")  # which big integers load on first use
+    sys.argv[1:] = []
+    sys.path.clear()
+    os.environ.clear()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # also bounds what a child has to close
+    prctl(PR_SET_DUMPABLE, 0)
+    ast.literal_eval("(1,)")  # the first call loads what later ones share
+    gc.disable()
+    gc.freeze()  # a collection in a child would copy every page that holds an object
+    runner = Runner(settings, machine)
+    hello = {"python": ".".join(map(str, sys.version_info[:3])), "statuses": STATUSES}
+    write_reply(0, Reply(OK, 0.0, json.dumps(hello).encode()))
+    runner.serve()
+
+
+if __name__ == "__main__":
+    main()
