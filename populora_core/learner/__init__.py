@@ -1,0 +1,1 @@
+"""The learner: every member's LoRA adapter over one frozen base, trained in one pass."""

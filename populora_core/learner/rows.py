@@ -1,0 +1,86 @@
+"""What goes into an update and what comes out of it, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One completion to learn from.
+
+    Attributes:
+        completion_ids: what was sampled, with the end token where the completion ended by it.
+        old_logprobs: log-probability of each completion token when it was sampled, under
+            softmax(logits / temperature).
+        advantage: None where infrastructure failed: the row takes no part.
+        temperature: the temperature that the completion was sampled at; 1 for greedy ones.
+    """
+
+    member_id: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    old_logprobs: tuple[float, ...]
+    advantage: float | None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.completion_ids:
+            raise ValueError("a training row needs a prompt and a completion")
+        if len(self.old_logprobs) != len(self.completion_ids):
+            raise ValueError(
+                f"a training row needs a log-probability a token: {len(self.completion_ids)} tokens, "
+                f"{len(self.old_logprobs)} log-probabilities"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRules:
+    """Settings of one policy-gradient step.
+
+    Attributes:
+        lr: learning rate of every member that `member_lr` does not name.
+        clip: half-width of the trust region of the probability ratio.
+        grad_clip: largest gradient norm of one member.
+        warmup_steps: a newborn's first steps, over which its learning rate rises linearly.
+        token_budget: tokens of one micro-batch, padding included.
+        pack_tokens: completions of one prompt share its tokens in one sequence up to this length.
+    """
+
+    lr: float = 2e-3
+    clip: float = 0.2
+    grad_clip: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    token_budget: int = 1024
+    pack_tokens: int = 192
+    member_lr: Mapping[str, float] = field(default_factory=dict)
+
+    def learning_rate(self, member_id: str, steps: int) -> float:
+        """The learning rate of a member that has made `steps` steps before this one."""
+        lr = self.member_lr.get(member_id, self.lr)
+        return lr * min(1.0, (steps + 1) / self.warmup_steps) if self.warmup_steps else lr
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStats:
+    """What one step did to one member.
+
+    Attributes:
+        tokens: completion tokens of its rows with an advantage, the denominator of its loss.
+        loss: clipped policy-gradient loss before the step.
+        grad_norm: before clipping; 0 for a member that was skipped.
+        entropy: mean entropy in nats over the tokens with a nonzero advantage; None where there are none.
+        clip_fraction: share of those tokens whose ratio the clip cut off; None where there are none.
+    """
+
+    tokens: int
+    loss: float
+    grad_norm: float
+    entropy: float | None
+    clip_fraction: float | None
+    learning_rate: float
+    n_rows: int

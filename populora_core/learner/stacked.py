@@ -1,0 +1,233 @@
+"""Many adapters on one frozen base: the population is a matrix, and a batch holds rows of several members.
+
+The base layer sees all rows at once. The low-rank term of a member touches only its own rows, so gradients
+are exactly those of training each member alone; neighbouring members with equal shares go through one
+batched product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from populora_core.errors import BaseModelError, PopulationError
+from populora_core.learner.layout import AdapterLayout, ModuleSlot
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Batch rows [start, stop) that belong, in equal shares and in order, to some neighbouring members."""
+
+    start: int
+    stop: int
+    members: slice
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which member each row of a batch belongs to. Rows outside every block run on the base alone."""
+
+    n_rows: int
+    blocks: tuple[Block, ...]
+
+
+def route_of(slots: Sequence[int | None]) -> Route:
+    """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks."""
+    blocks: list[Block] = []
+    start = share = 0  # share: rows of each member of the last block
+    for slot, run in groupby(slots):
+        stop = start + sum(1 for _ in run)
+        if slot is not None:
+            last = blocks[-1] if blocks else None
+            if last and (last.stop, last.members.stop, share) == (start, slot, stop - start):
+                blocks[-1] = Block(last.start, stop, slice(last.members.start, slot + 1))
+            else:
+                blocks.append(Block(start, stop, slice(slot, slot + 1)))
+                share = stop - start
+        start = stop
+    return Route(start, tuple(blocks))
+
+
+class StackedAdapters:
+    """The resident population over a transformers model, for sampling and for training.
+
+    Use: `load` the members, then run the model inside `routed`, which says whose row is whose.
+
+    Attributes:
+        members: ids of the resident members; member i is row i of the matrices.
+        weights: [P, D] in `master_dtype`, what the optimiser steps.
+        grad: [P, D], the gradients summed since `zero_grad`; None until one is needed.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, layout: AdapterLayout, master_dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.model, self.layout = model, layout
+        self.members: tuple[str, ...] = ()
+        self.grad: Tensor | None = None
+        self.route: Route | None = None
+        self._layers = [self._attach(slot) for slot in layout.modules]
+        base = self._layers[0].base.weight
+        self.device, self.compute_dtype = base.device, base.dtype
+        self.weights = torch.empty(0, layout.dimension, dtype=master_dtype, device=self.device)
+        # Frozen embeddings make the first layers' inputs gradient-free; this leaf keeps their backward alive.
+        self.anchor = torch.zeros((), device=self.device, requires_grad=True)
+
+    def load(self, rows: Mapping[str, Tensor]) -> None:
+        """Make exactly these members resident, each with its row [D]."""
+        self.members = tuple(sorted(rows))
+        self.weights = self.weights.new_empty(len(rows), self.layout.dimension)
+        for target, member_id in zip(self.weights, self.members, strict=True):
+            target.copy_(rows[member_id])
+        self.grad = None
+        shadow = self.weights.to(self.compute_dtype)
+        for layer in self._layers:
+            layer.a, layer.b = self.factors(shadow, layer.slot)
+
+    def zero_grad(self) -> Tensor:
+        """Clear the gradients of all resident members and return their matrix [P, D]."""
+        self.grad = torch.zeros_like(self.weights)
+        return self.grad
+
+    def slot(self, member_id: str | None) -> int | None:
+        """The population row of a member; None, the bare base, stays None.
+
+        Raises:
+            PopulationError: the member is not resident.
+        """
+        if member_id is None:
+            return None
+        try:
+            return self.members.index(member_id)
+        except ValueError:
+            raise PopulationError(
+                f"member {member_id} is not resident",
+                expected="one of " + (", ".join(self.members) or "no members: nothing was loaded"),
+                remedy="load() the members of the batch first",
+            ) from None
+
+    @contextmanager
+    def routed(self, slots: Sequence[int | None]) -> Iterator[None]:
+        """Inside, row i of every batch belongs to the member in population row slots[i]."""
+        self.route = route_of(slots)
+        try:
+            yield
+        finally:
+            self.route = None
+
+    def detach(self) -> None:
+        """Give the model its own linear layers back."""
+        for layer in self._layers:
+            _replace(self.model, layer.slot.name, layer.base)
+
+    def _attach(self, slot: ModuleSlot) -> StackedLinear:
+        base = self.model.get_submodule(slot.name)
+        if not isinstance(base, nn.Linear):
+            raise BaseModelError(
+                f"{slot.name} cannot take an adapter",
+                expected="nn.Linear",
+                came=type(base).__name__,
+                remedy="detach() the adapters that lie over this model first",
+            )
+        layer = StackedLinear(base, slot, self)
+        _replace(self.model, slot.name, layer)
+        return layer
+
+    def factors(self, matrix: Tensor, slot: ModuleSlot) -> tuple[Tensor, Tensor]:
+        """Views A [P, rank, in] and B [P, out, rank] of a matrix [P, D]."""
+        rank = self.layout.rank
+        a = matrix[:, slot.a_offset : slot.a_offset + rank * slot.in_features]
+        b = matrix[:, slot.b_offset : slot.b_offset + rank * slot.out_features]
+        return a.view(-1, rank, slot.in_features), b.view(-1, slot.out_features, rank)
+
+
+class StackedLinear(nn.Module):
+    """A frozen linear layer with every resident member's low-rank term over it.
+
+    Attributes:
+        a, b: the members' factors [P, rank, in] and [P, out, rank] in the dtype that the base computes in.
+    """
+
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, base: nn.Linear, slot: ModuleSlot, stack: StackedAdapters) -> None:
+        super().__init__()
+        self.base, self.slot = base, slot
+        self.stack = stack
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [N, T, in] -> [N, T, out]."""
+        route = self.stack.route
+        if route is None or x.dim() != 3 or x.shape[0] != route.n_rows:
+            # On the bare base it would go on silently, and look like a population that does not learn.
+            raise BaseModelError(
+                f"{self.slot.name} got a batch without a matching route",
+                expected="[N, T, in] with one route entry a row",
+                came=f"{list(x.shape)} with {'no route' if route is None else f'{route.n_rows} entries'}",
+                remedy="run the model inside StackedAdapters.routed()",
+            )
+        if torch.is_grad_enabled() and route.blocks:
+            return _LowRank.apply(x.contiguous(), self.stack.anchor, self, route)
+        return self.apply_members(x.contiguous(), route)[0]
+
+    def apply_members(self, x: Tensor, route: Route) -> tuple[Tensor, list[Tensor]]:
+        """The output and, for each block, u = A x' [members, rank, rows]: thin factors first suits BLAS."""
+        y = F.linear(x, self.base.weight, self.base.bias)
+        scale = self.stack.layout.scale
+        activations = []
+        for block in route.blocks:
+            u = torch.bmm(self.a[block.members], _rows(x, block).mT)
+            _rows(y, block).baddbmm_(u.mT, self.b[block.members].mT, alpha=scale)
+            activations.append(u)
+        return y, activations
+
+
+class _LowRank(torch.autograd.Function):
+    """Adds member gradients straight into the population's gradient matrix, one block at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, layer: StackedLinear, route: Route) -> Tensor:
+        y, activations = layer.apply_members(x, route)
+        ctx.save_for_backward(x, *activations)
+        ctx.layer, ctx.route = layer, route
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, None, None, None]:
+        x, *activations = ctx.saved_tensors
+        layer: StackedLinear = ctx.layer
+        stack, grad_y = layer.stack, grad_y.contiguous()
+        scale = stack.layout.scale
+        grad_a, grad_b = stack.factors(stack.zero_grad() if stack.grad is None else stack.grad, layer.slot)
+        grad_x = torch.matmul(grad_y, layer.base.weight) if ctx.needs_input_grad[0] else None
+        for block, u in zip(ctx.route.blocks, activations, strict=True):
+            members, rows = block.members, _rows(grad_y, block)
+            v = torch.bmm(layer.b[members].mT, rows.mT)
+            grad_a[members].add_(torch.bmm(v, _rows(x, block)), alpha=scale)
+            grad_b[members].add_(torch.bmm(u, rows).mT, alpha=scale)
+            if grad_x is not None:
+                _rows(grad_x, block).baddbmm_(v.mT, layer.a[members], alpha=scale)
+        return grad_x, None, None, None
+
+
+def _rows(x: Tensor, block: Block) -> Tensor:
+    """The block's rows of x [N, T, d] as a view [members, rows * T, d]."""
+    count = block.members.stop - block.members.start
+    return x[block.start : block.stop].view(count, -1, x.shape[-1])
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, module)

@@ -1,0 +1,1 @@
+"""Samplers: how members write. `protocol` is what every one of them offers."""

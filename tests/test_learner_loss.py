@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from populora_core.learner import loss as loss_module
+from populora_core.learner.loss import backward_policy_gradient
+
+N, WIDTH, VOCABULARY = 7, 6, 11
+
+
+def inputs() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return {
+        "hidden": normal(N, WIDTH).requires_grad_(),
+        "targets": torch.randint(VOCABULARY, (N,), generator=generator),
+        "old_logprobs": normal(N) - 2.5,
+        "advantages": normal(N),
+        "temperatures": torch.tensor([1.0, 0.7] * 3 + [1.3], dtype=torch.float64),
+        "token_weights": normal(N).abs(),
+    }
+
+
+@pytest.fixture
+def head() -> torch.nn.Linear:
+    head = torch.nn.Linear(WIDTH, VOCABULARY, bias=False, dtype=torch.float64).requires_grad_(False)
+    head.weight.copy_(torch.linspace(-1, 1, VOCABULARY * WIDTH).view(VOCABULARY, WIDTH).sin())
+    return head
+
+
+@pytest.mark.parametrize("chunk_logits", [1, 3 * VOCABULARY, 1 << 24])
+def test_the_gradient_is_that_of_the_loss_written_out(
+    head: torch.nn.Linear, monkeypatch: pytest.MonkeyPatch, chunk_logits: int
+):
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    given = inputs()
+    found = backward_policy_gradient(head, clip=0.2, **given)
+
+    reference = inputs()
+    logits = head(reference["hidden"]) / reference["temperatures"][:, None]
+    logprobs = torch.log_softmax(logits, -1)[range(N), reference["targets"]]
+    ratio = torch.exp(logprobs - reference["old_logprobs"])
+    a = reference["advantages"]
+    losses = -torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)
+    (losses * reference["token_weights"]).sum().backward()
+    torch.testing.assert_close(given["hidden"].grad, reference["hidden"].grad, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.loss, losses.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_ratio_of_one_gives_minus_the_advantage_and_is_not_clipped(head: torch.nn.Linear):
+    given = inputs()
+    logits = head(given["hidden"].detach()) / given["temperatures"][:, None]
+    given["old_logprobs"] = torch.log_softmax(logits, -1)[range(N), given["targets"]]
+    found = backward_policy_gradient(head, clip=0.2, **given)
+    torch.testing.assert_close(found.loss, -given["advantages"])
+    assert not found.clipped.any()
+
+
+def test_clipping_counts_only_where_it_cuts_the_gradient_off(head: torch.nn.Linear):
+    given = inputs()
+    given["old_logprobs"] = torch.full((N,), -50.0, dtype=torch.float64)  # every ratio far above 1.2
+    found = backward_policy_gradient(head, clip=0.2, **given)
+    assert torch.equal(found.clipped, given["advantages"] > 0)
+    assert torch.equal(given["hidden"].grad.abs().sum(-1) == 0, given["advantages"] > 0)
+
+
+def test_equal_logits_have_the_entropy_of_the_uniform_distribution(head: torch.nn.Linear):
+    given = inputs() | {"hidden": torch.zeros(N, WIDTH, dtype=torch.float64, requires_grad=True)}
+    found = backward_policy_gradient(head, clip=0.2, **given)
+    torch.testing.assert_close(found.entropy, torch.full((N,), math.log(VOCABULARY), dtype=torch.float64))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora_core.learner.packing import collate, micro_batches, pack_rows
+from populora_core.learner.rows import TrainingRow
+
+PROMPTS = [(5, 6, 7), (8,), (9, 10, 11, 12, 13, 14, 15)]
+
+
+@st.composite
+def training_rows(draw: st.DrawFn) -> list[TrainingRow]:
+    shapes = st.tuples(st.sampled_from("ab"), st.sampled_from(PROMPTS), st.integers(1, 9))
+    rows = []
+    for number, (member, prompt, length) in enumerate(draw(st.lists(shapes, min_size=1, max_size=20))):
+        ids = tuple(100 * number + index for index in range(length))  # every token names its row
+        rows.append(TrainingRow(member, prompt, ids, tuple(-0.01 * i for i in ids), float(number)))
+    return rows
+
+
+@settings(deadline=None)
+@given(training_rows(), st.integers(1, 40), st.integers(1, 80))
+def test_every_completion_token_is_a_target_once_behind_its_own_row(
+    rows: list[TrainingRow], pack_tokens: int, token_budget: int
+):
+    found = []
+    for batch in micro_batches(pack_rows(rows, pack_tokens), token_budget):
+        for index, target in enumerate(batch.targets):
+            number, place = divmod(int(target), 100)
+            row = rows[number]
+            sequence, position = batch.sequence[index], batch.position[index]
+            before = (*row.prompt_ids, *row.completion_ids)[len(row.prompt_ids) + place - 1]
+            assert batch.member_ids[sequence] == row.member_id
+            assert batch.input_ids[sequence, position] == before
+            assert batch.advantages[index] == row.advantage
+            assert batch.old_logprobs[index] == row.old_logprobs[place]
+            found.append((number, place))
+    assert sorted(found) == [(n, i) for n, row in enumerate(rows) for i in range(len(row.completion_ids))]
+
+
+@settings(deadline=None)
+@given(training_rows(), st.integers(1, 40))
+def test_a_token_sees_exactly_what_it_would_see_alone(rows: list[TrainingRow], pack_tokens: int):
+    for batch in micro_batches(pack_rows(rows, pack_tokens), 200):
+        if batch.visible is None:
+            assert batch.position_ids is None
+            continue
+        for index, target in enumerate(batch.targets):
+            number, place = divmod(int(target), 100)
+            row = rows[number]
+            sequence, position = batch.sequence[index], batch.position[index]
+            keys = np.flatnonzero(batch.visible[sequence, position])
+            seen = sorted(
+                zip(batch.position_ids[sequence, keys], batch.input_ids[sequence, keys], strict=True)
+            )
+            assert seen == list(enumerate((*row.prompt_ids, *row.completion_ids[:place])))
+
+
+@settings(deadline=None)
+@given(training_rows(), st.integers(1, 40), st.integers(1, 80))
+def test_limits_are_kept_unless_a_single_row_exceeds_them(
+    rows: list[TrainingRow], pack_tokens: int, token_budget: int
+):
+    packs = pack_rows(rows, pack_tokens)
+    assert all(pack.length <= pack_tokens or len(pack.rows) == 1 for pack in packs)
+    batches = list(micro_batches(packs, token_budget))
+    assert all(batch.input_ids.size <= token_budget or len(batch.input_ids) == 1 for batch in batches)
+    assert sum(batch.n_rows for batch in batches) == len(rows)
+
+
+def test_sequences_of_a_micro_batch_are_sorted_by_member():
+    rows = [TrainingRow(member, (2,), (3, 4), (-1.0, -1.0), 1.0) for member in "bacab"]
+    assert collate(pack_rows(rows, 1)).member_ids == ["a", "a", "b", "b", "c"]
+
+
+def test_completions_longer_than_their_prompt_stay_alone():
+    short, long = (TrainingRow("a", (2, 3), ids, (-1.0,) * len(ids), 1.0) for ids in [(4, 5), (4, 5, 6, 7)])
+    assert len(pack_rows([short] * 3, 100)) == 1
+    assert len(pack_rows([long] * 3, 100)) == 3
+
+
+def test_rows_without_company_need_no_mask():
+    batch = collate(pack_rows([TrainingRow("a", (2, 3), (4, 5), (-1.0, -1.0), 1.0)], 100))
+    assert batch.visible is None
+    assert batch.input_ids.tolist() == [[2, 3, 4]]
+
+
+def test_a_row_without_tokens_or_with_missing_log_probabilities_is_refused():
+    with pytest.raises(ValueError):
+        TrainingRow("a", (2,), (), (), 1.0)
+    with pytest.raises(ValueError):
+        TrainingRow("a", (2,), (3, 4), (-1.0,), 1.0)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_base import layout_of, random_rows, tiny_model
+from torch import nn
+
+from populora_core.errors import BaseModelError, PopulationError
+from populora_core.learner.stacked import StackedAdapters, route_of
+
+MEMBERS = ("a", "b", "c")
+IDS = torch.arange(2, 14).view(6, 2).repeat(1, 3) % 20
+
+
+@pytest.fixture
+def stacked() -> StackedAdapters:
+    model = tiny_model()
+    layout = layout_of(model)
+    stacked = StackedAdapters(model, layout)
+    stacked.load(random_rows(layout, *MEMBERS))
+    return stacked
+
+
+def logits(stacked: StackedAdapters, slots: list[int | None], ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad(), stacked.routed(slots):
+        return stacked.model(input_ids=ids, use_cache=False).logits
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
+def test_the_blocks_of_a_route_give_every_row_its_own_member(slots: list[int | None]):
+    route = route_of(slots)
+    found: list[int | None] = [None] * len(slots)
+    for block in route.blocks:
+        members = range(block.members.start, block.members.stop)
+        share = (block.stop - block.start) / len(members)
+        for row in range(block.start, block.stop):
+            found[row] = members[int((row - block.start) // share)]
+    assert (route.n_rows, found) == (len(slots), slots)
+
+
+def test_equal_shares_of_neighbours_make_one_block():
+    assert len(route_of([0, 0, 1, 1, 2, 2]).blocks) == 1
+    assert len(route_of([0, 0, 1, 2, 2]).blocks) == 3
+    assert len(route_of([0, 0, None, 1, 1]).blocks) == 2
+
+
+@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1]])
+def test_a_mixed_batch_gives_each_row_what_its_member_gives_alone(
+    stacked: StackedAdapters, slots: list[int | None]
+):
+    mixed = logits(stacked, slots, IDS)
+    for row, slot in enumerate(slots):
+        alone = logits(stacked, [slot], IDS[row : row + 1])[0]
+        torch.testing.assert_close(mixed[row], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_the_adapters_change_the_logits_and_rows_of_no_member_do_not_see_them(stacked: StackedAdapters):
+    base = tiny_model()(input_ids=IDS, use_cache=False).logits
+    torch.testing.assert_close(logits(stacked, [None] * 6, IDS), base, rtol=1e-6, atol=1e-6)
+    assert (logits(stacked, [0] * 6, IDS) - base).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [None, 0, 1, 1, 2, 2], [1] * 6])
+def test_gradients_in_a_mixed_batch_equal_autograd_through_explicit_factors(slots: list[int | None]):
+    """One linear layer in float64 against x W' + scale x A' B' written out."""
+    model = tiny_model(torch.float64)
+    layout = layout_of(model)
+    stacked = StackedAdapters(model, layout, torch.float64)
+    stacked.load(random_rows(layout, *MEMBERS))
+    name = "model.layers.1.mlp.up_proj"
+    layer = model.get_submodule(name)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 5, 32, dtype=torch.float64, generator=generator, requires_grad=True)
+    seen = torch.randn(6, 5, 48, dtype=torch.float64, generator=generator)
+    with stacked.routed(slots):
+        (layer(x) * seen).sum().backward()
+    found_x, x.grad = x.grad, None
+
+    leaf = stacked.weights.clone().requires_grad_()
+    expected = nn.functional.linear(x, layer.base.weight)
+    for row, slot in enumerate(slots):
+        if slot is not None:
+            a, b = layout.views(leaf[slot])[name]
+            expected = expected.index_add(
+                0, torch.tensor([row]), layout.scale * (x[row : row + 1] @ a.T @ b.T)
+            )
+    (expected * seen).sum().backward()
+    torch.testing.assert_close(found_x, x.grad, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stacked.grad, leaf.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_a_batch_that_does_not_fit_its_route_is_refused(stacked: StackedAdapters):
+    with pytest.raises(BaseModelError, match="route"):
+        stacked.model(input_ids=IDS, use_cache=False)
+    with pytest.raises(BaseModelError, match="route"):
+        logits(stacked, [0, 1], IDS)
+
+
+def test_a_member_that_is_not_resident_is_named(stacked: StackedAdapters):
+    with pytest.raises(PopulationError, match="nobody"):
+        stacked.slot("nobody")
+
+
+def test_loading_replaces_the_residents(stacked: StackedAdapters):
+    rows = random_rows(stacked.layout, "z", "y", seed=9)
+    stacked.load(rows)
+    assert stacked.members == ("y", "z")
+    assert torch.equal(stacked.weights[1], rows["z"])
+    stacked.load({})
+    assert stacked.members == ()
+
+
+def test_detaching_gives_the_model_its_layers_back(stacked: StackedAdapters):
+    with pytest.raises(BaseModelError, match="detach"):
+        StackedAdapters(stacked.model, stacked.layout)
+    stacked.detach()
+    expected = tiny_model()(input_ids=IDS, use_cache=False).logits
+    assert torch.equal(stacked.model(input_ids=IDS, use_cache=False).logits, expected)
+
+
+def test_in_bfloat16_the_masters_stay_in_float32():
+    model = tiny_model(torch.bfloat16)
+    layout = layout_of(model)
+    stacked = StackedAdapters(model, layout)
+    rows = random_rows(layout, *MEMBERS)
+    stacked.load(rows)
+    mixed = logits(stacked, [0, 1, 1, 2, 2, 2], IDS).float()
+    exact = StackedAdapters(tiny_model(), layout)
+    exact.load(rows)
+    assert torch.equal(stacked.weights[1], rows["b"])
+    assert (mixed - logits(exact, [0, 1, 1, 2, 2, 2], IDS)).abs().mean() < 0.1

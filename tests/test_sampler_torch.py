@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
+
+from populora_core.errors import ConfigError, PopulationError
+from populora_core.learner.stacked import StackedAdapters
+from populora_core.sampler.protocol import Completion, FinishReason, Request
+from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
+
+MEMBERS = ("a", "b", "c")
+STOP = 1
+
+
+@pytest.fixture(scope="module")
+def stacked() -> StackedAdapters:
+    model = tiny_model()
+    layout = layout_of(model)
+    stacked = StackedAdapters(model, layout)
+    stacked.load(random_rows(layout, *MEMBERS))
+    return stacked
+
+
+@pytest.fixture(scope="module")
+def sampler(stacked: StackedAdapters) -> TorchSampler:
+    return TorchSampler(stacked, [STOP])
+
+
+def some_requests(count: int = 40, temperature: float = 1.0, max_tokens: int = 16) -> list[Request]:
+    """Members in mixed order, prompts of 1 to 9 tokens, some of them equal."""
+    members = (*MEMBERS, None)
+    return [
+        Request(
+            members[i % 4],
+            tuple(2 + (i // 4 * 5 + j) % (VOCABULARY - 2) for j in range(1 + i // 4 % 9)),
+            seed=1000 + i,
+            temperature=temperature,
+            max_tokens=max_tokens + i % 3,
+        )
+        for i in range(count)
+    ] * 2
+
+
+def teacher_forced(stacked: StackedAdapters, request: Request, completion: Completion) -> torch.Tensor:
+    """Log-probabilities of the completion in one forward pass over the whole text."""
+    ids = torch.tensor([request.prompt_ids + completion.token_ids])
+    with torch.no_grad(), stacked.routed([stacked.slot(request.member_id)]):
+        logits = stacked.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
+    logprobs = torch.log_softmax(logits / (request.temperature or 1.0), -1)
+    return logprobs[range(len(completion.token_ids)), completion.token_ids]
+
+
+def test_log_probabilities_equal_a_teacher_forced_pass(stacked: StackedAdapters, sampler: TorchSampler):
+    for temperature in (1.0, 0.6):
+        requests = some_requests(temperature=temperature)
+        for request, completion in zip(requests, sampler.generate(requests), strict=True):
+            expected = teacher_forced(stacked, request, completion)
+            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, rtol=0.0, atol=1e-4)
+
+
+def test_completions_come_in_the_order_of_the_requests(sampler: TorchSampler):
+    requests = some_requests()
+    forward = sampler.generate(requests)
+    backward = sampler.generate(requests[::-1])
+    assert [c.token_ids for c in forward] == [c.token_ids for c in backward[::-1]]
+
+
+def test_equal_requests_give_equal_completions(sampler: TorchSampler):
+    completions = sampler.generate(some_requests())
+    assert [c.token_ids for c in completions[:40]] == [c.token_ids for c in completions[40:]]
+
+
+@pytest.mark.parametrize("rows", [2, 7, 256])
+def test_tokens_do_not_depend_on_what_else_is_in_the_batch(
+    stacked: StackedAdapters, sampler: TorchSampler, rows: int
+):
+    requests = some_requests(20)
+    expected = [completion.token_ids for completion in sampler.generate(requests)]
+    other = TorchSampler(stacked, [STOP], BatchLimits(rows=rows))
+    assert [completion.token_ids for completion in other.generate(requests)] == expected
+
+
+def test_the_same_requests_give_the_same_bits(sampler: TorchSampler):
+    assert sampler.generate(some_requests()) == sampler.generate(some_requests())
+
+
+def test_another_seed_gives_another_completion(sampler: TorchSampler):
+    request = Request("a", (5, 6, 7), seed=1, max_tokens=24)
+    found = {sampler.generate([replace(request, seed=seed)])[0].token_ids for seed in range(5)}
+    assert len(found) == 5
+
+
+def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: TorchSampler):
+    requests = some_requests()
+    reasons = set()
+    for request, completion in zip(requests, sampler.generate(requests), strict=True):
+        assert len(completion.logprobs) == len(completion.token_ids) <= request.max_tokens
+        assert STOP not in completion.token_ids[:-1]
+        if completion.finish_reason is FinishReason.STOP:
+            assert completion.token_ids[-1] == STOP
+        else:
+            assert len(completion.token_ids) == request.max_tokens
+            assert completion.token_ids[-1] != STOP
+        reasons.add(completion.finish_reason)
+    assert reasons == set(FinishReason)
+
+
+def test_greedy_completions_equal_transformers_generate_on_padded_prompts():
+    model = tiny_model()
+    prompts = [tuple(range(2, 2 + length)) for length in (1, 3, 8)]
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    expected = model.generate(
+        input_ids=ids,
+        attention_mask=(ids != 0).long(),
+        do_sample=False,
+        max_new_tokens=12,
+        eos_token_id=STOP,
+        pad_token_id=0,
+    )[:, width:].tolist()
+    stacked = StackedAdapters(model, layout_of(model))
+    sampler = TorchSampler(stacked, [STOP])
+    found = sampler.generate([Request(None, p, seed=0, temperature=0.0, max_tokens=12) for p in prompts])
+    for completion, tokens in zip(found, expected, strict=True):
+        assert list(completion.token_ids) == tokens[: len(completion.token_ids)]
+        assert completion.finish_reason is FinishReason.STOP or len(completion.token_ids) == 12
+
+
+def test_greedy_rows_do_not_depend_on_their_seed(sampler: TorchSampler):
+    first, second = sampler.generate([Request("a", (4, 5), seed, 0.0, max_tokens=9) for seed in (1, 2)])
+    assert first == second
+
+
+def test_members_write_different_completions(sampler: TorchSampler):
+    requests = [Request(member, (3, 4, 5), 3, 0.0, max_tokens=9) for member in (*MEMBERS, None)]
+    assert len({completion.token_ids for completion in sampler.generate(requests)}) == 4
+
+
+def test_sampled_first_tokens_follow_the_models_distribution(stacked: StackedAdapters, sampler: TorchSampler):
+    count, prompt = 4000, (6, 2, 9)
+    completions = sampler.generate([Request("b", prompt, seed, max_tokens=1) for seed in range(count)])
+    with torch.no_grad(), stacked.routed([stacked.slot("b")]):
+        logits = stacked.model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
+    expected = count * torch.softmax(logits.double(), -1)
+    found = torch.bincount(torch.tensor([c.token_ids[0] for c in completions]), minlength=VOCABULARY)
+    likely = expected >= 5.0
+    chi_square = ((found - expected)[likely].square() / expected[likely]).sum()
+    assert chi_square < 60.0  # beyond the 1e-4 quantile for 22 degrees of freedom
+    assert found[~likely].sum() < 5.0 * (~likely).sum() + 20
+
+
+def test_top_p_restricts_the_tokens_but_not_the_log_probabilities(
+    stacked: StackedAdapters, sampler: TorchSampler
+):
+    requests = [Request("a", (5, 6), seed, top_p=0.3, max_tokens=6) for seed in range(20)]
+    for request, completion in zip(requests, sampler.generate(requests), strict=True):
+        expected = teacher_forced(stacked, request, completion)
+        torch.testing.assert_close(torch.tensor(completion.logprobs), expected, rtol=0.0, atol=1e-4)
+    free = sampler.generate([replace(request, top_p=1.0) for request in requests])
+    assert sum(sum(c.logprobs) / len(c.logprobs) for c in free) < 20 * -1.0
+
+
+def test_progress_adds_up_to_the_number_of_requests(stacked: StackedAdapters):
+    done: list[int] = []
+    TorchSampler(stacked, [STOP], BatchLimits(rows=16)).generate(some_requests(), done.append)
+    assert sum(done) == 80
+    assert len(done) == 5
+
+
+def test_the_cache_limit_keeps_batches_small(stacked: StackedAdapters):
+    done: list[int] = []
+    requests = [Request("a", (2,) * 10, seed, max_tokens=10) for seed in range(9)]
+    TorchSampler(stacked, [STOP], BatchLimits(tokens=60)).generate(requests, done.append)
+    assert done == [3, 3, 3]
+
+
+def test_no_requests_give_no_completions(sampler: TorchSampler):
+    assert sampler.generate([]) == []
+
+
+def test_the_global_random_state_is_neither_read_nor_changed(sampler: TorchSampler):
+    before = torch.get_rng_state()
+    sampler.generate(some_requests(8))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_member_that_is_not_resident_is_refused(sampler: TorchSampler):
+    with pytest.raises(PopulationError, match="nobody"):
+        sampler.generate([Request("nobody", (3,), 0)])
+
+
+def test_a_request_beyond_the_context_is_refused(sampler: TorchSampler):
+    with pytest.raises(ConfigError, match="context"):
+        sampler.generate([Request("a", (3,) * 100, 0, max_tokens=40)])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prompt_ids": ()},
+        {"seed": -1},
+        {"temperature": -0.1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"max_tokens": 0},
+    ],
+)
+def test_an_impossible_request_is_refused(wrong: dict):
+    with pytest.raises(ValueError):
+        replace(Request("a", (3,), 0), **wrong)
