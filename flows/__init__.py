@@ -1,0 +1,12 @@
+"""What a person launches: the command line and the Prefect flows."""
+
+from __future__ import annotations
+
+import os
+
+# Nothing leaves the machine unless its owner says so: no usage statistics, no advertisements in the UI.
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
+# A temporary server on a busy two-core machine takes longer to come up than Prefect's own 20 seconds.
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")

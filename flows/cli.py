@@ -1,0 +1,263 @@
+"""The `populora` command. Heavy packages are imported inside the commands, so that --help is instant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import flows  # noqa: F401  # sets Prefect's environment before anything imports it
+from populora_core.errors import PopuloraError
+
+if TYPE_CHECKING:
+    from populora_core.config import Config
+    from populora_core.run import Run
+    from populora_core.session import Session
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="populora",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Co-evolve LoRA teachers and students on one frozen base model.\n\n"
+    "Start with `populora run --config configs/demo.toml --run-dir runs/demo`, "
+    "then `populora inspect runs/demo`.",
+)
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
+]
+Generations = Annotated[
+    int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="run without Prefect; results are the same")]
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option(help="a TOML file; see configs/")],
+    run_dir: Annotated[Path, typer.Option(help="a new directory for everything the run makes")],
+    generations: Generations = None,
+    settings: Settings = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the resolved plan and stop")] = False,
+    plain: Plain = False,
+) -> None:
+    """Start a run: found a population and train it."""
+    from populora_core.base_model import base_digest, require_files
+    from populora_core.config import load_config
+    from populora_core.run import Run, refuse_occupied
+
+    overrides = list(settings or [])
+    if generations is not None:
+        overrides.append(f"run.generations={generations}")
+    loaded = load_config(config, overrides)
+    if dry_run:
+        from flows.plan import print_plan
+
+        print_plan(loaded, run_dir)
+        return
+    refuse_occupied(run_dir.resolve())
+    require_files(loaded.base.folder())
+    digest = base_digest(loaded.base.folder())
+    _require_sandbox(loaded)
+    _train(Run.create(run_dir, loaded, digest), loaded.run.generations, plain)
+
+
+@app.command()
+def resume(directory: RunDir, generations: Generations = None, plain: Plain = False) -> None:
+    """Go on with a run: finished stages stay, missing or damaged ones are made again."""
+    from populora_core.run import Run
+
+    opened = Run.open(directory)
+    _train(opened, generations or opened.config.run.generations, plain)
+
+
+@app.command()
+def rerun(
+    directory: RunDir,
+    generation: Annotated[int, typer.Option(min=0, help="the generation of the stage")],
+    stage: Annotated[str, typer.Option(help="match, propose, verify, solve, grade, update or evolve")],
+    seed: Annotated[int | None, typer.Option(help="draw anew with this seed")] = None,
+    truncate: Annotated[
+        bool,
+        typer.Option("--truncate", help="move later generations to superseded/ if they no longer follow"),
+    ] = False,
+) -> None:
+    """Make one stage again, and what follows from it in its generation."""
+    from populora_core.run import Run
+    from populora_core.stages.loop import rerun as rerun_stage
+
+    opened = Run.open(directory)
+    with _watched(opened, opened.config.run.generations) as session:
+        results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
+    for result in results:
+        print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
+    print(f"populora resume {directory} goes on from here")
+
+
+@app.command()
+def fork(
+    directory: RunDir,
+    generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
+    to: Annotated[Path, typer.Option(help="the new run directory")],
+    settings: Settings = None,
+) -> None:
+    """Start a new run from a generation of an old one, with other settings if you like."""
+    from populora_core.config import apply_overrides
+    from populora_core.run import Run
+    from populora_core.stages.loop import fork as fork_run
+
+    source = Run.open(directory)
+    forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
+    print(f"{forked.directory} holds generations 0 to {generation}; populora resume {to} goes on from there")
+
+
+@app.command()
+def inspect(
+    directory: RunDir,
+    generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
+    stage: Annotated[str | None, typer.Option(help="one stage's manifest (with --generation)")] = None,
+    member: Annotated[str | None, typer.Option(help="one member: ratings, lineage, adapters")] = None,
+    problem: Annotated[str | None, typer.Option(help="one problem with its attempts")] = None,
+) -> None:
+    """Look into a run: overview, generation, stage, member or problem."""
+    from flows import inspection
+    from populora_core.run import Run
+
+    opened = Run.open(directory)
+    if problem is not None:
+        inspection.show_problem(opened, problem)
+    elif member is not None:
+        inspection.show_member(opened, member)
+    elif stage is not None:
+        inspection.show_stage(opened, generation, stage)
+    elif generation is not None:
+        inspection.show_generation(opened, generation)
+    else:
+        inspection.show_run(opened)
+
+
+@app.command()
+def query(
+    directory: RunDir,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
+    format: Annotated[Literal["table", "csv", "json"], typer.Option(help="how to print the rows")] = "table",
+) -> None:
+    """Ask the run in SQL (DuckDB)."""
+    from flows.inspection import print_query
+    from populora_core.run import Run
+
+    print_query(Run.open(directory), sql, format)
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="lines {id, program, inputs}; - reads stdin")
+    ],
+    sandbox: Annotated[Literal["auto", "docker", "bubblewrap", "launcher"], typer.Option()] = "auto",
+    no_policy: Annotated[bool, typer.Option("--no-policy", help="skip the static import policy")] = False,
+    once: Annotated[bool, typer.Option("--once", help="run once, without the determinism check")] = False,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="CPU seconds of one program")] = 2.0,
+    memory_limit: Annotated[int, typer.Option(min=32, help="MiB of one program")] = 256,
+) -> None:
+    """Run programs in the sandbox: JSON lines in, JSON lines out, in the same order."""
+    from populora_core.verifier.jsonl import verify_lines
+    from populora_core.verifier.open import open_sandbox
+    from populora_core.verifier.protocol import Limits
+
+    lines = sys.stdin.readlines() if file == "-" else _read_lines(Path(file))
+    limits = Limits(cpu_seconds=time_limit, wall_seconds=4 * time_limit, memory_bytes=memory_limit << 20)
+    with open_sandbox(sandbox, limits, os.cpu_count() or 1) as opened:
+        for line in verify_lines(lines, opened, policy=not no_policy, determinism=not once):
+            print(line)
+
+
+@app.command()
+def doctor(
+    require: Annotated[
+        Literal["nothing", "sandbox"], typer.Option(help="fail unless this works")
+    ] = "nothing",
+) -> None:
+    """Say what this machine can do, and what to install for more."""
+    from flows.doctor import examine
+
+    if not examine(require):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _train(opened: Run, generations: int, plain: bool) -> None:
+    from flows.console import closing, console
+    from populora_core.stages.engine import run_generation
+    from populora_core.stages.loop import train
+
+    run_one: Callable[..., object] = run_generation
+    if not plain:
+        # We print our own account of every error; Prefect's tracebacks would bury it.
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+        console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
+        from flows.train import run_generation as run_one
+    with _watched(opened, generations) as session:
+        train(session, generations, run_one)
+    closing(console, opened.directory)
+
+
+@contextmanager
+def _watched(opened: Run, generations: int) -> Iterator[Session]:
+    """An open session whose progress is drawn, and which an interruption leaves in order."""
+    from flows.console import ConsoleObserver, console
+    from populora_core.session import Session
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    observer = ConsoleObserver(console, opened.directory, generations)
+    try:
+        with Session(opened, observer) as session, observer:
+            yield session
+    except KeyboardInterrupt:
+        console.print(
+            f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
+            f"  [green]populora resume {opened.directory}[/] goes on from there",
+            soft_wrap=True,
+        )
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _require_sandbox(config: Config) -> None:
+    """Find out before anything is written that no sandbox works."""
+    from populora_core.verifier.open import open_sandbox
+    from populora_core.verifier.protocol import Limits
+
+    open_sandbox(config.sandbox.backend, Limits(), workers=1).close()
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PopuloraError(
+            f"cannot read {path}", came=str(error), remedy="give a JSON-lines file, or -"
+        ) from error
+
+
+def main() -> None:
+    """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
+    try:
+        app()
+    except PopuloraError as error:
+        print(f"populora: {error}", file=sys.stderr)
+        sys.exit(EXIT_ERROR)
+
+
+if __name__ == "__main__":
+    main()

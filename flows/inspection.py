@@ -1,0 +1,188 @@
+"""`populora inspect` and `populora query`: looking into a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from rich.markup import escape
+from rich.table import Table
+
+from flows.console import console, generation_line, population_table
+from populora_core.errors import RunDirectoryError
+from populora_core.report.summary import generation_summary, overall
+from populora_core.run import Run
+from populora_core.stages.loop import later_generations
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import intact, read_manifest, stage_dir
+from populora_core.store.catalogue import Catalogue
+
+WIDEST = 60
+
+
+def show_run(run: Run) -> None:
+    """The run at a glance: one line a generation, the population, the totals."""
+    total = overall(run.directory)
+    origin = run.record.get("forked_from")
+    console.print(
+        f"[bold]{run.directory}[/], started {run.record['created_at']}, code {run.record['code_revision']}"
+    )
+    if origin:
+        console.print(f"forked from generation {origin['generation']} of {origin['run']}")
+    generations = _generations(run)
+    for generation in generations:
+        console.print(
+            generation_line(generation_summary(run.directory, generation), run.config.run.generations),
+            soft_wrap=True,
+        )
+    if generations:
+        console.print(population_table(run.directory))
+    console.print(
+        f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
+        f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
+    )
+    redoable = [g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g))]
+    console.print(f"generations whose stages can still be redone: {_ranges(redoable) or 'none'}")
+
+
+def show_generation(run: Run, generation: int) -> None:
+    """The stages of one generation: rows, seconds, and whether their files are whole."""
+    _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
+    table = Table(title=f"generation {generation}", title_justify="left")
+    for name in ("stage", "state", "seconds", "attempt", "key", "file", "rows", "content"):
+        table.add_column(
+            name, no_wrap=True, justify="right" if name in ("seconds", "attempt", "rows") else "left"
+        )
+    for stage in stages_of(generation):
+        manifest = read_manifest(stage_dir(run.directory, generation, stage.name))
+        state = _stage_state(run, generation, stage.name)
+        if manifest is None:
+            table.add_row(stage.name, state)
+            continue
+        about = [stage.name, state, f"{manifest.seconds:.1f}", str(manifest.attempt), manifest.key[:8]]
+        for file in manifest.files:
+            rows = "" if file.rows is None else str(file.rows)
+            table.add_row(*about, file.name.removesuffix(".parquet"), rows, file.content[:8])
+            about = [""] * 5
+    console.print(table)
+
+
+def show_stage(run: Run, generation: int | None, stage: str) -> None:
+    """One stage's manifest, as it stands on disk."""
+    _require(generation is not None, "--stage needs --generation")
+    manifest = read_manifest(stage_dir(run.directory, generation or 0, stage))
+    _require(manifest is not None, f"{run.directory} has no {stage} of generation {generation}")
+    console.print_json(manifest.to_json())  # type: ignore[union-attr]  # required just above
+
+
+def show_member(run: Run, member_id: str) -> None:
+    """One member: where it comes from, how it was rated, where its adapters lie."""
+    with Catalogue(run.directory) as catalogue:
+        found = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [member_id])
+        _require(
+            bool(found),
+            f"{run.directory} has no member {member_id}",
+            "populora inspect lists the living ones",
+        )
+        _print_record(found[0])
+        _print_rows(
+            catalogue.rows(
+                "SELECT generation, mu, sigma, fitness, eligible FROM ratings WHERE member_id = ? ORDER BY 1",
+                [member_id],
+            )
+        )
+
+
+def show_problem(run: Run, problem_id: str) -> None:
+    """One problem with the exact prompt and answer behind every reward."""
+    with Catalogue(run.directory) as catalogue:
+        found = catalogue.rows("SELECT * FROM problems WHERE problem_id = ?", [problem_id])
+        _require(
+            bool(found),
+            f"{run.directory} has no problem {problem_id}",
+            "populora query lists them: SELECT problem_id FROM problems",
+        )
+        _print_record(found[0])
+        attempts = catalogue.rows(
+            "SELECT sample_index, student_id, verdict, reward, advantage, answer, prompt, completion "
+            "FROM attempts WHERE problem_id = ? ORDER BY 1",
+            [problem_id],
+        )
+    for index, attempt in enumerate(attempts):
+        if index == 0:
+            console.print(f"\n[bold]prompt[/]\n{escape(attempt['prompt'])}")
+        console.print(
+            f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: [cyan]{attempt['verdict']}[/], "
+            f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(attempt['completion'])}"
+        )
+
+
+def print_query(run: Run, sql: str, format: Literal["table", "csv", "json"]) -> None:
+    """Print the rows of a query over the views."""
+    with Catalogue(run.directory) as catalogue:
+        frame = catalogue.query(sql)
+    if format == "csv":
+        frame.to_csv(sys.stdout, index=False)
+    elif format == "json":
+        sys.stdout.write(frame.to_json(orient="records", lines=True, date_format="iso"))
+    else:
+        _print_rows(frame.to_dict("records"))
+        console.print(f"{len(frame)} rows")
+
+
+def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    rows = list(rows)
+    if not rows:
+        return
+    table = Table()
+    for name in rows[0]:
+        table.add_column(str(name))
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console.print(table)
+
+
+def _print_record(record: Mapping[str, Any]) -> None:
+    for name, value in record.items():
+        text = escape(str(value))
+        console.print(f"[bold]{name}[/]" + (f"\n{text}" if "\n" in text else f"  {text}"), highlight=False)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = value if isinstance(value, str) else str(value)
+    return escape(text if len(text) <= WIDEST or "\n" in text else text[: WIDEST - 1] + "…")
+
+
+def _generations(run: Run) -> list[int]:
+    return [
+        g
+        for g in later_generations(run, 0)
+        if read_manifest(stage_dir(run.directory, g, "grade")) is not None
+    ]
+
+
+def _stage_state(run: Run, generation: int, stage: str) -> str:
+    folder = stage_dir(run.directory, generation, stage)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return "absent"
+    return "whole" if intact(folder, manifest) else "damaged"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[1, 2, 3, 5] as "1-3, 5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def _require(condition: bool, problem: str, remedy: str = "populora inspect DIR shows what there is") -> None:
+    if not condition:
+        raise RunDirectoryError(problem, remedy=remedy)

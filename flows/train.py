@@ -1,0 +1,38 @@
+"""Train: one generation is one flow run, one stage one task in it."""
+
+from __future__ import annotations
+
+import httpx
+from prefect import flow
+
+from populora_core.errors import PopuloraError
+from populora_core.session import Session, attach
+from populora_core.stages.table import stages_of
+from tasks.stages import TASKS
+
+
+@flow(name="generation", flow_run_name="{run_name} g{generation:04d}", persist_result=False)
+def generation(run_dir: str, run_name: str, generation: int) -> None:
+    """Match, propose, verify, solve, grade, update, evolve."""
+    with attach(run_dir):
+        for stage in stages_of(generation):
+            TASKS[stage.name](run_dir, generation)
+
+
+def run_generation(session: Session, number: int) -> None:
+    """Run one generation as a flow in this process; Prefect starts a temporary server where none is configured.
+
+    Raises:
+        PopuloraError: Prefect's server cannot be reached or started.
+    """
+    try:
+        generation(str(session.run.directory), session.run.name, number)
+    except (RuntimeError, httpx.TransportError) as error:
+        if isinstance(error, RuntimeError) and "Prefect API" not in str(error):
+            raise
+        raise PopuloraError(
+            "Prefect's server cannot be reached",
+            expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
+            came=str(error),
+            remedy="mend that setting, or add --plain to run without Prefect: the results are the same",
+        ) from error

@@ -1,0 +1,15 @@
+"""Where the shards of a stage run; every backend runs the same shards."""
+
+from __future__ import annotations
+
+from populora_core.compute.local import InlineCompute, LocalCompute
+from populora_core.compute.protocol import Compute, ModelSpec, Progress
+
+__all__ = ["Compute", "InlineCompute", "LocalCompute", "ModelSpec", "Progress", "open_compute"]
+
+
+def open_compute(backend: str, shards: int, threads: int, spec: ModelSpec) -> Compute:
+    """A backend by its configured name; processes start with the first shard, not here."""
+    if backend == "inline":
+        return InlineCompute(shards, threads, spec)
+    return LocalCompute(shards, threads, spec)

@@ -1,0 +1,158 @@
+"""Shards in this process, or in one long-lived process each, on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from populora_core.compute.protocol import ModelSpec, Payload, Progress
+from populora_core.errors import PopuloraError, WorkerLost
+
+EXIT_SECONDS = 5.0
+ORPHAN_POLL_SECONDS = 0.5
+
+
+class InlineCompute:
+    """The same shards, one after another in this process: for tests and debuggers."""
+
+    def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
+        self.shards, self._threads, self._spec = shards, threads, spec
+        self._worker: Any = None
+
+    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
+        from populora_core.compute import work
+
+        if self._worker is None:
+            self._worker = work.Worker(self._spec, self._threads)
+        report = progress or (lambda done: None)
+        return [work.call(self._worker, function, payload, report) for payload in payloads]
+
+    def close(self) -> None:
+        self._worker = None
+
+
+class LocalCompute:
+    """One spawned process a shard; each keeps the frozen base resident between stages."""
+
+    def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
+        self.shards, self._threads, self._spec = shards, threads, spec
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+
+    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
+        if len(payloads) > self.shards:
+            raise ValueError(f"{len(payloads)} payloads for {self.shards} shards")
+        self._start()
+        for pipe, payload in zip(self._pipes, payloads, strict=False):
+            self._send(pipe, (function, payload))
+        results: dict[int, Any] = {}
+        try:
+            while len(results) < len(payloads):
+                waiting = [pipe for i, pipe in enumerate(self._pipes[: len(payloads)]) if i not in results]
+                ready = wait(waiting)
+                for pipe in (pipe for pipe in waiting if pipe in ready):
+                    shard = self._pipes.index(pipe)
+                    kind, value = self._receive(pipe)
+                    if kind == "progress":
+                        if progress is not None:
+                            progress(value)
+                    elif kind == "result":
+                        results[shard] = value
+                    else:
+                        raise value
+        except BaseException:
+            self.close()  # answers still under way belong to a stage that is given up
+            raise
+        return [results[shard] for shard in range(len(payloads))]
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        deadline = time.monotonic() + EXIT_SECONDS
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._pipes, self._processes = [], []
+
+    def _start(self) -> None:
+        if self._processes:
+            return
+        context = multiprocessing.get_context("spawn")
+        for shard in range(self.shards):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve,
+                args=(theirs, self._spec, self._threads, os.getpid()),
+                name=f"populora-shard-{shard}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+    def _send(self, pipe: Connection, message: object) -> None:
+        try:
+            pipe.send(message)
+        except OSError as error:
+            raise self._lost(pipe) from error
+
+    def _receive(self, pipe: Connection) -> tuple[str, Any]:
+        try:
+            return pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost(pipe) from error
+
+    def _lost(self, pipe: Connection) -> WorkerLost:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(1.0)
+        self.close()
+        return WorkerLost(
+            f"the worker process of {process.name} ended before it answered",
+            came=f"exit code {process.exitcode}",
+            remedy="look for memory shortage (exit code -9), then resume: nothing committed was lost",
+        )
+
+
+def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
+    """The worker process: answers requests until its pipe closes or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    from populora_core.compute import work
+
+    worker = None
+    while True:
+        try:
+            function, payload = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if worker is None:
+                worker = work.Worker(spec, threads)
+            answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
+            pipe.send(("result", answer))
+        except PopuloraError as error:
+            pipe.send(("error", error))
+        except Exception:
+            problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
+            pipe.send(("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")))
+
+
+def _end_with_parent(parent: int) -> None:
+    """A killed parent cannot close us down, so its children look for it themselves."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_POLL_SECONDS)
+    os._exit(1)

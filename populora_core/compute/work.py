@@ -1,0 +1,242 @@
+"""What a shard can be asked to do. Each worker keeps the frozen base resident; adapters come from files."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora_core import ids
+from populora_core.compute.protocol import ModelSpec, Payload, Progress
+from populora_core.errors import BaseModelError
+
+if TYPE_CHECKING:
+    from populora_core.base_model import BaseModel
+    from populora_core.learner.layout import AdapterLayout
+    from populora_core.learner.rows import TrainingRow, UpdateRules
+    from populora_core.learner.stacked import StackedAdapters
+    from populora_core.sampler.torch_sampler import TorchSampler
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One completion to sample, in text."""
+
+    member_id: str
+    text: str
+    seed: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+
+
+class Worker:
+    """The resident state of one shard: base model, stacked adapters, sampler; each made on first use."""
+
+    def __init__(self, spec: ModelSpec, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.spec = spec
+
+    @cached_property
+    def base(self) -> BaseModel:
+        from populora_core.base_model import load_base
+
+        base = load_base(self.spec.folder, self.spec.dtype, self.spec.device)
+        if base.digest != self.spec.digest:
+            raise BaseModelError(
+                f"the base model in {self.spec.folder} is not the one that this run began with",
+                expected=f"files with digest {self.spec.digest[:12]}",
+                came=base.digest[:12],
+                remedy="restore the old files; for the new ones start a new run",
+            )
+        return base
+
+    @cached_property
+    def layout(self) -> AdapterLayout:
+        from populora_core.learner.layout import AdapterLayout
+
+        model = self.base.model
+        return AdapterLayout.of(model, self.spec.rank, self.spec.alpha)
+
+    @cached_property
+    def stacked(self) -> StackedAdapters:
+        from populora_core.learner.stacked import StackedAdapters
+
+        layout = self.layout  # before attaching: it reads the model's own linear layers
+        return StackedAdapters(self.base.model, layout)
+
+    @cached_property
+    def sampler(self) -> TorchSampler:
+        from populora_core.sampler.torch_sampler import TorchSampler
+
+        return TorchSampler(self.stacked, self.base.stop_ids)
+
+
+def call(worker: Worker, function: str, payload: Payload, progress: Progress) -> Any:
+    """Apply one of `FUNCTIONS` by name."""
+    return FUNCTIONS[function](worker, progress, **payload)
+
+
+def found(
+    worker: Worker,
+    progress: Progress,
+    seeds: Mapping[str, int],
+    members_file: Path,
+    folders: Mapping[str, Path],
+) -> dict[str, str]:
+    """Write newborn members, each from its own seed. Returns member_id -> sha256 of its weights."""
+    from populora_core.learner.adapter_files import write_members
+    from populora_core.learner.state import MemberState
+
+    states = {
+        member: MemberState.newborn(worker.layout.init_row(ids.generator(seed)))
+        for member, seed in seeds.items()
+    }
+    write_members(members_file, states, worker.layout)
+    return _export(worker.layout, states, folders, worker.spec.name)
+
+
+def generate(
+    worker: Worker, progress: Progress, members_file: Path, prompts: Sequence[Prompt]
+) -> list[dict[str, Any]]:
+    """Load the prompts' members and complete the prompts (see `complete`)."""
+    from populora_core.learner.adapter_files import read_members
+
+    states = read_members(members_file, {prompt.member_id for prompt in prompts})
+    worker.stacked.load({member: state.weights for member, state in states.items()})
+    return complete(worker, prompts, progress)
+
+
+def complete(
+    worker: Worker, prompts: Sequence[Prompt], progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Sample one completion a prompt, in order, from resident members.
+
+    Returns:
+        The columns that `proposals` and `attempts` share.
+    """
+    from populora_core.problems.dialects import dialect
+    from populora_core.sampler.protocol import FinishReason, Request
+
+    encode, tokenizer = dialect(worker.spec.dialect).encode, worker.base.tokenizer
+    encoded = {text: tuple(encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}}
+    completions = worker.sampler.generate(
+        [
+            Request(
+                member_id=prompt.member_id,
+                prompt_ids=encoded[prompt.text],
+                seed=prompt.seed,
+                temperature=prompt.temperature,
+                top_p=prompt.top_p,
+                max_tokens=prompt.max_tokens,
+            )
+            for prompt in prompts
+        ],
+        progress,
+    )
+    rows = []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        ended = completion.finish_reason is FinishReason.STOP
+        text_ids = completion.token_ids[:-1] if ended else completion.token_ids
+        rows.append(
+            {
+                "prompt": prompt.text,
+                "completion": tokenizer.decode(list(text_ids), skip_special_tokens=False),
+                "prompt_tokens": len(encoded[prompt.text]),
+                "completion_tokens": len(completion.token_ids),
+                "finish_reason": str(completion.finish_reason),
+                "prompt_ids": list(encoded[prompt.text]),
+                "completion_ids": list(completion.token_ids),
+                "logprobs": list(completion.logprobs),
+            }
+        )
+    return rows
+
+
+def update(
+    worker: Worker,
+    progress: Progress,
+    members_file: Path,
+    rows: Sequence[TrainingRow],
+    rules: UpdateRules,
+    folders: Mapping[str, Path],
+    output: Path,
+) -> dict[str, Any]:
+    """Train the members that `folders` names; their new states go to `output`."""
+    from populora_core.learner.adapter_files import read_members, write_members
+    from populora_core.learner.update import update_members
+
+    started = time.perf_counter()
+    states, stats = update_members(worker.stacked, read_members(members_file, folders), rows, rules, progress)
+    seconds = time.perf_counter() - started
+    write_members(output, states, worker.layout)
+    return {
+        "members_file": output,
+        "stats": {member: asdict(values) for member, values in stats.items()},
+        "seconds": seconds,
+        "hashes": _export(worker.layout, states, folders, worker.spec.name),
+    }
+
+
+def merge(worker: Worker, progress: Progress, parts: Sequence[Path], members_file: Path) -> None:
+    """Join the members files of all shards into one."""
+    from populora_core.learner.adapter_files import read_members, write_members
+
+    states = {member: state for part in parts for member, state in read_members(part).items()}
+    write_members(members_file, states, worker.layout)
+
+
+def breed(
+    worker: Worker,
+    progress: Progress,
+    members_file: Path,
+    survivors: Sequence[str],
+    children: Sequence[Mapping[str, Any]],
+    output: Path,
+    folders: Mapping[str, Path],
+) -> dict[str, dict[str, Any]]:
+    """Make each child from its parents by its operator; a child's optimiser starts fresh.
+
+    Returns:
+        child member_id -> {"sha256": of its weights, "record": what the operator drew and did}.
+    """
+    from populora_core.learner.adapter_files import read_layout, read_members, write_members
+    from populora_core.learner.state import MemberState
+    from populora_core.population.variation import make_child
+
+    layout = read_layout(members_file)
+    states = read_members(members_file)
+    newborn, records = {}, {}
+    for child in children:
+        parents = [layout.views(states[parent].weights) for parent in child["parent_ids"]]
+        adapter, record = make_child(child["operator"], parents, ids.generator(child["seed"]), layout.scale)
+        newborn[child["member_id"]] = MemberState.newborn(layout.row(adapter))
+        records[child["member_id"]] = record | {"seed": child["seed"]}
+    kept = {member: states[member] for member in survivors}
+    write_members(output, kept | newborn, layout)
+    hashes = _export(layout, newborn, folders, worker.spec.name)
+    return {member: {"sha256": hashes[member], "record": records[member]} for member in newborn}
+
+
+def _export(
+    layout: AdapterLayout, states: Mapping[str, Any], folders: Mapping[str, Path], base_name: str
+) -> dict[str, str]:
+    """Write each member's PEFT folder; returns the sha256 of its weights file."""
+    from populora_core.learner.adapter_files import WEIGHTS, write_peft
+
+    hashes = {}
+    for member, folder in folders.items():
+        write_peft(folder, layout, states[member].weights, base_name)
+        hashes[member] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    return hashes
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (found, generate, update, merge, breed)
+}

@@ -1,0 +1,340 @@
+"""A run's configuration: strict TOML, one section a stage, refused before any work when it cannot run.
+
+Every section says which stages read it; a stage's key holds only those sections, so that changing one
+setting redoes only the stages that it matters to.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from populora_core.errors import ConfigError
+
+BUNDLED = "bundled:"
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A frozen group of settings that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunSection(Section):
+    """What the run is. `generations` is the target that `resume` goes on to."""
+
+    generations: Count = 10
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class BaseSection(Section):
+    """The frozen base model and how it is spoken to (propose, verify, solve, grade, update)."""
+
+    path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
+    dialect: Literal["compact", "instruct"] = "compact"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def folder(self) -> Path:
+        """The folder of the checkpoint; `bundled:tiny` is base_model/tiny of this project."""
+        if self.path.startswith(BUNDLED):
+            return REPOSITORY / "base_model" / self.path.removeprefix(BUNDLED)
+        return Path(self.path).expanduser()
+
+
+class PopulationSection(Section):
+    """How many members each sub-population has (found)."""
+
+    teachers: Annotated[int, Field(ge=1, le=99)] = 4
+    students: Annotated[int, Field(ge=1, le=99)] = 4
+
+
+class AdapterSection(Section):
+    """LoRA on every linear layer of the decoder (found, propose, solve, update, evolve)."""
+
+    rank: Count = 8
+    alpha: Positive = 16.0
+
+
+class RatingSection(Section):
+    """TrueSkill constants (found, match, grade, evolve)."""
+
+    mu: float = 25.0
+    sigma: Positive = 25.0 / 3.0
+    beta: Positive = 25.0 / 6.0
+    tau: Annotated[float, Field(ge=0.0)] = 25.0 / 300.0
+    draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    draw_band: Share = 0.02
+
+
+class MatchSection(Section):
+    """How teachers draw students (match)."""
+
+    scheme: str = "pfsp"
+    uniform_floor: Share = 0.1
+
+
+class ProposeSection(Section):
+    """What a teacher is asked for in one generation (propose)."""
+
+    types: tuple[str, ...] = ("code_o", "code_i", "code_f")
+    per_type: Count = 32
+    references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
+    buffer_capacity: Count = 16384
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Count = 160
+
+    @model_validator(mode="after")
+    def _references_in_order(self) -> ProposeSection:
+        low, high = self.references
+        if not 0 <= low <= high:
+            raise ValueError("references must be [fewest, most] with 0 <= fewest <= most")
+        if len(set(self.types)) != len(self.types) or not self.types:
+            raise ValueError("types must name at least one problem type, each once")
+        return self
+
+
+class SandboxSection(Section):
+    """Where and how long a model-written program may run (verify, grade)."""
+
+    backend: Literal["auto", "docker", "bubblewrap", "launcher"] = "auto"
+    workers: Count = 2
+    cpu_seconds: Positive = 2.0
+    wall_seconds: Positive = 8.0
+    memory_mib: Annotated[int, Field(ge=32)] = 256
+    output_kib: Count = 16
+
+    @model_validator(mode="after")
+    def _wall_beyond_cpu(self) -> SandboxSection:
+        if self.wall_seconds < self.cpu_seconds:
+            raise ValueError("wall_seconds must be at least cpu_seconds: time-outs are judged on CPU time")
+        return self
+
+
+class SolveSection(Section):
+    """How a student answers (solve)."""
+
+    attempts: Annotated[int, Field(ge=1, le=99)] = 8
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Count = 96
+
+
+class GradeSection(Section):
+    """What teachers and students are paid (grade)."""
+
+    teacher_invalid: float = -1.0
+    teacher_unsolved: float = 0.0
+    teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")
+    student_correct: float = 1.0
+    student_wrong: float = -0.5
+    student_format: float = -1.0
+    eligible_window: Count = Field(4, description="generations without success before a member ranks last")
+
+
+class UpdateSection(Section):
+    """The policy-gradient step of every member (update)."""
+
+    learning_rate: Positive = 2e-3
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    clip: Positive = 0.2
+    grad_clip: Positive = 1.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    std_floor: Positive = 0.1
+    advantage_clip: Positive = 5.0
+
+
+class EvolveSection(Section):
+    """When and how the weakest are replaced (evolve)."""
+
+    every: Annotated[int, Field(ge=0)] = Field(10, description="generations between replacements; 0: never")
+    fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
+    minimum_age: Count = 10
+    crossover_probability: Share = 0.5
+    mutations: tuple[str, ...] = ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian")
+    crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "extrapolation", "average")
+
+    @model_validator(mode="after")
+    def _operators_named(self) -> EvolveSection:
+        if self.crossover_probability < 1.0 and not self.mutations:
+            raise ValueError("mutations is empty, so crossover_probability must be 1")
+        if self.crossover_probability > 0.0 and not self.crossovers:
+            raise ValueError("crossovers is empty, so crossover_probability must be 0")
+        return self
+
+
+class ComputeSection(Section):
+    """Where shards run; the shard plan is part of every stage key that it matters to."""
+
+    backend: Literal["local", "inline"] = Field(
+        "local", description="local: one process a shard; inline: the same shards in this process"
+    )
+    shards: Count = 2
+    threads: Count = Field(1, description="threads of one shard")
+
+    def plan(self) -> dict[str, int]:
+        """What of this section decides results: the backend does not."""
+        return {"shards": self.shards, "threads": self.threads}
+
+
+class StoreSection(Section):
+    """What is kept on disk."""
+
+    keep_adapters: Literal["all"] = "all"
+
+
+class Config(Section):
+    """Everything a run needs to know."""
+
+    run: RunSection = RunSection()
+    base: BaseSection = BaseSection()
+    population: PopulationSection = PopulationSection()
+    adapters: AdapterSection = AdapterSection()
+    rating: RatingSection = RatingSection()
+    match: MatchSection = MatchSection()
+    propose: ProposeSection = ProposeSection()
+    sandbox: SandboxSection = SandboxSection()
+    solve: SolveSection = SolveSection()
+    grade: GradeSection = GradeSection()
+    update: UpdateSection = UpdateSection()
+    evolve: EvolveSection = EvolveSection()
+    compute: ComputeSection = ComputeSection()
+    store: StoreSection = StoreSection()
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a TOML file, apply `section.key=value` overrides, refuse what cannot run.
+
+    Raises:
+        ConfigError: missing file, bad TOML, unknown key, wrong value, impossible combination.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no configuration file {path}",
+            expected="a TOML file",
+            remedy="ls configs/ shows the shipped ones; pass one with --config",
+        )
+    try:
+        data = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML", came=str(error), remedy="mend that line") from error
+    for override in overrides:
+        _apply(data, override)
+    config = build_config(data, str(path))
+    folder = config.base.folder()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{path}: base.path names no folder",
+            expected="a folder with config.json, model weights and a tokenizer",
+            came=f"{config.base.path} (looked in {folder})",
+            remedy="give the folder of a transformers checkpoint, or bundled:tiny",
+        )
+    return config
+
+
+def build_config(data: Mapping[str, Any], source: str) -> Config:
+    """Validate plain data into a `Config` that can run (see `load_config`)."""
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(
+            f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
+            remedy="mend these keys; every key and its default stands in populora_core/config.py",
+        ) from error
+    _check_names(config, source)
+    return config
+
+
+def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
+    """The configuration with `section.key=value` settings in place of its own (see `load_config`)."""
+    data = config.as_json()
+    for override in overrides:
+        _apply(data, override)
+    return build_config(data, "the settings given with --set")
+
+
+def _check_names(config: Config, source: str) -> None:
+    """Names must be known to their registries."""
+    from populora_core.population.matchmaking import SCHEMES
+    from populora_core.population.variation import CROSSOVERS, MUTATIONS
+    from populora_core.problems.types import PROBLEM_TYPES
+
+    named: list[tuple[str, tuple[str, ...], Collection[str]]] = [
+        ("match.scheme", (config.match.scheme,), SCHEMES),
+        ("propose.types", config.propose.types, PROBLEM_TYPES),
+        ("evolve.mutations", config.evolve.mutations, MUTATIONS),
+        ("evolve.crossovers", config.evolve.crossovers, CROSSOVERS),
+    ]
+    for key, names, registry in named:
+        for name in names:
+            if name not in registry:
+                raise ConfigError(
+                    f"{source}: {key} names {name!r}, which is not registered",
+                    expected="one of " + ", ".join(sorted(registry)),
+                    came=repr(name),
+                    remedy=_closest(name, registry),
+                )
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or len(parts) != 2 or not all(parts):
+        raise ConfigError(
+            f"cannot read the setting {override!r}",
+            expected="section.key=value, for instance run.seed=7",
+            remedy="quote it in the shell when the value holds spaces",
+        )
+    section = data.setdefault(parts[0], {})
+    if not isinstance(section, dict):
+        raise ConfigError(
+            f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
+        )
+    try:
+        section[parts[1]] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        section[parts[1]] = text
+
+
+def _explain(item: Mapping[str, Any]) -> str:
+    location = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{location}: unknown key (came {_short(item['input'])}). {_closest(location, _all_keys())}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return f"{location or 'file'}: {message} (came {_short(item['input'])})"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _all_keys() -> list[str]:
+    keys: list[str] = []
+    for section, field in Config.model_fields.items():
+        keys.append(section)
+        keys += [f"{section}.{key}" for key in field.annotation.model_fields]  # type: ignore[union-attr]  # every field is a Section
+    return keys
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else "See populora_core/config.py for every key"

@@ -1,0 +1,187 @@
+"""A run is a directory: its record, its lock, and where everything in it lies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from populora_core.config import REPOSITORY, Config, build_config
+from populora_core.errors import RunDirectoryError
+from populora_core.store.durable import write_atomically
+
+FORMAT = 1
+RECORD = "run.json"
+REDRAWS = "redraws.json"
+VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An existing run directory and the configuration that it was started with."""
+
+    directory: Path
+    config: Config
+    record: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @classmethod
+    def create(
+        cls,
+        directory: str | Path,
+        config: Config,
+        base_digest: str,
+        forked_from: dict[str, Any] | None = None,
+    ) -> Run:
+        """Start a new run directory.
+
+        Args:
+            base_digest: of the base model's files; every later session checks that it is still the same.
+
+        Raises:
+            RunDirectoryError: the directory holds a run, or anything else.
+        """
+        directory = Path(directory).resolve()
+        refuse_occupied(directory)
+        record = {
+            "format": FORMAT,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "config": config.as_json(),
+            "base_digest": base_digest,
+            "versions": _versions(),
+            "code_revision": code_revision(),
+            "forked_from": forked_from,
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
+        return cls(directory, config, record)
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Run:
+        """Open an existing run directory.
+
+        Raises:
+            RunDirectoryError: there is none, or its record cannot be read.
+        """
+        directory = Path(directory).resolve()
+        path = directory / RECORD
+        if not path.is_file():
+            raise RunDirectoryError(
+                f"{directory} is not a run directory",
+                expected=f"a folder with {RECORD}",
+                came="an existing folder without it" if directory.is_dir() else "no such folder",
+                remedy="populora run --config FILE --run-dir DIR starts a run",
+            )
+        try:
+            record = json.loads(path.read_text())
+            if record["format"] != FORMAT:
+                raise RunDirectoryError(
+                    f"{path} was written by another version",
+                    expected=f"format {FORMAT}",
+                    came=f"format {record['format']}",
+                    remedy="open it with the version that wrote it, or fork from its files",
+                )
+            config = build_config(record["config"], str(path))
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, RunDirectoryError):
+                raise
+            raise RunDirectoryError(
+                f"{path} cannot be read", came=str(error), remedy="restore the file from a copy of the run"
+            ) from error
+        return cls(directory, config, record)
+
+    def adapter_folder(self, member_id: str, generation: int) -> Path:
+        """The PEFT folder of a member after the given generation."""
+        return self.directory / "members" / member_id / f"g{generation:04d}"
+
+    @property
+    def settled(self) -> int:
+        """The last generation inherited by a fork: it stays as it is. -1 where nothing was inherited."""
+        origin = self.record.get("forked_from")
+        return origin["generation"] if origin else -1
+
+    def redraws(self) -> dict[str, int]:
+        """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""
+        path = self.directory / REDRAWS
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+    def save_redraws(self, redraws: dict[str, int]) -> None:
+        write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the directory against a second writer.
+
+        Raises:
+            RunDirectoryError: another process writes to it; names its pid and host.
+        """
+        path = self.directory / ".lock"
+        with open(path, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                raise RunDirectoryError(
+                    f"another process is writing to {self.directory}",
+                    came=file.read().strip() or "a process that left no name",
+                    remedy="wait for it, or end it; then repeat this command",
+                ) from error
+            file.truncate(0)
+            file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+
+def refuse_occupied(directory: Path) -> None:
+    """Raise RunDirectoryError unless a new run may start in `directory`."""
+    if (directory / RECORD).exists():
+        raise RunDirectoryError(
+            f"{directory} already holds a run",
+            remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
+        )
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise RunDirectoryError(
+            f"{directory} is not empty and holds no run",
+            expected="a new or an empty folder",
+            remedy="choose another --run-dir; nothing was changed",
+        )
+
+
+@cache
+def code_revision() -> str:
+    """The git revision of the running code, with `+changes` where it differs; `unknown` without git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in VERSIONED:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found

@@ -1,0 +1,119 @@
+"""An open run: its lock, and the services that live as long as it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.problems.dialects import Dialect, dialect
+from populora_core.run import Run
+from populora_core.store.artifacts import sweep
+from populora_core.verifier.open import open_sandbox
+from populora_core.verifier.protocol import Limits, Sandbox
+
+_open: dict[Path, Session] = {}
+
+
+class Observer(Protocol):
+    """Hears what a session does; the command line draws it, Prefect tasks log it."""
+
+    def stage_started(self, generation: int, stage: str) -> None: ...
+
+    def stage_progress(self, done: int, total: int) -> None: ...
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
+
+    def generation_found(self, generation: int) -> None: ...
+
+    def generation_ended(self, generation: int) -> None: ...
+
+
+class Silent:
+    """The observer that says nothing."""
+
+    def stage_started(self, generation: int, stage: str) -> None: ...
+
+    def stage_progress(self, done: int, total: int) -> None: ...
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
+
+    def generation_found(self, generation: int) -> None: ...
+
+    def generation_ended(self, generation: int) -> None: ...
+
+
+class Session:
+    """A run held open for writing. Workers and the sandbox start when a stage first needs them.
+
+    Use it as a context manager; leaving it ends every process that it started.
+    """
+
+    def __init__(self, run: Run, observer: Observer | None = None) -> None:
+        self.run = run
+        self.observer: Observer = observer or Silent()
+        self._exit = ExitStack()
+
+    def __enter__(self) -> Session:
+        self._exit.enter_context(self.run.lock())
+        sweep(
+            self.run.directory
+        )  # what killed processes left half-written; nobody else writes under the lock
+        _open[self.run.directory] = self
+        self._exit.callback(_open.pop, self.run.directory)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit.close()
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        return dialect(self.run.config.base.dialect)
+
+    @cached_property
+    def compute(self) -> Compute:
+        plan = self.run.config.compute
+        compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
+        self._exit.callback(compute.close)
+        return compute
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        settings = self.run.config.sandbox
+        limits = Limits(
+            cpu_seconds=settings.cpu_seconds,
+            wall_seconds=settings.wall_seconds,
+            memory_bytes=settings.memory_mib << 20,
+            output_bytes=settings.output_kib << 10,
+        )
+        sandbox = open_sandbox(settings.backend, limits, settings.workers, hash_seed=self.run.config.run.seed)
+        self._exit.callback(sandbox.close)
+        return sandbox
+
+    @cached_property
+    def model_spec(self) -> ModelSpec:
+        base, adapters = self.run.config.base, self.run.config.adapters
+        return ModelSpec(
+            folder=base.folder(),
+            name=base.path,
+            digest=self.run.record["base_digest"],
+            dialect=base.dialect,
+            dtype=base.dtype,
+            device=base.device,
+            rank=adapters.rank,
+            alpha=adapters.alpha,
+        )
+
+
+@contextmanager
+def attach(directory: str | Path) -> Iterator[Session]:
+    """The session that this process holds on the directory, or a new one for as long as the block lasts."""
+    held = _open.get(Path(directory).resolve())
+    if held is not None:
+        yield held
+        return
+    with Session(Run.open(directory)) as session:
+        yield session

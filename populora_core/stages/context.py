@@ -1,0 +1,248 @@
+"""What a stage sees: its inputs, its settings, its random streams, and the services it may use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from populora_core import ids
+from populora_core.compute.work import Prompt
+from populora_core.config import Config
+from populora_core.population.member import Member, Role
+from populora_core.population.rating import RatingRules
+from populora_core.problems.buffer import Buffer
+from populora_core.problems.dialects import Dialect
+from populora_core.problems.model import Problem
+from populora_core.session import Session
+from populora_core.stages.table import file_name
+from populora_core.store.adapters import adapter_intact
+from populora_core.store.artifacts import StageWriter, read_table, supersede
+from populora_core.store.durable import fsync, writing
+from populora_core.store.schema import to_table
+from populora_core.verifier.grading import RunJobs
+from populora_core.verifier.protocol import Job, JobResult
+from populora_core.verifier.verify import verify
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class StageContext:
+    """One execution of one stage.
+
+    Attributes:
+        seed: the stage's own seed; every random stream derives from it.
+        folders: artifact name -> the stage folders that hold it, oldest first (one, but for `When.PAST`).
+        extra: goes into the manifest: times, paths and what else is not content.
+    """
+
+    session: Session
+    generation: int
+    seed: int
+    folders: Mapping[str, Sequence[Path]]
+    writer: StageWriter
+    progress: Callable[[int, int], None]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        return self.session.run.config
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.session.dialect
+
+    def rng(self, *names: object) -> np.random.Generator:
+        """The random stream of this stage for the named purpose."""
+        return ids.generator(self.seed, *names)
+
+    # Inputs
+
+    def table(self, name: str) -> pa.Table:
+        """The input table; for `When.PAST` all earlier generations' rows in order."""
+        tables = [read_table(folder, name) for folder in self.folders[name]]
+        return pa.concat_tables(tables) if tables else to_table(name, [])
+
+    def rows(self, name: str) -> list[Row]:
+        return self.table(name).to_pylist()
+
+    def input_file(self, name: str) -> Path:
+        return self.folders[name][-1] / file_name(name)
+
+    def members(self) -> list[Member]:
+        """The living members before this stage, in the order of their ids."""
+        return [_member(row) for row in self.rows("population")]
+
+    def buffer(self, capacity: int) -> Buffer:
+        """All earlier generations' problems: references to show, keys to find duplicates by."""
+        buffer = Buffer(capacity)
+        for row in self.rows("problems"):
+            buffer.add(self.problem(row))
+        return buffer
+
+    @staticmethod
+    def problem(row: Row) -> Problem:
+        return Problem(
+            problem_id=row["problem_id"],
+            problem_type=row["problem_type"],
+            program=row["program"],
+            inputs=tuple(row["inputs"]),
+            outputs=tuple(row["outputs"]),
+            message=row["message"],
+        )
+
+    def rating_rules(self) -> RatingRules:
+        rating = self.config.rating
+        return RatingRules(rating.mu, rating.sigma, rating.beta, rating.tau, rating.draw_probability)
+
+    # Services
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[Row]:
+        """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share."""
+        if not prompts:
+            return []
+        owners = sorted({prompt.member_id for prompt in prompts})
+        done = self.map_members(
+            "generate",
+            owners,
+            lambda members: {
+                "members_file": self.input_file("members"),
+                "prompts": [prompt for prompt in prompts if prompt.member_id in members],
+            },
+            total=len(prompts),
+        )
+        shard_of = {member: part for part, share in enumerate(self._shares(owners)) for member in share}
+        answers = [iter(part) for part in done]  # a shard keeps the order of its prompts
+        return [next(answers[shard_of[prompt.member_id]]) for prompt in prompts]
+
+    def map_members(
+        self,
+        function: str,
+        members: Iterable[str],
+        payload: Callable[[frozenset[str]], Row],
+        total: int | None = None,
+        parts: Path | None = None,
+    ) -> list[Any]:
+        """Run `function` on every shard with the payload of the shard's members.
+
+        Args:
+            total: items that the shards report progress on.
+            parts: when given, each shard writes to this path with its number appended.
+        """
+        shares = self._shares(members)
+        payloads = [payload(frozenset(share)) for share in shares]
+        if parts is not None:
+            for shard, item in enumerate(payloads):
+                item["output"] = self.writer.scratch / f"{parts.name}.part{shard}"
+        return self.session.compute.map(function, payloads, self._counter(total))
+
+    def _shares(self, members: Iterable[str]) -> list[list[str]]:
+        ordered = sorted(members)
+        shards = self.session.compute.shards
+        return [share for share in (ordered[shard::shards] for shard in range(shards)) if share]
+
+    def work(self, function: str, **payload: Any) -> Any:
+        """Run `function` once, on the first shard's worker."""
+        return self.session.compute.map(function, [payload])[0]
+
+    def sandbox_runner(self, determinism: bool) -> RunJobs:
+        """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds."""
+
+        def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
+            return verify(
+                self.session.sandbox,
+                jobs,
+                determinism=determinism,
+                progress=lambda done: self.progress(done, len(jobs)),
+            )
+
+        return run_jobs
+
+    def _counter(self, total: int | None) -> Callable[[int], None] | None:
+        if total is None:
+            return None
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self.progress(done, total)
+
+        return count
+
+    # Outputs
+
+    def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.writer.write_table(name, to_table(name, rows))
+
+    def path(self, name: str) -> Path:
+        return self.writer.path(file_name(name))
+
+    def link(self, name: str) -> None:
+        """Give an input file on unchanged."""
+        source, target = self.input_file(name), self.path(name)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+
+    def adapter_folders(self, members: Iterable[str]) -> dict[str, Path]:
+        """member_id -> where to write its PEFT folder of this generation; `place_adapters` publishes it."""
+        return {member: self.writer.scratch / "adapters" / member for member in members}
+
+    def write_adapters(self, hashes: Mapping[str, str]) -> None:
+        """Record the PEFT folders of this stage and the sha256 of their weights."""
+        root = self.session.run.directory
+        paths = {
+            member: self.session.run.adapter_folder(member, self.generation).relative_to(root).as_posix()
+            for member in sorted(hashes)
+        }
+        self.write(
+            "adapters",
+            [
+                {
+                    "generation": self.generation,
+                    "member_id": member,
+                    "path": path,
+                    "sha256": hashes[member],
+                }
+                for member, path in paths.items()
+            ],
+        )
+        self.extra["adapters"] = {path: hashes[member] for member, path in paths.items()}
+
+    def place_adapters(self) -> None:
+        """Move the PEFT folders to members/. An older one is never overwritten: it goes to superseded/."""
+        run = self.session.run
+        for path in self.extra.get("adapters", {}):
+            final = run.directory / path
+            staged = self.writer.scratch / "adapters" / final.parent.name
+            if final.exists():
+                if adapter_intact(final, self.extra["adapters"][path]):
+                    continue
+                supersede(run.directory, final)
+            with writing(final):
+                final.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(staged, final)
+                fsync(final.parent)
+
+
+def _member(row: Row) -> Member:
+    return Member(
+        member_id=row["member_id"],
+        role=Role(row["role"]),
+        slot=row["slot"],
+        born_generation=row["born_generation"],
+        parent_ids=tuple(row["parent_ids"]),
+        operator=row["operator"],
+        mu=row["mu"],
+        sigma=row["sigma"],
+        productive_generation=row["productive_generation"],
+    )

@@ -1,0 +1,190 @@
+"""run_stage: a stage is done when its manifest's key is the key it would be made with, and its files are intact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core import ids
+from populora_core.errors import ArtifactError
+from populora_core.run import Run, code_revision
+from populora_core.session import Session
+from populora_core.stages.table import Stage, When, file_name, giver, stages_of
+from populora_core.store.adapters import adapter_intact
+from populora_core.store.artifacts import (
+    FileRecord,
+    Manifest,
+    StageWriter,
+    intact,
+    read_manifest,
+    stage_dir,
+)
+
+Guard = Callable[[Sequence[FileRecord]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What became of one stage: made anew, or found done."""
+
+    generation: int
+    stage: str
+    reused: bool
+    seconds: float
+    manifest: Manifest
+
+
+def run_stage(
+    session: Session,
+    generation: int,
+    stage: Stage,
+    *,
+    force: bool = False,
+    redraw: int | None = None,
+    guard: Guard | None = None,
+) -> StageResult:
+    """Make a stage's artifacts, unless they are there and follow from the same inputs.
+
+    Args:
+        force: make them although they are there.
+        redraw: a seed to draw with instead of the run's.
+        guard: sees the new files before they are committed and may refuse them by raising.
+
+    Raises:
+        ArtifactError: an input is missing or damaged, or the commit failed; nothing was changed.
+    """
+    session.observer.stage_started(generation, stage.name)
+    run = session.run
+    folder = stage_dir(run.directory, generation, stage.name)
+    folders, inputs = _inputs(run, generation, stage)
+    seed = stage_seed(run, generation, stage, redraw)
+    key = stage_key(session, stage, seed, inputs)
+    found = read_manifest(folder)
+    if found is not None and not force and _valid(run, generation, folder, found, key):
+        session.observer.stage_ended(generation, stage.name, True, found.seconds)
+        return StageResult(generation, stage.name, True, found.seconds, found)
+
+    # Imported here: a finished stage is recognised without the machinery that makes one.
+    from populora_core.stages.context import StageContext
+
+    started = time.time()
+    with StageWriter(run.directory, generation, stage.name) as writer:
+        context = StageContext(session, generation, seed, folders, writer, session.observer.stage_progress)
+        stage.function(context)
+        if guard is not None:
+            guard(writer.records())
+        context.place_adapters()
+        manifest = writer.commit(
+            key=key,
+            stage_version=stage.version,
+            seed=seed,
+            config=_settings(run, stage),
+            inputs=inputs,
+            started=started,
+            seconds=time.time() - started,
+            code_revision=code_revision(),
+            extra=context.extra,
+        )
+    session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
+    return StageResult(generation, stage.name, False, manifest.seconds, manifest)
+
+
+def run_generation(session: Session, generation: int) -> list[StageResult]:
+    """All stages of one generation, in order."""
+    return [run_stage(session, generation, stage) for stage in stages_of(generation)]
+
+
+def _valid(run: Run, generation: int, folder: Path, found: Manifest, key: str) -> bool:
+    follows = found.key == key or generation <= run.settled
+    adapters: Mapping[str, str] = found.extra.get("adapters", {})
+    return (
+        follows
+        and intact(folder, found)
+        and all(adapter_intact(run.directory / path, sha256) for path, sha256 in adapters.items())
+    )
+
+
+def is_done(session: Session, generation: int) -> bool:
+    """Whether every stage of the generation is committed, intact, and follows from its inputs."""
+    run = session.run
+    for stage in stages_of(generation):
+        folder = stage_dir(run.directory, generation, stage.name)
+        found = read_manifest(folder)
+        if found is None:
+            return False
+        try:
+            _, inputs = _inputs(run, generation, stage)
+        except ArtifactError:
+            return False
+        key = stage_key(session, stage, stage_seed(run, generation, stage), inputs)
+        if not _valid(run, generation, folder, found, key):
+            return False
+    return True
+
+
+def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:
+    """The stage's seed: drawn from the run's, or from the one that `rerun --seed` gave it."""
+    redrawn = run.redraws().get(f"{generation:04d}/{stage.name}") if redraw is None else redraw
+    return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
+
+
+def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> str:
+    """sha256 over everything that decides the stage's content, and nothing else."""
+    spec = session.model_spec
+    document = {
+        "stage": stage.name,
+        "version": stage.version,
+        "seed": seed,
+        "config": _settings(session.run, stage),
+        "inputs": inputs,
+        "base": [spec.digest, spec.dtype, spec.device] if stage.base else None,
+        "dialect": session.dialect.digest if stage.dialect else None,
+        "sandbox": session.sandbox.identity if stage.sandbox else None,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _settings(run: Run, stage: Stage) -> dict[str, Any]:
+    settings = run.config.as_json()
+    chosen = {section: settings[section] for section in stage.config}
+    if "compute" in chosen:
+        chosen["compute"] = run.config.compute.plan()
+    return chosen
+
+
+def _inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Path]], dict[str, str]]:
+    """Where each needed artifact lies, and the content hash of what lies there."""
+    folders: dict[str, list[Path]] = {}
+    inputs: dict[str, str] = {}
+    for artifact, when in stage.needs.items():
+        folders[artifact] = []
+        hashes = []
+        for source_generation, source in _sources(generation, stage, artifact, when):
+            folder = stage_dir(run.directory, source_generation, source.name)
+            manifest = read_manifest(folder)
+            if manifest is None or not intact(folder, manifest):
+                raise ArtifactError(
+                    f"{stage.name} of generation {generation} needs {artifact}, which is not there whole",
+                    expected=f"a committed {source.name} of generation {source_generation}",
+                    came="damaged files" if manifest else "nothing",
+                    remedy=f"populora resume {run.directory} makes what is missing",
+                )
+            folders[artifact].append(folder)
+            hashes.append(manifest.content(file_name(artifact)))
+        inputs[artifact] = hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return folders, inputs
+
+
+def _sources(generation: int, stage: Stage, artifact: str, when: When) -> list[tuple[int, Stage]]:
+    own = stages_of(generation)
+    if when is When.NOW:
+        return [(generation, giver(artifact, own[: own.index(stage)]))]
+    if when is When.BEFORE:
+        return [(generation - 1, giver(artifact, stages_of(generation - 1)))]
+    return [(past, giver(artifact, own)) for past in range(1, generation)]

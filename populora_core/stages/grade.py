@@ -1,0 +1,150 @@
+"""grade: the sandbox judges the answers; rewards, match outcomes and new ratings follow from its verdicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from populora_core.population.fitness import internal_fitness
+from populora_core.population.member import Role
+from populora_core.population.rating import Match, Outcome, match_outcome, rate
+from populora_core.rewards import student_reward, teacher_reward
+from populora_core.stages.context import StageContext
+from populora_core.verifier.grading import judge_attempts
+from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
+
+Row = dict[str, Any]
+
+
+def run(ctx: StageContext) -> None:
+    problems = {row["problem_id"]: ctx.problem(row) for row in ctx.rows("problems")}
+    attempts = ctx.rows("attempts")
+    judgements = judge_attempts(
+        ctx.dialect,
+        ctx.sandbox_runner(determinism=False),
+        [(problems[attempt["problem_id"]], attempt) for attempt in attempts],
+    )
+    grades = [
+        {
+            "attempt_id": attempt["attempt_id"],
+            "answer": judgement.answer,
+            "verdict": judgement.verdict,
+            "reward": student_reward(judgement.verdict, ctx.config.grade),
+        }
+        for attempt, judgement in zip(attempts, judgements, strict=True)
+    ]
+    results = _problem_results(problems, attempts, grades)
+    checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
+    proposals = ctx.rows("proposals")
+    outcomes = _match_results(ctx, proposals, checks, results)
+
+    ctx.write("attempt_grades", grades)
+    ctx.write("problem_results", results.values())
+    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results))
+    ctx.write("match_results", outcomes.values())
+    ctx.write("ratings", _ratings(ctx, outcomes, proposals, checks, attempts, grades))
+
+
+def _problem_results(
+    problems: Iterable[str], attempts: Iterable[Row], grades: Iterable[Row]
+) -> dict[str, Row]:
+    verdicts: dict[str, list[AttemptVerdict]] = {problem_id: [] for problem_id in problems}
+    for attempt, grade in zip(attempts, grades, strict=True):
+        if grade["verdict"] is not AttemptVerdict.INFRASTRUCTURE:
+            verdicts[attempt["problem_id"]].append(grade["verdict"])
+    return {
+        problem_id: {
+            "problem_id": problem_id,
+            "n_attempts": len(found),
+            "solve_rate": sum(v is AttemptVerdict.CORRECT for v in found) / len(found) if found else None,
+        }
+        for problem_id, found in verdicts.items()
+    }
+
+
+def _proposal_grades(
+    ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
+) -> list[Row]:
+    rows = []
+    for proposal in proposals:
+        check = checks[proposal["proposal_id"]]
+        solve_rate = results[check["problem_id"]]["solve_rate"] if check["problem_id"] else None
+        reward = teacher_reward(ProposalVerdict(check["verdict"]), solve_rate, ctx.config.grade)
+        rows.append({"proposal_id": proposal["proposal_id"], "reward": reward})
+    return rows
+
+
+def _match_results(
+    ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
+) -> dict[str, Row]:
+    """Who won each match, over the problems that were solved at least once (DESIGN: ratings)."""
+    by_match: dict[str, list[Row]] = defaultdict(list)
+    for proposal in proposals:
+        by_match[proposal["match_id"]].append(checks[proposal["proposal_id"]])
+    rows = {}
+    for match in ctx.rows("matches"):
+        played = by_match[match["match_id"]]
+        rates = [results[c["problem_id"]]["solve_rate"] for c in played if c["problem_id"]]
+        judged = [rate for rate in rates if rate is not None]
+        solved = [rate for rate in judged if rate > 0.0]
+        failed = all(c["verdict"] == ProposalVerdict.INFRASTRUCTURE for c in played)
+        solve_rate = sum(solved) / len(solved) if solved else None
+        outcome = match_outcome(
+            solve_rate,
+            n_valid=len(rates),
+            all_infrastructure=failed or (bool(rates) and not judged),
+            p_student_win=match["p_student_win"],
+            draw_band=ctx.config.rating.draw_band,
+        )
+        rows[match["match_id"]] = {
+            "match_id": match["match_id"],
+            "outcome": outcome,
+            "solve_rate": solve_rate,
+            "n_problems": len(solved),
+        }
+    return rows
+
+
+def _ratings(
+    ctx: StageContext,
+    outcomes: Mapping[str, Row],
+    proposals: Iterable[Row],
+    checks: Mapping[str, Row],
+    attempts: Iterable[Row],
+    grades: Iterable[Row],
+) -> list[Row]:
+    """Fold the matches in stored order; a member without success in the window is not eligible."""
+    productive = {
+        proposal["teacher_id"]
+        for proposal in proposals
+        if checks[proposal["proposal_id"]]["verdict"] == ProposalVerdict.VALID
+    } | {
+        attempt["student_id"]
+        for attempt, grade in zip(attempts, grades, strict=True)
+        if grade["verdict"] is AttemptVerdict.CORRECT
+    }
+    members = ctx.members()
+    matches = [
+        Match(match["teacher_id"], match["student_id"], Outcome(outcomes[match["match_id"]]["outcome"]))
+        for match in ctx.rows("matches")
+    ]
+    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.rating_rules())
+    rows = []
+    for member in members:
+        rating = ratings[member.member_id]
+        last = ctx.generation if member.member_id in productive else member.productive_generation
+        rows.append(
+            {
+                "generation": ctx.generation,
+                "member_id": member.member_id,
+                "role": Role(member.role),
+                "mu": rating.mu,
+                "sigma": rating.sigma,
+                "fitness": internal_fitness(rating),
+                "external_fitness": None,
+                "eligible": ctx.generation - last < ctx.config.grade.eligible_window,
+                "productive_generation": last,
+            }
+        )
+    return rows

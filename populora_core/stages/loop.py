@@ -1,0 +1,141 @@
+"""The loop over generations, and the three ways back into it: resume, rerun, fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from populora_core.config import Config
+from populora_core.errors import RunDirectoryError
+from populora_core.run import Run, refuse_occupied
+from populora_core.session import Session
+from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
+from populora_core.stages.table import STAGES, stages_of
+from populora_core.store.artifacts import (
+    FileRecord,
+    generation_dir,
+    link_tree,
+    read_manifest,
+    stage_dir,
+    supersede,
+)
+from populora_core.store.catalogue import publish
+
+RunGeneration = Callable[[Session, int], object]
+
+
+def train(session: Session, generations: int, run_one: RunGeneration = run_generation) -> None:
+    """Go on to the given number of generations; what is done and follows from its inputs stays.
+
+    Args:
+        run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
+    """
+    for generation in range(generations + 1):
+        if is_done(session, generation):
+            session.observer.generation_found(generation)
+            continue
+        run_one(session, generation)
+        publish(session.run.directory)
+        session.observer.generation_ended(generation)
+
+
+def rerun(
+    session: Session, generation: int, stage_name: str, seed: int | None = None, truncate: bool = False
+) -> list[StageResult]:
+    """Make one stage anew, then the later stages of its generation whose inputs changed.
+
+    Args:
+        seed: draw anew with this seed; None repeats the stage as it was.
+        truncate: let later generations go to superseded/ when they no longer follow.
+
+    Raises:
+        RunDirectoryError: no such stage yet, or the content changed under later generations.
+    """
+    run = session.run
+    stages = stages_of(generation)
+    if stage_name not in (stage.name for stage in stages):
+        raise RunDirectoryError(
+            f"generation {generation} has no stage {stage_name!r}",
+            expected="one of " + ", ".join(stage.name for stage in stages),
+            remedy="populora inspect shows the stages of a run",
+        )
+    stage = STAGES[stage_name]
+    before = read_manifest(stage_dir(run.directory, generation, stage_name))
+    if before is None:
+        raise RunDirectoryError(
+            f"{stage_name} of generation {generation} was never made",
+            remedy=f"populora resume {run.directory} makes it",
+        )
+    old = {file.name: file.content for file in before.files}
+
+    def guard(files: Sequence[FileRecord]) -> None:
+        changed = [file.name for file in files if file.content != old.get(file.name)]
+        later = later_generations(run, generation)
+        if changed and later:
+            if not truncate:
+                raise RunDirectoryError(
+                    f"{stage_name} of generation {generation} came out different, "
+                    f"so generations {later[0]} to {later[-1]} would no longer follow from it",
+                    came="other content in " + ", ".join(changed),
+                    remedy="repeat with --truncate to move them to superseded/, or populora fork "
+                    "to keep both; nothing was changed",
+                )
+            for number in reversed(later):  # the newest first: a kill in between leaves a whole prefix
+                supersede(run.directory, generation_dir(run.directory, number))
+        if seed is not None:
+            run.save_redraws(run.redraws() | {f"{generation:04d}/{stage_name}": seed})
+
+    results = [run_stage(session, generation, stage, force=True, guard=guard, redraw=seed)]
+    for follower in stages[stages.index(stage) + 1 :]:
+        results.append(run_stage(session, generation, follower))
+    publish(run.directory)
+    return results
+
+
+def later_generations(run: Run, generation: int) -> list[int]:
+    """The numbers of the generations after `generation` that have a folder."""
+    numbers = (int(path.name) for path in (run.directory / "generations").glob("[0-9]*"))
+    return sorted(number for number in numbers if number > generation)
+
+
+def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
+    """Start a new run directory from the first generations of an old one (by hard links, no copy).
+
+    The inherited generations are settled: they stay although `config` would make them differently.
+
+    Raises:
+        RunDirectoryError: the generation is not complete, or `to` is not free.
+    """
+    refuse_occupied(Path(to).resolve())
+    for number in range(generation + 1):
+        for stage in stages_of(number):
+            if read_manifest(stage_dir(source.directory, number, stage.name)) is None:
+                raise RunDirectoryError(
+                    f"{source.directory} has no complete generation {number}",
+                    came=f"no {stage.name} of generation {number}",
+                    remedy="fork from an earlier generation, or resume the old run first",
+                )
+    _refuse_other_shapes(source.config, config)
+    origin = {"run": source.directory.name, "generation": generation}
+    run = Run.create(to, config, base_digest=source.record["base_digest"], forked_from=origin)
+    for number in range(generation + 1):
+        link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
+    for folder in sorted((source.directory / "members").glob("*/g[0-9]*")):
+        if int(folder.name[1:]) <= generation:
+            link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
+    redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}
+    if redraws:
+        run.save_redraws(redraws)
+    publish(run.directory)
+    return run
+
+
+def _refuse_other_shapes(old: Config, new: Config) -> None:
+    changed: Iterable[str] = (s for s in ("population", "adapters") if getattr(old, s) != getattr(new, s))
+    for section in changed:
+        raise RunDirectoryError(
+            f"a fork cannot change [{section}]: the inherited members would not fit",
+            expected=str(getattr(old, section)),
+            came=str(getattr(new, section)),
+            remedy="start a new run for another population or adapter shape",
+        )

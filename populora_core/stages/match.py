@@ -1,0 +1,43 @@
+"""match: every teacher draws a student, near-even pairs first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from populora_core import ids
+from populora_core.population.matchmaking import draw_matches
+from populora_core.population.member import Role
+from populora_core.population.rating import win_probability
+from populora_core.stages.context import StageContext
+
+
+def run(ctx: StageContext) -> None:
+    members = ctx.members()
+    teachers = [member for member in members if member.role is Role.TEACHER]
+    students = [member for member in members if member.role is Role.STUDENT]
+    rules = ctx.rating_rules()
+    p_student_win = np.array(
+        [[win_probability(s.rating, t.rating, rules) for s in students] for t in teachers]
+    )
+    settings = ctx.config.match
+    pairs = draw_matches(
+        p_student_win,
+        scheme=settings.scheme,
+        floor=settings.uniform_floor,
+        generation=ctx.generation,
+        rng=ctx.rng("pairs"),
+    )
+    ctx.write(
+        "matches",
+        [
+            {
+                "generation": ctx.generation,
+                "match_id": ids.match_id(ctx.generation, teachers[pair.teacher].slot),
+                "teacher_id": teachers[pair.teacher].member_id,
+                "student_id": students[pair.student].member_id,
+                "p_student_win": p_student_win[pair.teacher, pair.student],
+                "weight": pair.weight,
+            }
+            for pair in sorted(pairs, key=lambda pair: pair.teacher)
+        ],
+    )

@@ -1,0 +1,41 @@
+"""solve: the matched student answers each problem of its teacher G times."""
+
+from __future__ import annotations
+
+from populora_core import ids
+from populora_core.compute.work import Prompt
+from populora_core.stages.context import StageContext
+
+
+def run(ctx: StageContext) -> None:
+    settings = ctx.config.solve
+    match_of = {match["teacher_id"]: match for match in ctx.rows("matches")}
+    rows, prompts = [], []
+    for problem_row in ctx.rows("problems"):
+        problem = ctx.problem(problem_row)
+        match = match_of[problem_row["teacher_id"]]
+        text = ctx.dialect.solve_prompt(problem)
+        for sample_index in range(settings.attempts):
+            attempt_id = ids.attempt_id(problem.problem_id, sample_index)
+            rows.append(
+                {
+                    "generation": ctx.generation,
+                    "attempt_id": attempt_id,
+                    "problem_id": problem.problem_id,
+                    "match_id": match["match_id"],
+                    "student_id": match["student_id"],
+                    "sample_index": sample_index,
+                }
+            )
+            prompts.append(
+                Prompt(
+                    member_id=match["student_id"],
+                    text=text,
+                    seed=ids.draw_seed(ctx.seed, attempt_id, "tokens"),
+                    temperature=settings.temperature,
+                    top_p=settings.top_p,
+                    max_tokens=settings.max_tokens,
+                )
+            )
+    completions = ctx.generate(prompts)
+    ctx.write("attempts", [row | text for row, text in zip(rows, completions, strict=True)])

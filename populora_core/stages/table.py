@@ -1,0 +1,162 @@
+"""The loop, declared once: what each stage needs, gives, and which settings decide its result.
+
+`populora run --plain`, the Prefect flow, resume and rerun all walk this table; nothing else knows the order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from populora_core.stages.context import StageContext
+
+MEMBERS = "members"  # members.safetensors: weights, Adam moments and step counts; every other name is a table
+
+
+class When(StrEnum):
+    """Which artifact of the needed name a stage reads."""
+
+    NOW = "now"  # from an earlier stage of the same generation
+    BEFORE = "before"  # from the last stage of the previous generation that gives it
+    PAST = "past"  # from every earlier generation, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of a generation.
+
+    Attributes:
+        version: raised whenever the stage's code would give other results from equal inputs.
+        needs: artifact name -> which one.
+        gives: artifact names, one file each.
+        config: the sections of the configuration that decide the result.
+        base: whether the result depends on the base model (its files, precision and device).
+        dialect: whether it depends on the dialect's templates and grammar.
+        sandbox: whether it depends on the sandbox (its runner and Python version).
+    """
+
+    name: str
+    version: int
+    needs: Mapping[str, When]
+    gives: tuple[str, ...]
+    config: tuple[str, ...]
+    base: bool = False
+    dialect: bool = False
+    sandbox: bool = False
+
+    @property
+    def function(self) -> Callable[[StageContext], None]:
+        """The stage's code, imported on first use so that the table itself stays light."""
+        return importlib.import_module(f"populora_core.stages.{self.name}").run
+
+
+FOUND = Stage(
+    "found",
+    version=1,
+    needs={},
+    gives=("population", MEMBERS, "adapters"),
+    config=("population", "adapters", "rating"),
+    base=True,
+)
+
+LOOP: tuple[Stage, ...] = (
+    Stage(
+        "match",
+        version=1,
+        needs={"population": When.BEFORE},
+        gives=("matches",),
+        config=("match", "rating"),
+    ),
+    Stage(
+        "propose",
+        version=1,
+        needs={
+            "matches": When.NOW,
+            "population": When.BEFORE,
+            MEMBERS: When.BEFORE,
+            "problems": When.PAST,
+        },
+        gives=("proposals",),
+        config=("adapters", "propose", "compute"),
+        base=True,
+        dialect=True,
+    ),
+    Stage(
+        "verify",
+        version=1,
+        needs={"proposals": When.NOW, "problems": When.PAST},
+        gives=("proposal_checks", "problems"),
+        config=("sandbox",),
+        dialect=True,
+        sandbox=True,
+    ),
+    Stage(
+        "solve",
+        version=1,
+        needs={"matches": When.NOW, "problems": When.NOW, MEMBERS: When.BEFORE},
+        gives=("attempts",),
+        config=("adapters", "solve", "compute"),
+        base=True,
+        dialect=True,
+    ),
+    Stage(
+        "grade",
+        version=1,
+        needs={
+            "matches": When.NOW,
+            "proposals": When.NOW,
+            "proposal_checks": When.NOW,
+            "problems": When.NOW,
+            "attempts": When.NOW,
+            "population": When.BEFORE,
+        },
+        gives=("attempt_grades", "proposal_grades", "problem_results", "match_results", "ratings"),
+        config=("sandbox", "grade", "rating"),
+        dialect=True,
+        sandbox=True,
+    ),
+    Stage(
+        "update",
+        version=1,
+        needs={
+            "proposals": When.NOW,
+            "attempts": When.NOW,
+            "problems": When.NOW,
+            "proposal_grades": When.NOW,
+            "attempt_grades": When.NOW,
+            "population": When.BEFORE,
+            MEMBERS: When.BEFORE,
+        },
+        gives=("updates", "proposal_advantages", "attempt_advantages", MEMBERS, "adapters"),
+        config=("adapters", "update", "compute"),
+        base=True,
+    ),
+    Stage(
+        "evolve",
+        version=1,
+        needs={"population": When.BEFORE, "ratings": When.NOW, MEMBERS: When.NOW, "adapters": When.NOW},
+        gives=("population", "evolutions", MEMBERS, "adapters"),
+        config=("adapters", "rating", "evolve"),
+    ),
+)
+
+STAGES: dict[str, Stage] = {stage.name: stage for stage in (FOUND, *LOOP)}
+STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in LOOP)
+
+
+def stages_of(generation: int) -> tuple[Stage, ...]:
+    """The stages of a generation: generation 0 founds the population, every other one is a turn of the loop."""
+    return (FOUND,) if generation == 0 else LOOP
+
+
+def file_name(artifact: str) -> str:
+    return f"{artifact}.safetensors" if artifact == MEMBERS else f"{artifact}.parquet"
+
+
+def giver(artifact: str, stages: tuple[Stage, ...]) -> Stage:
+    """The last of `stages` that gives `artifact`."""
+    return next(stage for stage in reversed(stages) if artifact in stage.gives)

@@ -1,0 +1,104 @@
+"""update: one policy-gradient step for every member in each role that it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from populora_core.config import UpdateSection
+from populora_core.learner.advantages import advantages
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.stages.context import StageContext
+from populora_core.stages.table import MEMBERS
+
+Row = dict[str, Any]
+
+
+def run(ctx: StageContext) -> None:
+    proposals, attempts = ctx.rows("proposals"), ctx.rows("attempts")
+    type_of = {row["problem_id"]: row["problem_type"] for row in ctx.rows("problems")}
+    rules = ctx.config.update
+
+    cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in proposals]
+    proposal_advantages = advantages(
+        _rewards(ctx, "proposal_grades", "proposal_id", proposals),
+        groups=cohorts,
+        cohorts=cohorts,
+        std_floor=rules.std_floor,
+        clip=rules.advantage_clip,
+    )
+    attempt_advantages = advantages(
+        _rewards(ctx, "attempt_grades", "attempt_id", attempts),
+        groups=[row["problem_id"] for row in attempts],
+        cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts],
+        std_floor=rules.std_floor,
+        clip=rules.advantage_clip,
+    )
+    propose, solve = ctx.config.propose, ctx.config.solve
+    training = _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature)
+    training += _training_rows("student_id", attempts, attempt_advantages, solve.temperature)
+
+    folders = ctx.adapter_folders([member.member_id for member in ctx.members()])
+    done = ctx.map_members(
+        "update",
+        folders,
+        lambda members: {
+            "members_file": ctx.input_file(MEMBERS),
+            "rows": [row for row in training if row.member_id in members],
+            "rules": _update_rules(rules),
+            "folders": {member: folders[member] for member in members},
+        },
+        parts=ctx.path(MEMBERS),
+    )
+    ctx.work("merge", parts=[part["members_file"] for part in done], members_file=ctx.path(MEMBERS))
+
+    stats = {member: values for part in done for member, values in part["stats"].items()}
+    ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
+    ctx.write(
+        "updates",
+        [
+            {"generation": ctx.generation, "member_id": m.member_id, "role": m.role, **stats[m.member_id]}
+            for m in ctx.members()
+        ],
+    )
+    ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
+    ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
+    ctx.write_adapters({member: sha for part in done for member, sha in part["hashes"].items()})
+
+
+def _update_rules(settings: UpdateSection) -> UpdateRules:
+    return UpdateRules(
+        lr=settings.learning_rate,
+        clip=settings.clip,
+        grad_clip=settings.grad_clip,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+        warmup_steps=settings.warmup_steps,
+        token_budget=settings.token_budget,
+    )
+
+
+def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> list[float | None]:
+    found: Mapping[str, float | None] = {row[key]: row["reward"] for row in ctx.rows(grades)}
+    return [found[row[key]] for row in rows]
+
+
+def _training_rows(
+    owner: str, rows: Iterable[Row], values: Iterable[float | None], temperature: float
+) -> list[TrainingRow]:
+    return [
+        TrainingRow(
+            member_id=row[owner],
+            prompt_ids=tuple(row["prompt_ids"]),
+            completion_ids=tuple(row["completion_ids"]),
+            old_logprobs=tuple(row["logprobs"]),
+            advantage=value,
+            temperature=temperature,
+        )
+        for row, value in zip(rows, values, strict=True)
+        if value is not None
+    ]
+
+
+def _pairs(key: str, rows: Iterable[Row], values: Iterable[float | None]) -> list[Row]:
+    return [{key: row[key], "advantage": value} for row, value in zip(rows, values, strict=True)]

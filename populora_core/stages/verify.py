@@ -1,0 +1,84 @@
+"""verify: the sandbox runs every proposal; the valid and new ones become problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from populora_core import ids
+from populora_core.problems.complexity import cell, measure
+from populora_core.problems.normal import program_key
+from populora_core.stages.context import StageContext
+from populora_core.verifier.grading import ProposalCheck, check_proposals
+from populora_core.verifier.verdicts import ProposalVerdict
+
+Row = dict[str, Any]
+
+
+def run(ctx: StageContext) -> None:
+    proposals = ctx.rows("proposals")
+    checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), proposals)
+    checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
+    problems, duplicates = _admit(ctx, proposals, checks)
+    ctx.write("problems", problems.values())
+    ctx.write(
+        "proposal_checks",
+        [
+            {
+                "proposal_id": proposal_id,
+                "verdict": ProposalVerdict.DUPLICATE if proposal_id in duplicates else check.verdict,
+                "detail": check.detail,
+                "problem_id": problems[proposal_id]["problem_id"] if proposal_id in problems else None,
+            }
+            for proposal_id, check in checks.items()
+        ],
+    )
+
+
+def _admit(
+    ctx: StageContext, proposals: list[Row], checks: dict[str, ProposalCheck]
+) -> tuple[dict[str, Row], set[str]]:
+    """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
+
+    Returns:
+        The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
+    """
+    buffer = ctx.buffer(ctx.config.propose.buffer_capacity)
+    teachers = sorted({row["teacher_id"] for row in proposals})
+    order = ctx.rng("turns").permutation(len(teachers))
+    turn = dict(zip(teachers, order.tolist(), strict=True))
+    admitted: dict[str, Row] = {}
+    duplicates: set[str] = set()
+    for row in sorted(
+        proposals, key=lambda row: turn[row["teacher_id"]]
+    ):  # stable: a teacher's own keep their order
+        proposal_id = row["proposal_id"]
+        check = checks[proposal_id]
+        if check.verdict is not ProposalVerdict.VALID or check.draft is None:
+            continue
+        problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
+        novelty = buffer.novelty(problem.program)
+        if not buffer.add(problem):
+            duplicates.add(proposal_id)
+            continue
+        complexity = measure(problem.program)
+        admitted[proposal_id] = {
+            "problem_id": problem.problem_id,
+            "generation": ctx.generation,
+            "proposal_id": proposal_id,
+            "teacher_id": row["teacher_id"],
+            "problem_type": problem.problem_type,
+            "program": problem.program,
+            "inputs": list(problem.inputs),
+            "outputs": list(problem.outputs),
+            "message": problem.message,
+            "ast_depth": complexity.ast_depth,
+            "cyclomatic_complexity": complexity.cyclomatic_complexity,
+            "lines_of_code": complexity.lines_of_code,
+            "variable_count": complexity.variable_count,
+            "cell": cell(complexity),
+            "novelty": novelty,
+            "program_key": program_key(problem.program),
+        }
+    return {
+        key: admitted[key] for key in (row["proposal_id"] for row in proposals) if key in admitted
+    }, duplicates

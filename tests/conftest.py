@@ -1,0 +1,105 @@
+"""Shared fixtures: a small finished run on the bundled base, made once."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from populora_core.base_model import base_digest
+from populora_core.config import Config, build_config
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import train
+from populora_core.store.artifacts import read_manifest
+from populora_core.store.manifest import stage_folders
+
+GENERATIONS = 3
+SMALL = {
+    "run": {"generations": GENERATIONS, "seed": 5},
+    "population": {"teachers": 3, "students": 2},
+    "adapters": {"rank": 4, "alpha": 8.0},
+    "propose": {"per_type": 4},
+    "solve": {"attempts": 3},
+    "evolve": {"every": 2, "minimum_age": 1},
+    "compute": {"backend": "inline", "shards": 2, "threads": 1},
+}
+
+
+def small_config(**sections: dict) -> Config:
+    """The small configuration with some sections' settings replaced."""
+    data = {name: {**settings, **sections.pop(name, {})} for name, settings in SMALL.items()}
+    return build_config(data | sections, "the test's configuration")
+
+
+def start(directory: Path, config: Config) -> Run:
+    return Run.create(directory, config, base_digest(config.base.folder()))
+
+
+def contents(directory: Path) -> dict[str, str]:
+    """stage folder and file -> content hash, for every committed file of a run."""
+    found = {}
+    for folder in stage_folders(directory):
+        manifest = read_manifest(folder)
+        if manifest is not None:
+            for file in manifest.files:
+                found[f"{folder.parent.name}/{folder.name}/{file.name}"] = file.content
+    return found
+
+
+def commits(directory: Path) -> dict[str, int]:
+    """generation/stage -> how often it was committed."""
+    return {
+        f"{folder.parent.name}/{folder.name}": manifest.attempt
+        for folder in stage_folders(directory)
+        if (manifest := read_manifest(folder)) is not None
+    }
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait until the condition holds; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`."""
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that ended and was not yet collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three generations; read it, never write to it."""
+    directory = tmp_path_factory.mktemp("runs") / "finished"
+    with Session(start(directory, small_config())) as session:
+        train(session, GENERATIONS)
+    return directory
+
+
+@pytest.fixture
+def copy_of(finished: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Makes a private copy of the finished run."""
+
+    def copy() -> Path:
+        target = tmp_path / "copy"
+        shutil.copytree(finished, target)
+        return target
+
+    return copy

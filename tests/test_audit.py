@@ -1,0 +1,222 @@
+"""A run audited from the outside: everything that was paid, rated and stored follows from its Parquet alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trueskill
+from conftest import GENERATIONS, SMALL
+
+from populora_core import ids, open_run
+from populora_core.arena import Arena
+from populora_core.compute.work import Prompt, complete
+from populora_core.learner.adapter_files import read_members
+from populora_core.problems.dialects import dialect
+from populora_core.stages.context import StageContext
+from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.verifier.open import open_sandbox
+from populora_core.verifier.protocol import Job, Limits
+from populora_core.verifier.verdicts import Status
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+ROOT = Path(__file__).resolve().parent.parent
+Rows = list[dict[str, Any]]
+
+
+def ask(run: Path, sql: str) -> Rows:
+    with open_run(run) as catalogue:
+        return catalogue.rows(sql)
+
+
+def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(finished: Path) -> None:
+    rows = ask(
+        finished,
+        """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p
+           FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
+           GROUP BY p.proposal_id, p.verdict, p.reward""",
+    )
+    assert len(rows) == GENERATIONS * 3 * 3 * SMALL["propose"]["per_type"]
+    for row in rows:
+        if row["verdict"] != "valid":
+            expected = None if row["verdict"] == "infrastructure" else -1.0
+        else:
+            expected = None if row["n"] == 0 else 0.0 if row["p"] == 0 else 1.0 - row["p"]
+        assert row["reward"] == (None if expected is None else pytest.approx(expected))
+
+
+def test_students_are_paid_by_verdict(finished: Path) -> None:
+    rows = ask(finished, "SELECT DISTINCT verdict, reward FROM attempts")
+    paid = {"correct": 1.0, "format_error": -1.0, "infrastructure": None}
+    assert rows
+    for row in rows:
+        assert row["reward"] == paid.get(row["verdict"], -0.5)
+
+
+def test_ratings_replay_from_the_match_rows_in_order(finished: Path) -> None:
+    environment = trueskill.TrueSkill(draw_probability=0.1)
+    evolved = ask(finished, "SELECT * FROM evolutions ORDER BY generation, child_id")
+    ratings = {
+        row["member_id"]: environment.create_rating()
+        for row in ask(finished, "SELECT member_id FROM members WHERE born_generation = 0")
+    }
+    for generation in range(1, GENERATIONS + 1):
+        for match in ask(
+            finished, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"
+        ):
+            teacher, student = match["teacher_id"], match["student_id"]
+            if match["outcome"] in ("teacher", "student", "draw"):
+                first, second = (teacher, student) if match["outcome"] == "teacher" else (student, teacher)
+                ratings[first], ratings[second] = environment.rate_1vs1(
+                    ratings[first], ratings[second], drawn=match["outcome"] == "draw"
+                )
+        stored = ask(
+            finished, f"SELECT member_id, mu, sigma, fitness FROM ratings WHERE generation = {generation}"
+        )
+        assert {row["member_id"] for row in stored} == set(ratings)
+        for row in stored:
+            replayed = ratings[row["member_id"]]
+            assert (row["mu"], row["sigma"]) == pytest.approx((replayed.mu, replayed.sigma))
+            assert row["fitness"] == pytest.approx(replayed.mu - 3 * replayed.sigma)
+        children = [row for row in evolved if row["generation"] == generation]
+        born = {
+            row["child_id"]: environment.create_rating(
+                mu=sum(ratings[parent].mu for parent in row["parent_ids"]) / len(row["parent_ids"])
+            )
+            for row in children
+        }
+        for row in children:
+            del ratings[row["removed_id"]]
+        ratings |= born
+
+
+def test_every_program_run_again_gives_its_stored_outputs(finished: Path) -> None:
+    problems = ask(finished, "SELECT problem_id, program, inputs, outputs FROM problems")
+    assert problems
+    with open_sandbox("auto", Limits(), workers=2) as sandbox:
+        results = sandbox.run([Job(p["problem_id"], p["program"], tuple(p["inputs"])) for p in problems])
+    for problem, result in zip(problems, results, strict=True):
+        assert (result.status, list(result.outputs)) == (Status.OK, list(problem["outputs"]))
+
+
+def test_every_problem_has_g_attempts_of_the_matched_student(finished: Path) -> None:
+    rows = ask(
+        finished,
+        """SELECT p.problem_id, count(*) AS n, count(DISTINCT a.sample_index) AS samples,
+                  bool_and(a.student_id = m.student_id AND m.teacher_id = p.teacher_id) AS matched
+           FROM problems p LEFT JOIN attempts a USING (problem_id) LEFT JOIN matches m USING (match_id)
+           GROUP BY 1""",
+    )
+    assert rows
+    assert all(row["n"] == row["samples"] == SMALL["solve"]["attempts"] and row["matched"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("view", "column", "target", "key"),
+    [
+        ("matches", "teacher_id", "members", "member_id"),
+        ("matches", "student_id", "members", "member_id"),
+        ("proposals", "match_id", "matches", "match_id"),
+        ("proposals", "teacher_id", "members", "member_id"),
+        ("proposals", "problem_id", "problems", "problem_id"),
+        ("proposals", "unnest(reference_ids)", "problems", "problem_id"),
+        ("problems", "proposal_id", "proposals", "proposal_id"),
+        ("attempts", "problem_id", "problems", "problem_id"),
+        ("attempts", "match_id", "matches", "match_id"),
+        ("attempts", "student_id", "members", "member_id"),
+        ("updates", "member_id", "members", "member_id"),
+        ("ratings", "member_id", "members", "member_id"),
+        ("evolutions", "removed_id", "members", "member_id"),
+        ("evolutions", "child_id", "members", "member_id"),
+        ("evolutions", "unnest(parent_ids)", "members", "member_id"),
+        ("adapters", "member_id", "members", "member_id"),
+    ],
+)
+def test_no_id_dangles(finished: Path, view: str, column: str, target: str, key: str) -> None:
+    rows = ask(
+        finished,
+        f"""WITH named AS (SELECT {column} AS id FROM {view})
+            SELECT count(*) AS n, count(id) FILTER (id NOT IN (SELECT {key} FROM {target})) AS dangling FROM named""",
+    )
+    assert rows[0]["n"] > 0
+    assert rows[0]["dangling"] == 0
+
+
+def test_every_completion_stands_beside_the_prompt_that_it_answers(finished: Path) -> None:
+    compact = dialect("compact")
+    problems = {p["problem_id"]: StageContext.problem(p) for p in ask(finished, "SELECT * FROM problems")}
+    attempts = ask(finished, "SELECT problem_id, student_id, prompt FROM attempts")
+    assert attempts
+    for attempt in attempts:
+        assert attempt["prompt"] == compact.solve_prompt(problems[attempt["problem_id"]])
+    proposals = ask(
+        finished, "SELECT problem_type, problem_id, prompt, completion, reference_ids FROM proposals"
+    )
+    for proposal in proposals:
+        references = [problems[name] for name in proposal["reference_ids"]]
+        assert proposal["prompt"] == compact.propose_prompt(proposal["problem_type"], references)
+        if proposal["problem_id"] is not None:
+            draft = compact.parse_proposal(proposal["problem_type"], proposal["completion"])
+            assert draft.program == problems[proposal["problem_id"]].program
+
+
+def test_completions_were_sampled_by_their_own_member(finished: Path, tmp_path: Path) -> None:
+    """Founders differ in A alone and act alike; one that is moved must act by itself, on every shard."""
+    stage = read_manifest(stage_dir(finished, 2, "propose"))
+    assert stage is not None
+    members = ask(finished, "SELECT DISTINCT teacher_id FROM proposals WHERE generation = 2 ORDER BY 1")
+    arena = Arena(ROOT / "base_model" / "tiny", "compact", sandbox=None, rank=4, alpha=8.0)  # type: ignore[arg-type]
+    states = read_members(stage_dir(finished, 1, "evolve") / "members.safetensors")
+    for member in (row["teacher_id"] for row in members):
+        arena.load({member: states[member]})
+        rows = ask(
+            finished,
+            f"""SELECT p.proposal_id, p.prompt, t.completion_ids, t.logprobs FROM proposals p
+                JOIN tables.proposals t USING (proposal_id)
+                WHERE p.generation = 2 AND p.teacher_id = '{member}' ORDER BY 1 LIMIT 4""",
+        )
+        for row in rows:
+            again = complete(
+                arena.worker,
+                [
+                    Prompt(
+                        member,
+                        row["prompt"],
+                        ids.draw_seed(stage.seed, row["proposal_id"], "tokens"),
+                        1.0,
+                        1.0,
+                        160,
+                    )
+                ],
+            )[0]
+            assert again["completion_ids"] == row["completion_ids"]
+            assert again["logprobs"] == pytest.approx(row["logprobs"], abs=1e-4)
+
+
+def test_references_come_from_earlier_generations(finished: Path) -> None:
+    rows = ask(
+        finished,
+        """SELECT count(*) AS n FROM (SELECT generation, unnest(reference_ids) AS id FROM proposals) r
+           JOIN problems p ON p.problem_id = r.id WHERE p.generation >= r.generation""",
+    )
+    assert rows[0]["n"] == 0
+
+
+def test_no_program_is_a_problem_of_one_type_twice(finished: Path) -> None:
+    rows = ask(
+        finished,
+        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems",
+    )
+    assert rows[0]["n"] == rows[0]["distinct_n"] > 0
+
+
+def test_lineage_is_whole(finished: Path) -> None:
+    children = ask(finished, "SELECT * FROM members WHERE born_generation > 0")
+    assert children, "evolution every second generation of three must have replaced somebody"
+    for child in children:
+        assert child["parent_ids"]
+        assert child["operator"] != "founder"
+    alive = ask(finished, "SELECT role, count(*) AS n FROM members WHERE died_generation IS NULL GROUP BY 1")
+    assert {row["role"]: row["n"] for row in alive} == {"teacher": 3, "student": 2}

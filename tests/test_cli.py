@@ -1,0 +1,200 @@
+"""The `populora` command as a person uses it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "configs" / "demo.toml"
+ERROR = 2
+
+
+def populora(
+    *arguments: object, stdin: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "160"} | environment,
+        timeout=300,
+    )
+
+
+def test_help_names_every_command() -> None:
+    shown = populora("--help")
+    assert shown.returncode == 0
+    for command in ("run", "resume", "rerun", "fork", "inspect", "query", "verify", "doctor"):
+        assert command in shown.stdout
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.argv[0] = 'populora'\n"
+        "from flows.cli import app\n"
+        "app(standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'prefect', 'docker'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    arguments = [
+        "run",
+        "--config",
+        str(DEMO),
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--dry-run",
+        "--set",
+        "run.seed=7",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seed = 7" in done.stdout
+    assert "Nothing was started" in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_key_is_named_with_what_would_be_right(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[solve]\natempts = 4\n")
+    done = populora("run", "--config", path, "--run-dir", tmp_path / "run")
+    assert done.returncode == ERROR
+    assert "solve.atempts: unknown key (came 4). Did you mean solve.attempts?" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_directory_that_holds_another_run_is_left_alone(finished: Path) -> None:
+    before = (finished / "run.json").read_text()
+    done = populora("run", "--config", DEMO, "--run-dir", finished)
+    assert done.returncode == ERROR
+    assert "already holds a run" in done.stderr
+    assert "populora resume" in done.stderr
+    assert (finished / "run.json").read_text() == before
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    done = populora("run", "--config", DEMO, "--run-dir", tmp_path)
+    assert done.returncode == ERROR
+    assert "is not empty and holds no run" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.sandbox
+def test_a_base_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    for file in (ROOT / "base_model" / "tiny").iterdir():
+        if not file.name.startswith("tokenizer"):
+            (base / file.name).write_bytes(file.read_bytes())
+    done = populora(
+        "run", "--plain", "--config", DEMO, "--run-dir", tmp_path / "run", "--set", f"base.path={base}"
+    )
+    assert done.returncode == ERROR
+    assert "tokenizer" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [["resume"], ["inspect"], ["query", "SELECT 1"]])
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, command: list[str]) -> None:
+    done = populora(command[0], tmp_path, *command[1:])
+    assert done.returncode == ERROR
+    assert "is not a run directory" in done.stderr
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_finished_run_is_resumed_without_doing_anything(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    done = populora("resume", directory, "--plain")
+    assert done.returncode == 0, done.stderr
+    assert "3 generations were done already" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -> None:
+    assert "generation   3/3" in populora("inspect", finished).stdout
+    assert "attempt_grades" in populora("inspect", finished, "--generation", 2).stdout
+    manifest = json.loads(populora("inspect", finished, "--generation", 2, "--stage", "solve").stdout)
+    assert manifest["stage"] == "solve"
+    assert "founder" in populora("inspect", finished, "--member", "teacher-00-g0000").stdout
+    rows = populora("query", finished, "SELECT problem_id FROM problems LIMIT 1", "--format", "json")
+    problem = json.loads(rows.stdout)["problem_id"]
+    shown = populora("inspect", finished, "--problem", problem).stdout
+    assert "def f(" in shown
+    assert "attempt 2 by student" in shown
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_what_is_not_there_is_said_so(finished: Path) -> None:
+    for arguments in (
+        ["--generation", 9],
+        ["--member", "nobody"],
+        ["--problem", "none"],
+        ["--stage", "solve"],
+    ):
+        done = populora("inspect", finished, *arguments)
+        assert done.returncode == ERROR
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_query_prints_csv_and_json_and_explains_bad_sql(finished: Path) -> None:
+    sql = "SELECT generation, count(*) AS n FROM matches GROUP BY 1 ORDER BY 1"
+    assert populora("query", finished, sql, "--format", "csv").stdout.splitlines() == [
+        "generation,n",
+        "1,2",
+        "2,2",
+        "3,2",
+    ]
+    lines = populora("query", finished, sql, "--format", "json").stdout.splitlines()
+    assert [json.loads(line)["n"] for line in lines] == [3, 3, 3]
+    bad = populora("query", finished, "SELECT nonsense FROM matches")
+    assert bad.returncode == ERROR
+    assert "nonsense" in bad.stderr
+
+
+@pytest.mark.sandbox
+def test_verify_answers_every_line_in_order() -> None:
+    jobs = [
+        {"id": "a", "program": "def f(x):\n return x+1", "inputs": ["(1,)", "(2,)"]},
+        {"id": "b", "program": "import os\ndef f(x):\n return 1", "inputs": ["(1,)"]},
+        {"id": "c", "program": "def f(x):\n return 1/0", "inputs": ["(1,)"]},
+    ]
+    done = populora("verify", "-", stdin="\n".join(json.dumps(job) for job in jobs))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(a["id"], a["status"]) for a in answers] == [("a", "ok"), ("b", "forbidden"), ("c", "error")]
+    assert answers[0]["outputs"] == ["2", "3"]
+
+
+def test_verify_names_a_line_that_is_not_a_job() -> None:
+    done = populora("verify", "-", stdin='{"id": "a"}\n')
+    assert done.returncode == ERROR
+    assert "line 1 is not a job" in done.stderr
+
+
+@pytest.mark.sandbox
+def test_doctor_says_what_works() -> None:
+    done = populora("doctor", "--require", "sandbox")
+    assert done.returncode == 0, done.stdout
+    assert "sandbox" in done.stdout
+    assert "bundled base" in done.stdout

@@ -1,0 +1,54 @@
+"""Worker processes: their errors come through whole, and losing one is said so."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from populora_core.base_model import base_digest
+from populora_core.compute import InlineCompute, LocalCompute, ModelSpec
+from populora_core.errors import BaseModelError, WorkerLost
+
+TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
+SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
+
+
+@pytest.fixture
+def compute() -> Iterator[LocalCompute]:
+    backend = LocalCompute(2, 1, SPEC)
+    yield backend
+    backend.close()
+    assert not multiprocessing.active_children()
+
+
+def found(seed: int, folder: Path) -> dict:
+    return {"seeds": {"a": seed}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
+
+
+def test_results_come_in_the_order_of_the_payloads(compute: LocalCompute, tmp_path: Path) -> None:
+    compute.map("found", [found(1, tmp_path), found(2, tmp_path)])
+    inline = InlineCompute(2, 1, SPEC)
+    (tmp_path / "inline").mkdir()
+    inline.map("found", [found(1, tmp_path / "inline"), found(2, tmp_path / "inline")])
+    for seed in (1, 2):
+        name = f"{seed}.safetensors"
+        assert (tmp_path / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
+
+
+def test_an_error_in_a_worker_is_raised_as_itself(tmp_path: Path) -> None:
+    backend = LocalCompute(1, 1, replace(SPEC, folder=tmp_path / "nowhere"))
+    with pytest.raises(BaseModelError, match="not a usable base model"):
+        backend.map("found", [found(1, tmp_path)])
+    assert not multiprocessing.active_children()
+
+
+def test_a_lost_worker_is_said_so_and_leaves_nothing_behind(compute: LocalCompute, tmp_path: Path) -> None:
+    compute.map("found", [found(1, tmp_path)])
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(WorkerLost, match="exit code -9"):
+        compute.map("found", [found(1, tmp_path), found(2, tmp_path)])
+    compute.map("found", [found(1, tmp_path)])  # the next call starts fresh processes

@@ -1,0 +1,74 @@
+"""A configuration that cannot run is refused before any work, with the key, what came and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from populora_core.config import Config, apply_overrides, load_config
+from populora_core.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.toml") if "suites" not in path.parts)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_config_loads(path: Path) -> None:
+    assert load_config(path).run.generations >= 1
+
+
+def _file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[propose]\nper_tpye = 5", ["propose.per_tpye", "unknown key", "5", "propose.per_type"]),
+        ("[solve]\nattempts = 0", ["solve.attempts", "greater than or equal to 1", "0"]),
+        ("[solve]\nattempts = 'many'", ["solve.attempts", "many"]),
+        ("[propose]\nreferences = [3, 1]", ["fewest, most"]),
+        ("[propose]\ntypes = ['code_x']", ["propose.types", "code_x", "code_o"]),
+        ("[match]\nscheme = 'pfps'", ["match.scheme", "pfsp"]),
+        ("[evolve]\nmutations = ['blur']", ["evolve.mutations", "blur"]),
+        ("[evolve]\nmutations = []", ["mutations is empty"]),
+        ("[sandbox]\nwall_seconds = 1.0\ncpu_seconds = 2.0", ["wall_seconds", "cpu_seconds"]),
+        ("[base]\npath = 'nowhere'", ["base.path", "nowhere"]),
+        ("[run\nseed = 1", ["not valid TOML", "line 1"]),
+    ],
+)
+def test_a_bad_config_is_refused_by_name(tmp_path: Path, text: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(_file(tmp_path, text))
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no configuration file"):
+        load_config("nowhere.toml")
+
+
+def test_overrides_take_toml_values_and_bare_words(tmp_path: Path) -> None:
+    path = _file(tmp_path, "[run]\nseed = 1")
+    config = load_config(path, ["run.seed=7", "match.scheme=uniform", "propose.references=[1, 2]"])
+    assert (config.run.seed, config.match.scheme, config.propose.references) == (7, "uniform", (1, 2))
+
+
+@pytest.mark.parametrize("override", ["seed=7", "run.seed", "run.=7", "=7"])
+def test_an_unreadable_override_is_refused(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ConfigError, match=r"section\.key=value"):
+        load_config(_file(tmp_path, ""), [override])
+
+
+def test_overriding_a_config_keeps_the_rest() -> None:
+    changed = apply_overrides(Config(), ["solve.attempts=3"])
+    assert changed.solve.attempts == 3
+    assert changed.propose == Config().propose
+
+
+def test_a_config_survives_its_own_json() -> None:
+    assert Config.model_validate(Config().as_json()) == Config()

@@ -1,0 +1,94 @@
+"""A run as a person starts it: through Prefect, from the command line, interrupted by hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import alive, contents, descendants, small_config, wait_for
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+def _config(folder: Path) -> Path:
+    """The small configuration as a TOML file."""
+    path = folder / "small.toml"
+    lines = []
+    for section, settings in small_config(compute={"backend": "local"}).as_json().items():
+        lines.append(f"[{section}]")
+        for key, value in settings.items():
+            text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else repr(value)
+            lines.append(f"{key} = {text}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return os.environ | {"PREFECT_HOME": str(home / "prefect"), "COLUMNS": "160"}
+
+
+@pytest.mark.slow
+def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "flow"
+    command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
+    command += ["--run-dir", str(directory), "--generations", "2"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "nothing that a newcomer would take for an error"
+    assert "generation   2/2" in done.stdout
+    assert "what to try next" in done.stdout
+    made = contents(directory)
+    assert {name[:4] for name in made} == {"0000", "0001", "0002"}
+    # generations is not part of any key, so a longer run begins exactly like this
+    assert made == {name: content for name, content in contents(finished).items() if name in made}
+
+
+def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
+    copy_of: Callable[[], Path],
+) -> None:
+    directory = copy_of()
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "resume", str(directory), "--generations", "4"],
+        cwd=ROOT,
+        env=_environment(directory)
+        | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert "Prefect's server cannot be reached" in done.stderr
+    assert "--plain" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "flows.cli", "run", "--plain", "--config", str(_config(tmp_path))]
+    command += ["--run-dir", str(directory)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for(lambda: (directory / "generations" / "0001" / "verify").exists())
+    children = descendants(process.pid)
+    assert len(children) >= 3
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    if number is signal.SIGINT:
+        assert process.returncode == 130
+        assert "populora resume" in out
+    else:
+        assert process.returncode == 128 + signal.SIGTERM
+    wait_for(lambda: not any(map(alive, children)))
+    assert not list(directory.rglob(".tmp-*"))

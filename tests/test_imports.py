@@ -1,0 +1,55 @@
+"""Dependencies point one way, and light modules stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "transformers", "peft", "vllm", "docker", "ray", "prefect")
+LIGHT = (
+    "populora_core",
+    "populora_core.config",
+    "populora_core.run",
+    "populora_core.session",
+    "populora_core.stages.table",
+    "populora_core.stages.engine",
+    "populora_core.stages.loop",
+    "populora_core.stages.evolve",
+    "populora_core.store.catalogue",
+    "populora_core.problems.dialects",
+    "populora_core.population.replacement",
+    "populora_core.verifier.verify",
+    "flows.cli",
+    "flows.console",
+    "flows.inspection",
+)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_a_light_module_brings_no_heavy_package_along(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("populora_core", ("flows", "tasks", "prefect", "bench", "base_model")),
+        ("tasks", ("flows",)),
+        ("verifier_image", ("populora_core", "flows", "tasks")),
+    ],
+)
+def test_dependencies_point_one_way(package: str, forbidden: tuple[str, ...]) -> None:
+    found = []
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            found += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in forbidden]
+    assert found == []

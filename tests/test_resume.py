@@ -1,0 +1,231 @@
+"""Killed, damaged, rerun and forked runs: what is done stays done, what is not is made, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, alive, commits, contents, descendants, small_config, start, wait_for
+
+from populora_core.config import apply_overrides
+from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import fork, rerun, train
+from populora_core.stages.table import LOOP, STAGE_NAMES
+from populora_core.store.artifacts import stage_dir
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+# A process that takes its own life by SIGKILL in the middle of one stage: files written, nothing committed.
+KILLED = """
+import os, signal, sys
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import train
+from populora_core.store.artifacts import StageWriter
+
+directory, generation, stage = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+commit = StageWriter.commit
+
+def kill_or_commit(writer, **fields):
+    if (writer._generation, writer._stage) == (generation, stage):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return commit(writer, **fields)
+
+StageWriter.commit = kill_or_commit
+with Session(Run.open(directory)) as session:
+    train(session, session.run.config.run.generations)
+"""
+
+
+def resume(directory: Path) -> None:
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS)
+
+
+def test_killed_in_every_stage_a_run_finishes_equal_to_an_undisturbed_one(
+    finished: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "killed"
+    start(directory, small_config())
+    for stage in STAGE_NAMES:
+        ended = subprocess.run([sys.executable, "-c", KILLED, str(directory), "2", stage], timeout=300)
+        assert ended.returncode == -signal.SIGKILL
+        assert not stage_dir(directory, 2, stage).exists()
+    resume(directory)
+    assert contents(directory) == contents(finished)
+    assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
+
+
+def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    with Session(start(directory, small_config(compute={"backend": "local"}))) as session:
+        train(session, 2)
+    made = contents(directory)
+    assert made
+    assert made == {name: content for name, content in contents(finished).items() if name in made}
+
+
+def test_a_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "orphans"
+    start(directory, small_config(compute={"backend": "local"}))
+    script = (
+        "import sys; from populora_core.run import Run; from populora_core.session import Session; "
+        "from populora_core.stages.loop import train; session = Session(Run.open(sys.argv[1])).__enter__(); "
+        "train(session, 9)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(directory)])
+    wait_for(lambda: stage_dir(directory, 1, "verify").exists())
+    children = descendants(process.pid)
+    assert len(children) >= 3, "two shards and a sandbox at least"
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(alive(child) for child in children))
+
+
+@pytest.mark.parametrize("stage", [s.name for s in LOOP])
+@pytest.mark.parametrize("harm", ["deleted", "flipped"])
+def test_a_damaged_stage_is_redone_and_nothing_else(
+    copy_of: Callable[[], Path], stage: str, harm: str
+) -> None:
+    directory = copy_of()
+    before = contents(directory)
+    victim = sorted(stage_dir(directory, 2, stage).glob("*.parquet"))[0]
+    if harm == "deleted":
+        victim.unlink()
+    else:
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        victim.write_bytes(data)
+    resume(directory)
+    assert contents(directory) == before
+    redone = {name for name, count in commits(directory).items() if count > 1}
+    assert redone == {f"0002/{stage}"}
+
+
+def test_a_damaged_adapter_is_written_again(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    adapter = sorted((directory / "members").glob("*/g0002/adapter_model.safetensors"))[0]
+    whole = adapter.read_bytes()
+    adapter.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    resume(directory)
+    assert adapter.read_bytes() == whole
+
+
+def test_an_early_update_can_be_redone_after_the_run_is_finished(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before = contents(directory)
+    with Session(Run.open(directory)) as session:
+        results = rerun(session, 1, "update")
+    assert [(r.stage, r.reused) for r in results] == [("update", False), ("evolve", True)]
+    assert contents(directory) == before
+
+
+def test_a_redraw_under_later_generations_is_refused_and_changes_nothing(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before, counts = contents(directory), commits(directory)
+    with Session(Run.open(directory)) as session, pytest.raises(RunDirectoryError, match="--truncate"):
+        rerun(session, 1, "solve", seed=99)
+    assert (contents(directory), commits(directory)) == (before, counts)
+    resume(directory)
+    assert commits(directory) == counts
+
+
+def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before = contents(directory)
+    with Session(Run.open(directory)) as session:
+        rerun(session, 1, "solve", seed=99, truncate=True)
+    assert not (directory / "generations" / "0002").exists()
+    assert list((directory / "superseded").glob("*/generations/0002"))
+    redrawn = contents(directory)["0001/solve/attempts.parquet"]
+    assert redrawn != before["0001/solve/attempts.parquet"]
+    resume(directory)
+    assert contents(directory)["0001/solve/attempts.parquet"] == redrawn
+    assert contents(directory).keys() == before.keys()
+
+
+def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]) -> None:
+    with Session(Run.open(copy_of())) as session:
+        with pytest.raises(RunDirectoryError, match="never made"):
+            rerun(session, 9, "solve")
+        with pytest.raises(RunDirectoryError, match="one of match"):
+            rerun(session, 1, "slove")
+
+
+def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path: Path) -> None:
+    source = Run.open(finished)
+    config = apply_overrides(source.config, ["update.learning_rate=0.0001"])
+    forked = fork(source, 2, tmp_path / "fork", config)
+    resume(forked.directory)
+    old, new = contents(finished), contents(forked.directory)
+    assert {name for name in old if old[name] != new[name]} == {
+        name
+        for name in old
+        if name.startswith(("0003/update/", "0003/evolve/members", "0003/evolve/population"))
+        and "advantages" not in name
+    }
+
+
+def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:
+    source = Run.open(finished)
+    with pytest.raises(RunDirectoryError, match="no complete generation 4"):
+        fork(source, 4, tmp_path / "fork", source.config)
+    assert not (tmp_path / "fork").exists()
+
+
+def test_two_writers_are_kept_apart(copy_of: Callable[[], Path]) -> None:
+    run = Run.open(copy_of())
+    with Session(run), pytest.raises(RunDirectoryError, match=f"pid {os.getpid()}"), Session(run):
+        pass
+
+
+def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:
+    run = start(tmp_path / "run", small_config())
+    record = json.loads((run.directory / "run.json").read_text())
+    (run.directory / "run.json").write_text(json.dumps(record | {"base_digest": "0" * 64}))
+    with Session(Run.open(run.directory)) as session, pytest.raises(BaseModelError, match="not the one"):
+        train(session, 1)
+
+
+def test_a_full_disk_loses_nothing(copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = copy_of()
+    before = contents(directory)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Session(Run.open(directory)) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr("populora_core.store.artifacts.pq.write_table", full)
+            with pytest.raises(ArtifactError, match="free space"):
+                train(session, GENERATIONS + 1)
+        assert contents(directory) == before
+        assert not list((directory / "generations").rglob(".tmp-*"))
+        train(session, GENERATIONS + 1)
+    assert contents(directory).keys() > before.keys()
+
+
+@pytest.mark.parametrize("stage", [s.name for s in LOOP])
+def test_ctrl_c_in_any_stage_keeps_what_was_committed(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    directory = copy_of()
+    before = contents(directory)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"populora_core.stages.{stage}.run", interrupt)
+        with pytest.raises(KeyboardInterrupt), Session(Run.open(directory)) as session:
+            rerun(session, 3, stage)
+    assert contents(directory) == before
+    assert not list((directory / "generations").rglob(".tmp-*"))
