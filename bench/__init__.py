@@ -1,0 +1,1 @@
+"""Experiments and benchmarks; results with their commands lie in bench/results/."""
