@@ -1,0 +1,151 @@
+"""The base model's rates at temperature 1, with the project's own sampler and verifier.
+
+    python -m base_model.measure [--base base_model/tiny] [--proposals 300]
+
+For each problem type, without references: the share of proposals that are valid before duplicate and trivial
+checks, the share of distinct programs among them, and the solve rate of the base on its own proposals. Then the
+validity with one and two references. Intervals are 95 %: Wilson's for shares, bootstrap over problems for solve
+rates. Writes measured.json beside the base's folder and prints the card's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from populora_core import ids
+from populora_core.arena import Arena, solve_rates
+from populora_core.config import REPOSITORY
+from populora_core.problems.model import Problem
+from populora_core.problems.normal import program_key
+from populora_core.verifier.grading import ProposalCheck
+from populora_core.verifier.open import open_sandbox
+from populora_core.verifier.protocol import Limits
+from populora_core.verifier.verdicts import ProposalVerdict
+
+TYPES = ("code_o", "code_i", "code_f")
+ATTEMPTS = 8
+Figures = dict[str, Any]
+
+
+def measure(arena: Arena, proposals: int, seed: int) -> list[Figures]:
+    """The figures of every problem type."""
+    arena.load({"base": arena.newborn(seed)})
+    rows = []
+    for kind in TYPES:
+        asked: list[tuple[str, Sequence[Problem]]] = [(kind, ())] * proposals
+        _, checks = arena.propose("base", asked, ids.draw_seed(seed, kind))
+        problems = _problems(checks, kind)
+        _, judged = arena.solve("base", problems, ATTEMPTS, ids.draw_seed(seed, kind))
+        rates = [rate for rate in solve_rates(judged, ATTEMPTS) if rate is not None]
+        with_references = {}
+        for shown in (1, 2):
+            rng = ids.generator(seed, kind, shown)
+            asked = [
+                (kind, [problems[i] for i in rng.choice(len(problems), shown, replace=False)])
+                for _ in range(proposals)
+            ]
+            _, referring = arena.propose("base", asked, ids.draw_seed(seed, kind, shown))
+            copied = sum(
+                check.draft is not None
+                and program_key(check.draft.program) in {program_key(p.program) for p in references}
+                for check, (_, references) in zip(referring, asked, strict=True)
+            )
+            with_references[str(shown)] = {
+                "valid": _share(sum(map(_valid, referring)), proposals),
+                "copies_of_a_reference": _share(copied, proposals),
+            }
+        valid = sum(map(_valid, checks))
+        distinct = len({program_key(c.draft.program) for c in checks if _valid(c) and c.draft is not None})
+        rows.append(
+            {
+                "problem_type": kind,
+                "proposals": proposals,
+                "valid": _share(valid, proposals),
+                "trivial": sum(c.verdict is ProposalVerdict.TRIVIAL for c in checks),
+                "distinct_programs": _share(distinct, valid),
+                "solve_rate": _bootstrap(rates, ids.generator(seed, kind, "bootstrap")),
+                "never_solved": sum(rate == 0.0 for rate in rates) / len(rates),
+                "always_solved": sum(rate == 1.0 for rate in rates) / len(rates),
+                "with_references": with_references,
+            }
+        )
+    return rows
+
+
+def _valid(check: ProposalCheck) -> bool:
+    """Valid before the duplicate and trivial checks."""
+    return check.verdict in (ProposalVerdict.VALID, ProposalVerdict.TRIVIAL)
+
+
+def _problems(checks: Sequence[ProposalCheck], kind: str) -> list[Problem]:
+    return [
+        check.draft.problem(f"{kind}-{index:04d}", check.outputs)
+        for index, check in enumerate(checks)
+        if check.verdict is ProposalVerdict.VALID and check.draft is not None
+    ]
+
+
+def _share(count: int, total: int) -> list[float]:
+    """[share, low, high] with Wilson's interval."""
+    z, p = 1.96, count / total
+    middle = (p + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * np.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return [round(float(value), 3) for value in (p, middle - half, middle + half)]
+
+
+def _bootstrap(rates: Sequence[float], rng: np.random.Generator) -> list[float]:
+    """[mean, low, high], resampling problems."""
+    values = np.array(rates)
+    means = rng.choice(values, (2000, len(values))).mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return [round(float(value), 3) for value in (values.mean(), low, high)]
+
+
+def _card_table(rows: Sequence[Figures]) -> str:
+    def cell(values: Sequence[float]) -> str:
+        return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
+
+    lines = [
+        "| type | valid | distinct programs | solved on own proposals | never / always solved "
+        "| valid with 1 / 2 references |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        references = row["with_references"]
+        lines.append(
+            f"| {row['problem_type']} | {cell(row['valid'])} | {cell(row['distinct_programs'])} "
+            f"| {cell(row['solve_rate'])} | {row['never_solved']:.2f} / {row['always_solved']:.2f} "
+            f"| {references['1']['valid'][0]:.2f} / {references['2']['valid'][0]:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--base", type=Path, default=REPOSITORY / "base_model" / "tiny")
+    parser.add_argument("--proposals", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with open_sandbox("auto", Limits(), workers=2) as sandbox:
+        arena = Arena(options.base, "compact", sandbox, threads=2)
+        rows = measure(arena, options.proposals, options.seed)
+    result = {
+        "base_digest": arena.worker.spec.digest,
+        "seed": options.seed,
+        "attempts": ATTEMPTS,
+        "types": rows,
+    }
+    (options.base.parent / "measured.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(_card_table(rows))
+
+
+if __name__ == "__main__":
+    main()
