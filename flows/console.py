@@ -61,6 +61,7 @@ class ConsoleObserver:
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
+        self._tell_found()
 
     def stage_started(self, generation: int, stage: str) -> None:
         self.position = f"{stage} of generation {generation}"
@@ -79,14 +80,17 @@ class ConsoleObserver:
             self._found += 1
 
     def generation_ended(self, generation: int) -> None:
-        if self._found:
-            self._console.print(f"[dim]{self._found} generations were done already and stay as they are[/]")
-            self._found = 0
+        self._tell_found()
         if generation == 0:
             self._console.print("the population is founded: every adapter starts as the base model")
         else:
             summary = generation_summary(self._directory, generation)
             self._console.print(generation_line(summary, self._generations), soft_wrap=True)
+
+    def _tell_found(self) -> None:
+        if self._found:
+            self._console.print(f"[dim]{self._found} generations were done already and stay as they are[/]")
+            self._found = 0
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:

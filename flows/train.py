@@ -28,7 +28,8 @@ def run_generation(session: Session, number: int) -> None:
     try:
         generation(str(session.run.directory), session.run.name, number)
     except (RuntimeError, httpx.TransportError) as error:
-        if isinstance(error, RuntimeError) and "Prefect API" not in str(error):
+        unreachable = ("Prefect API", "reach API")  # Prefect says so by RuntimeErrors alone
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in unreachable):
             raise
         raise PopuloraError(
             "Prefect's server cannot be reached",

@@ -161,9 +161,9 @@ def test_query_prints_csv_and_json_and_explains_bad_sql(finished: Path) -> None:
     sql = "SELECT generation, count(*) AS n FROM matches GROUP BY 1 ORDER BY 1"
     assert populora("query", finished, sql, "--format", "csv").stdout.splitlines() == [
         "generation,n",
-        "1,2",
-        "2,2",
-        "3,2",
+        "1,3",
+        "2,3",
+        "3,3",
     ]
     lines = populora("query", finished, sql, "--format", "json").stdout.splitlines()
     assert [json.loads(line)["n"] for line in lines] == [3, 3, 3]
