@@ -8,6 +8,7 @@ CPU.
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from base_model.corpus import generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.tokenizer import EOS, MAX_LENGTH, PAD, build_tokenizer
+from populora_core.compute.orphans import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def _averaged(
 
 def train_process(rank: int, training: Training, folder: str) -> None:
     """One of the processes; rank 0 saves the checkpoint, in bf16, and the loss curve in the folder."""
+    end_with_parent(os.getppid())
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder) / "rendezvous"), training.processes)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=training.processes)

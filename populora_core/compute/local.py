@@ -5,18 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from populora_core.compute.orphans import end_with_parent
 from populora_core.compute.protocol import ModelSpec, Payload, Progress
 from populora_core.errors import PopuloraError, WorkerLost
 
 EXIT_SECONDS = 5.0
-ORPHAN_POLL_SECONDS = 0.5
 
 
 class InlineCompute:
@@ -128,7 +127,7 @@ class LocalCompute:
 def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
     """The worker process: answers requests until its pipe closes or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
-    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    end_with_parent(parent)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
     from populora_core.compute import work
@@ -149,10 +148,3 @@ def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None
         except Exception:
             problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
             pipe.send(("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")))
-
-
-def _end_with_parent(parent: int) -> None:
-    """A killed parent cannot close us down, so its children look for it themselves."""
-    while os.getppid() == parent:
-        time.sleep(ORPHAN_POLL_SECONDS)
-    os._exit(1)

@@ -48,6 +48,7 @@ def run(ctx: StageContext) -> None:
             "rules": _update_rules(rules),
             "folders": {member: folders[member] for member in members},
         },
+        total=sum(row.advantage != 0.0 for row in training),
         parts=ctx.path(MEMBERS),
     )
     ctx.work("merge", parts=[part["members_file"] for part in done], members_file=ctx.path(MEMBERS))
