@@ -33,6 +33,9 @@ demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, ab
 test: install sandbox ## run every test that this machine can run
 	@$(BIN)/python -m pytest
 
+audit: install sandbox ## check a finished run from its Parquet alone: make audit RUN_DIR=runs/demo
+	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py
+
 lint: install ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -51,4 +54,4 @@ docs: install ## render docs/data-contract.md from the declared columns
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install sandbox demo test lint format base-model docs clean
+.PHONY: help install sandbox demo test audit lint format base-model docs clean

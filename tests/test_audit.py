@@ -1,19 +1,24 @@
-"""A run audited from the outside: everything that was paid, rated and stored follows from its Parquet alone."""
+"""A run audited from the outside: everything that was paid, rated and stored follows from its Parquet alone.
+
+`make audit RUN_DIR=runs/demo` audits a run of yours instead of the small one made here.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trueskill
-from conftest import GENERATIONS, SMALL
 
 from populora_core import ids, open_run
 from populora_core.arena import Arena
 from populora_core.compute.work import Prompt, complete
+from populora_core.config import Config
 from populora_core.learner.adapter_files import read_members
 from populora_core.problems.dialects import dialect
+from populora_core.run import Run
 from populora_core.stages.context import StageContext
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.verifier.open import open_sandbox
@@ -22,8 +27,25 @@ from populora_core.verifier.verdicts import Status
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
-ROOT = Path(__file__).resolve().parent.parent
 Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def audited(request: pytest.FixtureRequest) -> Path:
+    """The run directory of POPULORA_RUN, or the small finished run."""
+    chosen = os.environ.get("POPULORA_RUN")
+    return Path(chosen).resolve() if chosen else request.getfixturevalue("finished")
+
+
+@pytest.fixture(scope="module")
+def config(audited: Path) -> Config:
+    return Run.open(audited).config
+
+
+@pytest.fixture(scope="module")
+def generations(audited: Path) -> range:
+    """The generations that are graded."""
+    return range(1, 1 + ask(audited, "SELECT max(generation) AS n FROM ratings")[0]["n"])
 
 
 def ask(run: Path, sql: str) -> Rows:
@@ -31,14 +53,17 @@ def ask(run: Path, sql: str) -> Rows:
         return catalogue.rows(sql)
 
 
-def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(finished: Path) -> None:
+def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(
+    audited: Path, config: Config, generations: range
+) -> None:
     rows = ask(
-        finished,
+        audited,
         """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            GROUP BY p.proposal_id, p.verdict, p.reward""",
     )
-    assert len(rows) == GENERATIONS * 3 * 3 * SMALL["propose"]["per_type"]
+    asked = config.population.teachers * len(config.propose.types) * config.propose.per_type
+    assert len(rows) == len(generations) * asked
     for row in rows:
         if row["verdict"] != "valid":
             expected = None if row["verdict"] == "infrastructure" else -1.0
@@ -47,25 +72,23 @@ def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(finished: Path)
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 
-def test_students_are_paid_by_verdict(finished: Path) -> None:
-    rows = ask(finished, "SELECT DISTINCT verdict, reward FROM attempts")
+def test_students_are_paid_by_verdict(audited: Path) -> None:
+    rows = ask(audited, "SELECT DISTINCT verdict, reward FROM attempts")
     paid = {"correct": 1.0, "format_error": -1.0, "infrastructure": None}
     assert rows
     for row in rows:
         assert row["reward"] == paid.get(row["verdict"], -0.5)
 
 
-def test_ratings_replay_from_the_match_rows_in_order(finished: Path) -> None:
+def test_ratings_replay_from_the_match_rows_in_order(audited: Path, generations: range) -> None:
     environment = trueskill.TrueSkill(draw_probability=0.1)
-    evolved = ask(finished, "SELECT * FROM evolutions ORDER BY generation, child_id")
+    evolved = ask(audited, "SELECT * FROM evolutions ORDER BY generation, child_id")
     ratings = {
         row["member_id"]: environment.create_rating()
-        for row in ask(finished, "SELECT member_id FROM members WHERE born_generation = 0")
+        for row in ask(audited, "SELECT member_id FROM members WHERE born_generation = 0")
     }
-    for generation in range(1, GENERATIONS + 1):
-        for match in ask(
-            finished, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"
-        ):
+    for generation in generations:
+        for match in ask(audited, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"):
             teacher, student = match["teacher_id"], match["student_id"]
             if match["outcome"] in ("teacher", "student", "draw"):
                 first, second = (teacher, student) if match["outcome"] == "teacher" else (student, teacher)
@@ -73,7 +96,7 @@ def test_ratings_replay_from_the_match_rows_in_order(finished: Path) -> None:
                     ratings[first], ratings[second], drawn=match["outcome"] == "draw"
                 )
         stored = ask(
-            finished, f"SELECT member_id, mu, sigma, fitness FROM ratings WHERE generation = {generation}"
+            audited, f"SELECT member_id, mu, sigma, fitness FROM ratings WHERE generation = {generation}"
         )
         assert {row["member_id"] for row in stored} == set(ratings)
         for row in stored:
@@ -92,8 +115,8 @@ def test_ratings_replay_from_the_match_rows_in_order(finished: Path) -> None:
         ratings |= born
 
 
-def test_every_program_run_again_gives_its_stored_outputs(finished: Path) -> None:
-    problems = ask(finished, "SELECT problem_id, program, inputs, outputs FROM problems")
+def test_every_program_run_again_gives_its_stored_outputs(audited: Path) -> None:
+    problems = ask(audited, "SELECT problem_id, program, inputs, outputs FROM problems")
     assert problems
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
         results = sandbox.run([Job(p["problem_id"], p["program"], tuple(p["inputs"])) for p in problems])
@@ -101,16 +124,16 @@ def test_every_program_run_again_gives_its_stored_outputs(finished: Path) -> Non
         assert (result.status, list(result.outputs)) == (Status.OK, list(problem["outputs"]))
 
 
-def test_every_problem_has_g_attempts_of_the_matched_student(finished: Path) -> None:
+def test_every_problem_has_g_attempts_of_the_matched_student(audited: Path, config: Config) -> None:
     rows = ask(
-        finished,
+        audited,
         """SELECT p.problem_id, count(*) AS n, count(DISTINCT a.sample_index) AS samples,
                   bool_and(a.student_id = m.student_id AND m.teacher_id = p.teacher_id) AS matched
            FROM problems p LEFT JOIN attempts a USING (problem_id) LEFT JOIN matches m USING (match_id)
            GROUP BY 1""",
     )
     assert rows
-    assert all(row["n"] == row["samples"] == SMALL["solve"]["attempts"] and row["matched"] for row in rows)
+    assert all(row["n"] == row["samples"] == config.solve.attempts and row["matched"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +157,9 @@ def test_every_problem_has_g_attempts_of_the_matched_student(finished: Path) -> 
         ("adapters", "member_id", "members", "member_id"),
     ],
 )
-def test_no_id_dangles(finished: Path, view: str, column: str, target: str, key: str) -> None:
+def test_no_id_dangles(audited: Path, view: str, column: str, target: str, key: str) -> None:
     rows = ask(
-        finished,
+        audited,
         f"""WITH named AS (SELECT {column} AS id FROM {view})
             SELECT count(*) AS n, count(id) FILTER (id NOT IN (SELECT {key} FROM {target})) AS dangling FROM named""",
     )
@@ -144,35 +167,35 @@ def test_no_id_dangles(finished: Path, view: str, column: str, target: str, key:
     assert rows[0]["dangling"] == 0
 
 
-def test_every_completion_stands_beside_the_prompt_that_it_answers(finished: Path) -> None:
-    compact = dialect("compact")
-    problems = {p["problem_id"]: StageContext.problem(p) for p in ask(finished, "SELECT * FROM problems")}
-    attempts = ask(finished, "SELECT problem_id, student_id, prompt FROM attempts")
+def test_every_completion_stands_beside_the_prompt_that_it_answers(audited: Path, config: Config) -> None:
+    spoken = dialect(config.base.dialect)
+    problems = {p["problem_id"]: StageContext.problem(p) for p in ask(audited, "SELECT * FROM problems")}
+    attempts = ask(audited, "SELECT problem_id, student_id, prompt FROM attempts")
     assert attempts
     for attempt in attempts:
-        assert attempt["prompt"] == compact.solve_prompt(problems[attempt["problem_id"]])
+        assert attempt["prompt"] == spoken.solve_prompt(problems[attempt["problem_id"]])
     proposals = ask(
-        finished, "SELECT problem_type, problem_id, prompt, completion, reference_ids FROM proposals"
+        audited, "SELECT problem_type, problem_id, prompt, completion, reference_ids FROM proposals"
     )
     for proposal in proposals:
         references = [problems[name] for name in proposal["reference_ids"]]
-        assert proposal["prompt"] == compact.propose_prompt(proposal["problem_type"], references)
+        assert proposal["prompt"] == spoken.propose_prompt(proposal["problem_type"], references)
         if proposal["problem_id"] is not None:
-            draft = compact.parse_proposal(proposal["problem_type"], proposal["completion"])
+            draft = spoken.parse_proposal(proposal["problem_type"], proposal["completion"])
             assert draft.program == problems[proposal["problem_id"]].program
 
 
-def test_completions_were_sampled_by_their_own_member(finished: Path, tmp_path: Path) -> None:
+def test_completions_were_sampled_by_their_own_member(audited: Path, config: Config) -> None:
     """Founders differ in A alone and act alike; one that is moved must act by itself, on every shard."""
-    stage = read_manifest(stage_dir(finished, 2, "propose"))
+    stage = read_manifest(stage_dir(audited, 2, "propose"))
     assert stage is not None
-    members = ask(finished, "SELECT DISTINCT teacher_id FROM proposals WHERE generation = 2 ORDER BY 1")
-    arena = Arena(ROOT / "base_model" / "tiny", "compact", sandbox=None, rank=4, alpha=8.0)  # type: ignore[arg-type]
-    states = read_members(stage_dir(finished, 1, "evolve") / "members.safetensors")
+    members = ask(audited, "SELECT DISTINCT teacher_id FROM proposals WHERE generation = 2 ORDER BY 1")
+    arena = Arena(config.base.folder(), config.base.dialect, sandbox=None, **config.adapters.model_dump())  # type: ignore[arg-type]
+    states = read_members(stage_dir(audited, 1, "evolve") / "members.safetensors")
     for member in (row["teacher_id"] for row in members):
         arena.load({member: states[member]})
         rows = ask(
-            finished,
+            audited,
             f"""SELECT p.proposal_id, p.prompt, t.completion_ids, t.logprobs FROM proposals p
                 JOIN tables.proposals t USING (proposal_id)
                 WHERE p.generation = 2 AND p.teacher_id = '{member}' ORDER BY 1 LIMIT 4""",
@@ -195,28 +218,42 @@ def test_completions_were_sampled_by_their_own_member(finished: Path, tmp_path: 
             assert again["logprobs"] == pytest.approx(row["logprobs"], abs=1e-4)
 
 
-def test_references_come_from_earlier_generations(finished: Path) -> None:
+def test_references_come_from_earlier_generations(audited: Path) -> None:
     rows = ask(
-        finished,
+        audited,
         """SELECT count(*) AS n FROM (SELECT generation, unnest(reference_ids) AS id FROM proposals) r
            JOIN problems p ON p.problem_id = r.id WHERE p.generation >= r.generation""",
     )
     assert rows[0]["n"] == 0
 
 
-def test_no_program_is_a_problem_of_one_type_twice(finished: Path) -> None:
+def test_no_program_is_a_problem_of_one_type_twice(audited: Path) -> None:
     rows = ask(
-        finished,
+        audited,
         "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems",
     )
     assert rows[0]["n"] == rows[0]["distinct_n"] > 0
 
 
-def test_lineage_is_whole(finished: Path) -> None:
-    children = ask(finished, "SELECT * FROM members WHERE born_generation > 0")
-    assert children, "evolution every second generation of three must have replaced somebody"
+def test_lineage_is_whole(audited: Path, config: Config) -> None:
+    children = ask(audited, "SELECT * FROM members WHERE born_generation > 0")
+    assert children, "evolution must have replaced somebody"
     for child in children:
         assert child["parent_ids"]
         assert child["operator"] != "founder"
-    alive = ask(finished, "SELECT role, count(*) AS n FROM members WHERE died_generation IS NULL GROUP BY 1")
-    assert {row["role"]: row["n"] for row in alive} == {"teacher": 3, "student": 2}
+    alive = ask(audited, "SELECT role, count(*) AS n FROM members WHERE died_generation IS NULL GROUP BY 1")
+    assert {row["role"]: row["n"] for row in alive} == {
+        "teacher": config.population.teachers,
+        "student": config.population.students,
+    }
+
+
+@pytest.mark.skipif("POPULORA_RUN" not in os.environ, reason="make audit RUN_DIR=... audits a run of yours")
+def test_every_generation_gives_the_loop_signal_in_every_type(audited: Path, generations: range) -> None:
+    rows = ask(
+        audited,
+        """SELECT p.generation, p.problem_type, count(q.problem_id) AS problems, avg(q.solve_rate) AS solve_rate
+           FROM proposals p LEFT JOIN problems q USING (problem_id) GROUP BY ALL""",
+    )
+    assert len(rows) == 3 * len(generations)
+    assert all(row["problems"] > 0 and 0.0 < row["solve_rate"] < 1.0 for row in rows)
