@@ -234,7 +234,9 @@ def main() -> None:
     )
     parser.add_argument("experiment", choices=("student", "teacher"))
     parser.add_argument("--type", choices=TYPES, default="code_i", help="problem type of the student")
-    parser.add_argument("--types", choices=TYPES, nargs="+", default=TYPES, help="problem types of the teacher")
+    parser.add_argument(
+        "--types", choices=TYPES, nargs="+", default=TYPES, help="problem types of the teacher"
+    )
     parser.add_argument("--per-type", type=int, default=32, help="proposals of the teacher in a generation")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--generations", type=int, default=60)
