@@ -77,7 +77,14 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, numb
     command = [sys.executable, "-m", "flows.cli", "run", "--plain", "--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory)]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell's background job, which the test suite may be, ignores Ctrl-C and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(lambda: (directory / "generations" / "0001" / "verify").exists())
     children = descendants(process.pid)
