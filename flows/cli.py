@@ -206,6 +206,9 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
     if not plain:
         # We print our own account of every error; Prefect's tracebacks would bury it.
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+        # Ctrl-C ends the temporary server too; Prefect would then try for minutes to tell it so.
+        os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
         console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
         from flows.train import run_generation as run_one
     with _watched(opened, generations) as session:

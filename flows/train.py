@@ -28,6 +28,9 @@ def run_generation(session: Session, number: int) -> None:
     try:
         generation(str(session.run.directory), session.run.name, number)
     except (RuntimeError, httpx.TransportError) as error:
+        interruption = _interruption(error)
+        if interruption is not None:
+            raise interruption from None
         unreachable = ("Prefect API", "reach API")  # Prefect says so by RuntimeErrors alone
         if isinstance(error, RuntimeError) and not any(words in str(error) for words in unreachable):
             raise
@@ -37,3 +40,10 @@ def run_generation(session: Session, number: int) -> None:
             came=str(error),
             remedy="mend that setting, or add --plain to run without Prefect: the results are the same",
         ) from error
+
+
+def _interruption(error: BaseException | None) -> BaseException | None:
+    """The Ctrl-C or exit that Prefect was handling when its server, ended by the same signal, did not answer."""
+    while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        error = error.__context__
+    return error

@@ -99,3 +99,27 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, numb
         assert process.returncode == 128 + signal.SIGTERM
     wait_for(lambda: not any(map(alive, children)))
     assert not list(directory.rglob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_which_ends_prefects_server_too_is_told_plainly(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
+    command += ["--run-dir", str(directory)]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    wait_for(lambda: (directory / "generations" / "0001" / "match").exists())
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process of the group
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "interrupted" in out
+    assert "populora resume" in out
+    assert err == ""
