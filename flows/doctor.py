@@ -43,7 +43,7 @@ def _rows(backends: list[BackendReport]) -> Iterator[Row]:
     yield "Python", True, platform.python_version()
     yield "cores", True, str(os.cpu_count())
     free = shutil.disk_usage(Path.cwd()).free >> 30
-    yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about half of one"
+    yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about 0.3"
     for backend in backends:
         detail = "; ".join(part for part in (backend.reason, backend.command) if part)
         yield f"sandbox: {backend.name}", True if backend.works else None, detail

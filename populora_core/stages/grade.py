@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from populora_core.population.fitness import internal_fitness
-from populora_core.population.member import Role
 from populora_core.population.rating import Match, Outcome, match_outcome, rate
 from populora_core.rewards import student_reward, teacher_reward
 from populora_core.stages.context import StageContext
@@ -138,7 +137,7 @@ def _ratings(
             {
                 "generation": ctx.generation,
                 "member_id": member.member_id,
-                "role": Role(member.role),
+                "role": member.role,
                 "mu": rating.mu,
                 "sigma": rating.sigma,
                 "fitness": internal_fitness(rating),

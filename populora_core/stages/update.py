@@ -34,6 +34,7 @@ def run(ctx: StageContext) -> None:
         std_floor=rules.std_floor,
         clip=rules.advantage_clip,
     )
+    # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
     propose, solve = ctx.config.propose, ctx.config.solve
     training = _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature)
     training += _training_rows("student_id", attempts, attempt_advantages, solve.temperature)

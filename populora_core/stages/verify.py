@@ -42,6 +42,7 @@ def _admit(
     Returns:
         The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
     """
+    # The capacity bounds references only, not what is known, so it is not part of this stage's key.
     buffer = ctx.buffer(ctx.config.propose.buffer_capacity)
     teachers = sorted({row["teacher_id"] for row in proposals})
     order = ctx.rng("turns").permutation(len(teachers))
