@@ -2,13 +2,14 @@
 
     python -m bench.learning student --type code_i --seeds 0 1 2
     python -m bench.learning teacher --seeds 0 1 2
+    python -m bench.learning table
 
 student: trained for G generations on problems that the base model's grammar makes fresh each time, scored on 200
 held-out ones that it never trains on, before and after, paired by problem.
 teacher: trained for G generations against a student that stays the base; the share of its proposals (invalid ones
 included) that the student solves sometimes but not always, before and after.
 
-Each seed's result is appended to the output file as it is finished.
+Each seed's result is appended to the output file as it is finished; `table` prints the files as Markdown.
 """
 
 from __future__ import annotations
@@ -228,11 +229,29 @@ def _paired(differences: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(variance / len(differences))
 
 
+def table(folder: Path) -> str:
+    """The results in a folder as a Markdown table, a row an experiment and a figure a seed."""
+    lines = ["| what | before → after, each seed | gain ± one standard error |", "| --- | --- | --- |"]
+    for file in sorted(folder.glob("learning-*.jsonl")):
+        results = sorted(map(json.loads, file.read_text().splitlines()), key=lambda result: result["seed"])
+        kinds = ", ".join(f"`{kind}`" for kind in results[0].get("types") or [results[0]["type"]])
+        student = results[0]["experiment"] == "student"
+        what = (
+            f"student, {kinds} solved"
+            if student
+            else f"teacher, {kinds} problems solved sometimes but not always"
+        )
+        moves = ", ".join(f"{result['before']:.2f} → {result['after']:.2f}" for result in results)
+        gains = ", ".join(f"{result['gain']:+.3f} ± {result['standard_error']:.3f}" for result in results)
+        lines.append(f"| {what} | {moves} | {gains} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("experiment", choices=("student", "teacher"))
+    parser.add_argument("experiment", choices=("student", "teacher", "table"))
     parser.add_argument("--type", choices=TYPES, default="code_i", help="problem type of the student")
     parser.add_argument(
         "--types", choices=TYPES, nargs="+", default=TYPES, help="problem types of the teacher"
@@ -245,6 +264,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=None, help="default: bench/results/learning-*.jsonl")
     options = parser.parse_args()
 
+    if options.experiment == "table":
+        print(table(REPOSITORY / "bench" / "results"))
+        return
     name = f"learning-{options.experiment}" + (f"-{options.type}" if options.experiment == "student" else "")
     output = options.output or REPOSITORY / "bench" / "results" / f"{name}.jsonl"
     rules = UpdateRules(lr=options.learning_rate)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from populora_core.session import Session
 
 EXIT_ERROR = 2
+BENCHES = ("verifier",)
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
@@ -33,6 +34,9 @@ app = typer.Typer(
     "Start with `populora run --config configs/demo.toml --run-dir runs/demo`, "
     "then `populora inspect runs/demo`.",
 )
+
+image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
+app.add_typer(image_app, name="image")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
 Settings = Annotated[
@@ -55,7 +59,7 @@ def run(
 ) -> None:
     """Start a run: found a population and train it."""
     from populora_core.base_model import base_digest, require_files
-    from populora_core.config import load_config
+    from populora_core.config import apply_overrides, load_config
     from populora_core.run import Run, refuse_occupied
 
     overrides = list(settings or [])
@@ -70,7 +74,7 @@ def run(
     refuse_occupied(run_dir.resolve())
     require_files(loaded.base.folder())
     digest = base_digest(loaded.base.folder())
-    _require_sandbox(loaded)
+    loaded = apply_overrides(loaded, [f"sandbox.backend={_find_sandbox(loaded)}"])
     _train(Run.create(run_dir, loaded, digest), loaded.run.generations, plain)
 
 
@@ -182,6 +186,53 @@ def verify(
     with open_sandbox(sandbox, limits, os.cpu_count() or 1) as opened:
         for line in verify_lines(lines, opened, policy=not no_policy, determinism=not once):
             print(line)
+        if opened.outage is not None:
+            raise opened.outage
+
+
+@image_app.command("build")
+def image_build(
+    base_image: Annotated[
+        str | None, typer.Option(help="any image with Python 3.9 or later (default: python:3.12-slim)")
+    ] = None,
+    from_debootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--from-debootstrap", help="make the base from Debian packages: root, no image registry"
+        ),
+    ] = False,
+) -> None:
+    """Build the image that the docker sandbox runs programs in. Needs a Docker daemon on this machine."""
+    from populora_core.verifier import image
+
+    if base_image is not None and from_debootstrap:
+        raise typer.BadParameter("give --base-image or --from-debootstrap, not both")
+    with _narrated() as say:
+        tag = image.build(
+            image.debootstrap_base(say) if from_debootstrap else base_image or image.DEFAULT_BASE, say
+        )
+    print(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it")
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"one of: {', '.join(BENCHES)}")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of a table")] = False,
+    samples: Annotated[
+        int, typer.Option(min=3, help="interleaved pairs a ratio; its interval needs 15")
+    ] = 15,
+) -> None:
+    """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""
+    from importlib import import_module
+
+    from bench.harness import as_json as json_report
+    from flows.console import print_bench
+
+    if name not in BENCHES:
+        raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
+    with _narrated() as say:
+        rows = import_module(f"bench.{name}").run(samples, say)
+    print(json_report(name, rows)) if as_json else print_bench(name, rows)
 
 
 @app.command()
@@ -236,12 +287,30 @@ def _watched(opened: Run, generations: int) -> Iterator[Session]:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _require_sandbox(config: Config) -> None:
-    """Find out before anything is written that no sandbox works."""
+def _find_sandbox(config: Config) -> str:
+    """The backend that works here, found before anything is written.
+
+    The run records it: results may differ between backends, so a resumed run must not change to another one.
+    """
     from populora_core.verifier.open import open_sandbox
     from populora_core.verifier.protocol import Limits
 
-    open_sandbox(config.sandbox.backend, Limits(), workers=1).close()
+    with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
+        return sandbox.name
+
+
+@contextmanager
+def _narrated() -> Iterator[Callable[[str], None]]:
+    """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("") as status:
+        yield lambda line: status.update(f"[dim]{escape(line)}[/]")
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -7,19 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import GENERATIONS, alive, commits, contents, descendants, small_config, start, wait_for
 
 from populora_core.config import apply_overrides
-from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError
+from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import fork, rerun, train
 from populora_core.stages.table import LOOP, STAGE_NAMES
 from populora_core.store.artifacts import stage_dir
+from populora_core.verifier.protocol import Job, JobResult, Sandbox
+from populora_core.verifier.verdicts import Status
+from populora_core.verifier.verify import verify
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -229,3 +232,43 @@ def test_ctrl_c_in_any_stage_keeps_what_was_committed(
             rerun(session, 3, stage)
     assert contents(directory) == before
     assert not list((directory / "generations").rglob(".tmp-*"))
+
+
+class DownFor:
+    """A sandbox that loses its daemon in the middle of a batch."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.name, self.identity, self.limits = sandbox.name, sandbox.identity, sandbox.limits
+        self.outage: SandboxUnavailable | None = None
+
+    def run(
+        self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
+    ) -> list[JobResult]:
+        self.outage = SandboxUnavailable("the daemon is gone", remedy="start it, then resume")
+        return [JobResult(job.job_id, Status.INFRASTRUCTURE) for job in jobs]
+
+
+@pytest.mark.parametrize("stage", ["verify", "grade"])
+def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
+    finished: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "outage"
+    start(directory, small_config())
+    with Session(Run.open(directory)) as session:
+        train(session, 1)
+    with Session(Run.open(directory)) as session:
+        sandbox = session.sandbox
+        down = DownFor(sandbox)
+        monkeypatch.setattr(
+            "populora_core.stages.context.verify",
+            lambda _, jobs, **settings: verify(
+                down if settings["determinism"] == (stage == "verify") else sandbox, jobs, **settings
+            ),
+        )
+        session.__dict__["sandbox"] = down
+        with pytest.raises(SandboxUnavailable, match="daemon is gone"):
+            train(session, 2)
+    assert not stage_dir(directory, 2, stage).exists()
+    monkeypatch.undo()
+    resume(directory)
+    assert contents(directory) == contents(finished)

@@ -1,13 +1,14 @@
 """The runner: PID 1 of a sandbox, runs each untrusted program in a forked child that can only compute.
 
 One file, standard library only, Python 3.9 or later. It is started as `python3 runner.py SETTINGS`, where
-SETTINGS is a JSON object (see `Settings`), and speaks frames on standard input and output:
+SETTINGS is a JSON object (see `Settings`), and speaks frames on standard input and output, or on a socket:
 
     request   id (8 bytes), body length (4), body: JSON {"program", "inputs"}
     reply     id (8), status (1, an index into STATUSES), CPU seconds (double), payload length (4), payload
 
-The first reply, id 0, says that the runner is ready. Replies come in the order of the requests. The end of
-standard input ends the runner and with it, as it is PID 1, everything in the sandbox.
+The first reply, id 0, says that the runner is ready; a last one, id LAST_WORDS, why it ends before its time.
+Replies come in the order of the requests. The end of standard input ends the runner and with it, as it is
+PID 1, everything in the sandbox.
 
 What keeps programs apart:
 
@@ -22,6 +23,7 @@ What keeps programs apart:
 
 from __future__ import annotations
 
+import _socket
 import ast
 import ctypes
 import errno
@@ -46,6 +48,7 @@ from typing import Any, NoReturn
 
 REQUEST = struct.Struct(">QI")
 REPLY = struct.Struct(">QBdI")
+LAST_WORDS = 2**64 - 1
 STATUSES = ("ok", "syntax_error", "error", "oom", "output_limit", "not_plain_data", "timeout", "killed")
 OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA, TIMEOUT, KILLED = range(len(STATUSES))
 CHILD_STATUSES = (OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA)
@@ -70,6 +73,7 @@ class Settings:
         literal_depth: cap on the nesting of one answer.
         modules: imported before the first fork, since a child can open no file to import from.
         uids: first and number of the user ids that children take in turn; None keeps the runner's own.
+        socket: path of the socket to connect to; None keeps standard input and output.
     """
 
     cpu_seconds: float
@@ -82,6 +86,7 @@ class Settings:
     request_bytes: int
     modules: list[str]
     uids: tuple[int, int] | None
+    socket: str | None
 
 
 # The machine: system calls and the filter that takes them away
@@ -601,13 +606,32 @@ def write_reply(number: int, reply: Reply) -> None:
             parts[0] = memoryview(parts[0])[count:]
 
 
+def connect(path: str) -> None:
+    """Make the socket standard input and output. Not by `socket`, which every child would then have loaded."""
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    link.connect(path)
+    os.dup2(link.fileno(), 0)
+    os.dup2(link.fileno(), 1)
+    link.close()
+
+
 def main() -> None:
+    settings = Settings(**json.loads(sys.argv[1]))
+    if settings.socket is not None:
+        connect(settings.socket)
+    try:
+        serve(settings)
+    except BaseException as error:
+        write_reply(LAST_WORDS, Reply(KILLED, 0.0, describe(error).encode()))
+        sys.exit(1)
+
+
+def serve(settings: Settings) -> None:
     if os.getpid() != 1:
         sys.exit("the runner must be PID 1 of a sandbox: it ends every other process that it can see")
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
         sys.exit(f"no system-call filter for {os.uname().machine}, only for {', '.join(MACHINES)}")
-    settings = Settings(**json.loads(sys.argv[1]))
     for name in settings.modules:
         importlib.import_module(name)
     if sys.version_info >= (3, 12):

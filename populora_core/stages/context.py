@@ -153,15 +153,22 @@ class StageContext:
         return self.session.compute.map(function, [payload])[0]
 
     def sandbox_runner(self, determinism: bool) -> RunJobs:
-        """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds."""
+        """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds.
+
+        A sandbox that goes down for good is an error of the stage, which can be resumed, and no result.
+        """
 
         def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
-            return verify(
-                self.session.sandbox,
+            sandbox = self.session.sandbox
+            results = verify(
+                sandbox,
                 jobs,
                 determinism=determinism,
                 progress=lambda done: self.progress(done, len(jobs)),
             )
+            if sandbox.outage is not None:  # a generation of nothing but infrastructure is worth nothing
+                raise sandbox.outage
+            return results
 
         return run_jobs
 

@@ -87,6 +87,26 @@ def sandbox_contents(limits: Limits, hash_seed: int) -> Contents:
     """
     interpreter = find_interpreter()
     spare_uids = can_spare_uids()
+    files = [interpreter.executable, *interpreter.folders]
+    if interpreter.loader is not None:
+        files.append(interpreter.loader)
+    return Contents(
+        binds=(*((path.resolve(), path) for path in files), (RUNNER, Path(RUNNER_INSIDE))),
+        argv=(str(interpreter.executable), *PYTHON_FLAGS, RUNNER_INSIDE, runner_settings(limits, spare_uids)),
+        environment={
+            "PYTHONHASHSEED": str(hash_seed),
+            "LD_LIBRARY_PATH": os.pathsep.join(map(str, interpreter.library_folders)),
+        },
+        spare_uids=spare_uids,
+    )
+
+
+def runner_settings(limits: Limits, spare_uids: bool, socket: str | None = None) -> str:
+    """The runner's argument, JSON.
+
+    Args:
+        socket: path, inside, of the socket that the runner connects to instead of its standard input and output.
+    """
     settings = {
         **asdict(limits),
         "progress_seconds": PROGRESS * limits.cpu_seconds,
@@ -94,19 +114,9 @@ def sandbox_contents(limits: Limits, hash_seed: int) -> Contents:
         "literal_depth": MAX_LITERAL_DEPTH,
         "modules": ALLOWED_MODULES,
         "uids": SPARE_UIDS if spare_uids else None,
+        "socket": socket,
     }
-    files = [interpreter.executable, *interpreter.folders]
-    if interpreter.loader is not None:
-        files.append(interpreter.loader)
-    return Contents(
-        binds=(*((path.resolve(), path) for path in files), (RUNNER, Path(RUNNER_INSIDE))),
-        argv=(str(interpreter.executable), *PYTHON_FLAGS, RUNNER_INSIDE, json.dumps(settings)),
-        environment={
-            "PYTHONHASHSEED": str(hash_seed),
-            "LD_LIBRARY_PATH": os.pathsep.join(map(str, interpreter.library_folders)),
-        },
-        spare_uids=spare_uids,
-    )
+    return json.dumps(settings)
 
 
 def runner_digest() -> str:

@@ -10,18 +10,26 @@ from typing import Literal
 
 from populora_core.errors import SandboxUnavailable
 from populora_core.verifier import bubblewrap, launcher
-from populora_core.verifier.host import Contents
+from populora_core.verifier.connection import Backend, CommandBackend
 from populora_core.verifier.pool import SandboxPool
 from populora_core.verifier.protocol import Job, Limits, Sandbox
 from populora_core.verifier.verdicts import Status
 
 SandboxKind = Literal["auto", "docker", "bubblewrap", "launcher"]
 
-COMMANDS: dict[str, Callable[[Contents], list[str]]] = {
-    "bubblewrap": bubblewrap.command,
-    "launcher": launcher.command,
+
+def _docker() -> Backend:
+    from populora_core.verifier.containers import DockerBackend  # the docker client is slow to import
+
+    return DockerBackend()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "docker": _docker,
+    "bubblewrap": lambda: CommandBackend("bubblewrap", bubblewrap.command),
+    "launcher": lambda: CommandBackend("launcher", launcher.command),
 }
-"""The backends that this version has, in the order in which `auto` tries them."""
+"""In the order in which `auto` tries them: from the strongest walls to those that need least."""
 
 _USER_NAMESPACE_SETTINGS = {
     "kernel/unprivileged_userns_clone": ("0", "1"),
@@ -57,22 +65,17 @@ def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int
     Raises:
         SandboxUnavailable: nothing works; names the one command to run. There is no unprotected fallback.
     """
-    if kind == "docker":
-        raise SandboxUnavailable(
-            "the docker sandbox is not available in this version",
-            expected=f"auto or one of: {', '.join(COMMANDS)}",
-            came=kind,
-            remedy="use --sandbox auto",
-        )
+    if kind != "auto":
+        return _open(kind, limits, workers, hash_seed)
     failures: list[str] = []
-    for name in COMMANDS if kind == "auto" else (kind,):
+    for name in BACKENDS:
         try:
-            return SandboxPool(name, COMMANDS[name], limits, workers, hash_seed)
+            return _open(name, limits, workers, hash_seed)
         except SandboxUnavailable as error:
             failures.append(f"{name}: {_summary(error)}")
     raise SandboxUnavailable(
         "no sandbox can be started on this machine, and model-written code is never run without one",
-        expected="bubblewrap, or the right to make namespaces",
+        expected="docker, bubblewrap, or the right to make namespaces",
         came="; ".join(failures),
         remedy=remedy(),
     )
@@ -80,8 +83,7 @@ def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int
 
 def describe_backends() -> list[BackendReport]:
     """What every backend comes to on this machine, found by running a program in each."""
-    reports = [_try_backend(name) for name in COMMANDS]
-    return [*reports, BackendReport("docker", False, "not available in this version", "")]
+    return [_try_backend(name) for name in BACKENDS]
 
 
 def remedy() -> str:
@@ -95,14 +97,21 @@ def remedy() -> str:
     return "in a container: start it with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
 
 
+def _open(name: str, limits: Limits, workers: int, hash_seed: int) -> SandboxPool:
+    try:
+        return SandboxPool(BACKENDS[name](), limits, workers, hash_seed)
+    except SandboxUnavailable as error:
+        error.remedy = error.remedy or remedy()
+        raise
+
+
 def _try_backend(name: str) -> BackendReport:
     job = Job("try", "def f(x):\n    return x + 1", ("(1,)",))
     try:
-        with SandboxPool(name, COMMANDS[name], Limits(), workers=1, hash_seed=0) as sandbox:
+        with _open(name, Limits(), workers=1, hash_seed=0) as sandbox:
             (result,) = sandbox.run([job])
     except SandboxUnavailable as error:
-        missing = name == "bubblewrap" and bubblewrap.executable() is None
-        return BackendReport(name, False, _summary(error), bubblewrap.INSTALL if missing else remedy())
+        return BackendReport(name, False, _summary(error), error.remedy)
     if result.status is not Status.OK:
         return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
     return BackendReport(name, True, "", "")

@@ -9,11 +9,13 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Self
 
-from populora_core.errors import SandboxUnavailable, WorkerLost
+from populora_core.errors import PopuloraError, SandboxUnavailable, WorkerLost
 from populora_core.problems.literals import LiteralTooLong, NotPlainData, canonical_text
-from populora_core.verifier.host import PROGRESS, Contents, runner_digest, sandbox_contents
+from populora_core.verifier.connection import Backend
+from populora_core.verifier.host import PROGRESS
 from populora_core.verifier.protocol import Job, JobResult, Limits
 from populora_core.verifier.verdicts import Status
 from populora_core.verifier.worker import Reply, Ticket, Worker, request_body
@@ -21,7 +23,9 @@ from populora_core.verifier.worker import Reply, Ticket, Worker, request_body
 GROUPS = 2
 WINDOW = 4  # requests on their way to one worker: enough that it never waits for the host
 MAX_LOSSES = 3
-MAX_STARTS = 3
+MAX_STARTS = 3  # however short the patience
+MAX_PAUSE_SECONDS = 5.0
+MID_RUN_REMEDY = "populora doctor says what works here; once the sandbox does, resume or run again"
 OUTER_MARGIN_SECONDS = 5.0
 
 
@@ -33,12 +37,27 @@ def outer_seconds(limits: Limits) -> float:
     return limits.wall_seconds * (1 + 1 / PROGRESS) + OUTER_MARGIN_SECONDS
 
 
+@dataclass(slots=True)
+class Slot:
+    """One worker's place in a pool, which outlives the workers that hold it.
+
+    Attributes:
+        failed_starts: since a worker here was last ready.
+        retry_at: when the next start may be tried, on the monotonic clock.
+        give_up_at: when the pool stops trying.
+    """
+
+    group: int
+    worker: Worker | None = None
+    failed_starts: int = 0
+    retry_at: float = 0.0
+    give_up_at: float = 0.0
+
+
 class SandboxPool:
-    """The `Sandbox` of every backend that is a command line.
+    """The `Sandbox` of every backend.
 
     Args:
-        name: the backend.
-        command: makes the command line of a worker from what its sandbox contains.
         workers: sandbox processes; at least two are started, as the two runs that tell whether a program is
             deterministic need processes with different hash seeds.
         hash_seed: names the pair of hash seeds.
@@ -47,34 +66,27 @@ class SandboxPool:
         SandboxUnavailable: the workers do not start.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Callable[[Contents], list[str]],
-        limits: Limits,
-        workers: int,
-        hash_seed: int,
-    ) -> None:
-        self.name = name
+    def __init__(self, backend: Backend, limits: Limits, workers: int, hash_seed: int) -> None:
+        self.name = backend.name
         self.limits = limits
-        self._commands = [
-            command(sandbox_contents(limits, 1 + (GROUPS * hash_seed + group) % (2**32 - 1)))
-            for group in range(GROUPS)
-        ]
-        self._workers: list[Worker | None] = [None] * max(workers, GROUPS)
-        self._failed_starts = [0] * len(self._workers)
+        self.outage: SandboxUnavailable | None = None
+        self._backend = backend
+        self._seeds = [1 + (GROUPS * hash_seed + group) % (2**32 - 1) for group in range(GROUPS)]
+        self._slots = [Slot(number % GROUPS) for number in range(max(workers, GROUPS))]
+        self._patience = 0.0  # a sandbox that never worked is not worth waiting for
         self._lock = threading.Lock()
         self._closed = False
         atexit.register(self.close)
         try:
-            while not all(worker and worker.ready for worker in self._workers):
+            while not all(slot.worker and slot.worker.ready for slot in self._slots):
                 self._wait()
                 self._advance(_queues(), {})
         except BaseException:
             self.close()
             raise
-        (python,) = {worker.python for worker in self._workers if worker}
-        self.identity = f"{name}-{runner_digest()}-python{python}"
+        self._patience = backend.patience_seconds
+        (python,) = {worker.python for worker in self._workers}
+        self.identity = f"{self.name}-{backend.contents}-python{python}"
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +97,11 @@ class SandboxPool:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers on the host."""
-        return [worker.pid for worker in self._workers if worker]
+        return [worker.pid for worker in self._workers]
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return [slot.worker for slot in self._slots if slot.worker]
 
     def close(self) -> None:
         """End every process of the pool; returns when they are gone."""
@@ -115,9 +131,17 @@ class SandboxPool:
                 results[index] = JobResult(job.job_id, Status.ERROR, error=reason)
             else:
                 queues[(zlib.crc32(body) + repeat) % GROUPS].append(Ticket(index, job, body))
+        if jobs:
+            self.outage = None
         while len(results) < len(jobs):
             before = len(results)
-            self._advance(queues, results)
+            try:
+                self._advance(queues, results)
+            except SandboxUnavailable as outage:
+                self.outage = outage
+                for index, job in enumerate(jobs):
+                    blank = JobResult(job.job_id, Status.INFRASTRUCTURE, error=outage.problem)
+                    results.setdefault(index, blank)
             if len(results) > before:
                 progress(len(results))
             else:
@@ -125,35 +149,53 @@ class SandboxPool:
         return [results[index] for index in range(len(jobs))]
 
     def _advance(self, queues: Sequence[deque[Ticket]], results: dict[int, JobResult]) -> None:
-        """Keep every worker there and its window full, and take what has been answered."""
-        for slot, worker in enumerate(self._workers):
-            queue = queues[slot % GROUPS]
-            if worker is None:
-                command = self._commands[slot % GROUPS]
-                worker = self._workers[slot] = Worker(command, outer_seconds(self.limits))
+        """Keep every worker there and its window full, and take what has been answered.
+
+        Raises:
+            SandboxUnavailable: a worker has not started for as long as the backend asks for patience.
+        """
+        for slot in self._slots:
+            queue = queues[slot.group]
+            worker = slot.worker
             try:
+                if worker is None:
+                    if time.monotonic() < slot.retry_at:
+                        continue
+                    connection = self._backend.connect(self.limits, self._seeds[slot.group])
+                    worker = slot.worker = Worker(connection, outer_seconds(self.limits))
                 for ticket, reply in worker.exchange():
                     results[ticket.index] = self._result(ticket.job, reply)
                 while queue and len(worker.in_flight) < WINDOW:
                     worker.submit(queue.popleft())
-            except WorkerLost as lost:
-                self._workers[slot] = None
-                worker.end()
-                self._count_start(slot, worker.ready, lost)
-                self._put_back(worker, queue, results, lost)
+            except (WorkerLost, SandboxUnavailable) as lost:
+                slot.worker = None
+                if worker is not None:
+                    worker.end()
+                    self._put_back(worker, queue, results, lost)
+                self._count_start(slot, worker is not None and worker.ready, lost)
 
-    def _count_start(self, slot: int, worked: bool, lost: WorkerLost) -> None:
-        self._failed_starts[slot] = 0 if worked else self._failed_starts[slot] + 1
-        if self._failed_starts[slot] == MAX_STARTS:
+    def _count_start(self, slot: Slot, worked: bool, lost: PopuloraError) -> None:
+        """Decide when to start the next worker: at once after one that worked, then less and less often."""
+        if isinstance(lost, SandboxUnavailable) and not self._patience:
+            raise lost
+        now = time.monotonic()
+        if worked or slot.failed_starts == 0:
+            slot.give_up_at = now + self._patience
+        slot.failed_starts = 0 if worked else slot.failed_starts + 1
+        slot.retry_at = (
+            now + min(MAX_PAUSE_SECONDS, 0.1 * 2**slot.failed_starts) if slot.failed_starts else now
+        )
+        if slot.failed_starts >= MAX_STARTS and now >= slot.give_up_at:
+            slot.failed_starts, slot.retry_at = 0, 0.0
             raise SandboxUnavailable(
                 f"a {self.name} sandbox does not start",
                 came=lost.came or lost.problem,
-                remedy="populora doctor says what works on this machine",
-            )
+                remedy=lost.remedy or (MID_RUN_REMEDY if self._patience else ""),
+            ) from lost
 
     @staticmethod
     def _put_back(
-        worker: Worker, queue: deque[Ticket], results: dict[int, JobResult], lost: WorkerLost
+        worker: Worker, queue: deque[Ticket], results: dict[int, JobResult], lost: PopuloraError
     ) -> None:
         """Queue a lost worker's jobs again; the loss counts for the one it ran, not for those that waited."""
         unanswered = worker.in_flight
@@ -167,14 +209,15 @@ class SandboxPool:
         queue.extendleft(reversed(unanswered))
 
     def _wait(self) -> None:
-        """Wait until a worker can send or receive, or the first deadline."""
-        workers = [worker for worker in self._workers if worker]
+        """Wait until a worker can send or receive, the first deadline, or the next start."""
         poll = select.poll()
-        for worker in workers:
-            worker.register(poll)
-        if len(workers) == len(self._workers):
-            left = min(worker.deadline for worker in workers) - time.monotonic()
-            poll.poll(None if left == float("inf") else max(0.0, left) * 1000 + 1)
+        wake = float("inf")
+        for slot in self._slots:
+            if slot.worker:
+                slot.worker.register(poll)
+            wake = min(wake, slot.worker.deadline if slot.worker else slot.retry_at)
+        left = max(0.0, wake - time.monotonic())
+        poll.poll(None if left == float("inf") else left * 1000 + 1)
 
     def _result(self, job: Job, reply: Reply) -> JobResult:
         """Turn a reply into a result. The payload is the program's word: it is parsed as data or refused."""
@@ -202,11 +245,11 @@ class SandboxPool:
         return f"more than {limits.output_bytes} bytes came out"
 
     def _discard(self, unwanted: Callable[[Worker], bool]) -> None:
-        chosen = {slot: worker for slot, worker in enumerate(self._workers) if worker and unwanted(worker)}
-        for slot, worker in chosen.items():
-            self._workers[slot] = None
+        chosen = [(slot, slot.worker) for slot in self._slots if slot.worker and unwanted(slot.worker)]
+        for slot, worker in chosen:
+            slot.worker = None
             worker.hang_up()
-        for worker in chosen.values():
+        for _, worker in chosen:
             worker.end()
 
 

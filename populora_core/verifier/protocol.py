@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
-from populora_core.errors import ConfigError
+from populora_core.errors import ConfigError, SandboxUnavailable
 from populora_core.verifier.verdicts import Status
 
 MIB = 1 << 20
@@ -81,18 +81,20 @@ class Sandbox(Protocol):
 
     Attributes:
         name: the backend.
-        identity: backend, digest of the runner and Python version inside; results may differ between
+        identity: backend, digest of what it is made of and Python version inside; results may differ between
             identities, so it belongs into stage keys.
+        outage: why the last batch was given up, its unanswered jobs being `infrastructure`; None if it was not.
     """
 
     name: str
     identity: str
     limits: Limits
+    outage: SandboxUnavailable | None
 
     def run(
         self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
     ) -> list[JobResult]:
-        """Run every job; the results are in the order of the jobs.
+        """Run every job; the results are in the order of the jobs. See `outage` for what could not be run.
 
         Which of the two hash seeds a job runs under depends on its program and inputs alone.
 
@@ -101,7 +103,7 @@ class Sandbox(Protocol):
             repeat: run each job under the other hash seed, in another process.
 
         Raises:
-            SandboxUnavailable: no worker can be started any more.
+            SandboxUnavailable: the sandbox is closed.
         """
         ...
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import struct
-import subprocess
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from populora_core.errors import SandboxUnavailable, WorkerLost
+from populora_core.errors import WorkerLost
+from populora_core.verifier.connection import Connection
 from populora_core.verifier.protocol import Job
 from populora_core.verifier.verdicts import Status
 
 REQUEST = struct.Struct(">QI")  # as in the runner: number, length of the body
 REPLY = struct.Struct(">QBdI")  # number, status, CPU seconds, length of the payload
-READ_BYTES = 1 << 16
+LAST_WORDS = 2**64 - 1  # the number of a reply in which the runner says why it ends
 START_SECONDS = 30.0
-END_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -53,10 +50,10 @@ def request_body(job: Job) -> bytes:
 
 
 class Worker:
-    """A process that answers requests in their order; requests may be sent before it is ready.
+    """A sandbox process that answers requests in their order; they may be sent before it is ready.
 
     Args:
-        command: starts the sandbox with the runner as its PID 1.
+        connection: to a runner that is starting.
         answer_seconds: a request that is not answered in this time means a wedged worker; longer than any
             limit that the runner itself enforces.
 
@@ -64,15 +61,13 @@ class Worker:
         in_flight: what was sent and not answered, in order; the worker runs the first.
         deadline: when the next answer, or the readiness, is overdue; on the monotonic clock.
         python: version of the interpreter inside; empty until the worker is ready.
-
-    Raises:
-        SandboxUnavailable: the command cannot be executed.
     """
 
-    def __init__(self, command: Sequence[str], answer_seconds: float) -> None:
+    def __init__(self, connection: Connection, answer_seconds: float) -> None:
         self.in_flight: deque[Ticket] = deque()
         self.deadline = time.monotonic() + START_SECONDS
         self.python = ""
+        self._connection = connection
         self._answer_seconds = answer_seconds
         self._statuses: tuple[Status, ...] = ()
         self._outgoing = b""
@@ -80,23 +75,6 @@ class Worker:
         self._submitted = 0
         self._answered = 0
         self._failure = ""
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={},
-                bufsize=0,
-                start_new_session=True,  # an interrupt from the terminal is for the host to handle
-            )
-        except OSError as error:
-            raise SandboxUnavailable("the sandbox cannot be executed", came=str(error)) from error
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._stderr = self._process.stderr
-        for pipe in (self._stdin, self._stdout, self._stderr):
-            os.set_blocking(pipe.fileno(), False)
 
     @property
     def ready(self) -> bool:
@@ -104,8 +82,8 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id on the host; the sandbox ends with this process."""
-        return self._process.pid
+        """See `Connection.pid`."""
+        return self._connection.pid
 
     def submit(self, ticket: Ticket) -> None:
         self._submitted += 1
@@ -116,9 +94,7 @@ class Worker:
 
     def register(self, poll: select.poll) -> None:
         """Have the poll report when `exchange` has something to do."""
-        poll.register(self._stdout, select.POLLIN)
-        if self._outgoing:
-            poll.register(self._stdin, select.POLLOUT)
+        self._connection.register(poll, sending=bool(self._outgoing))
 
     def exchange(self) -> list[tuple[Ticket, Reply]]:
         """Send and receive what is possible without waiting.
@@ -134,6 +110,9 @@ class Worker:
         answered = []
         while (frame := self._next_frame()) is not None:
             number, status, cpu_seconds, payload = frame
+            if number == LAST_WORDS:
+                self._failure = payload.decode(errors="replace")
+                break
             if not self.ready:
                 hello = json.loads(payload)
                 self.python, self._statuses = hello["python"], tuple(map(Status, hello["statuses"]))
@@ -153,18 +132,12 @@ class Worker:
         return answered
 
     def hang_up(self) -> None:
-        """Close the pipes: the runner takes that as its end, also in the middle of a program."""
-        for pipe in (self._stdin, self._stdout, self._stderr):
-            pipe.close()
+        """See `Connection.hang_up`."""
+        self._connection.hang_up()
 
     def end(self) -> None:
-        """End the sandbox; returns when its processes are gone."""
-        self.hang_up()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """See `Connection.end`."""
+        self._connection.end()
 
     def _restart_clock(self) -> None:
         self.deadline = time.monotonic() + self._answer_seconds if self.in_flight else float("inf")
@@ -172,13 +145,13 @@ class Worker:
     def _write(self) -> None:
         if self._outgoing:
             try:
-                count = self._stdin.write(self._outgoing) or 0
+                count = self._connection.send(self._outgoing)
             except BrokenPipeError:
                 self._failure, count = "it ended", len(self._outgoing)
             self._outgoing = self._outgoing[count:]
 
     def _read(self) -> None:
-        while (part := self._stdout.read(READ_BYTES)) is not None:
+        while (part := self._connection.receive()) is not None:
             if not part:
                 self._failure = self._failure or "it ended"
                 return
@@ -195,5 +168,5 @@ class Worker:
         return number, status, cpu_seconds, payload
 
     def _lost(self) -> WorkerLost:
-        said = (self._stderr.read(READ_BYTES) or b"").decode(errors="replace").strip()
+        said = self._connection.last_words()
         return WorkerLost(f"a sandbox worker was lost: {self._failure}", came=said[-500:])

@@ -1,0 +1,84 @@
+"""What every benchmark shares: rows with intervals, ratios of interleaved pairs, the machine, the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from populora_core.run import code_revision
+
+MIN_SAMPLES = 15
+RESAMPLES = 2000
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of a benchmark.
+
+    Attributes:
+        low, high: 95 % interval; equal to the value where there is one sample.
+        goal: what the figure should be, such as `>= 0.2`; empty where it is only reported.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    goal: str
+    samples: int
+
+    @property
+    def meets_goal(self) -> bool | None:
+        """Whether the whole interval meets the goal; None without one."""
+        if not self.goal:
+            return None
+        sign, bound = self.goal.split()
+        return self.high <= float(bound) if sign == "<=" else self.low >= float(bound)
+
+
+def ratio(name: str, over: Sequence[float], under: Sequence[float], goal: str = "") -> Row:
+    """The median over pairs of `over / under`, with a bootstrap interval over the pairs."""
+    quotients = np.asarray(over, float) / np.asarray(under, float)
+    return median(name, quotients.tolist(), "ratio", goal)
+
+
+def median(name: str, values: Sequence[float], unit: str, goal: str = "") -> Row:
+    """The median of repeated measurements with a 95 % bootstrap interval."""
+    sample = np.asarray(values, float)
+    picks = np.random.default_rng(0).integers(0, len(sample), (RESAMPLES, len(sample)))
+    low, high = np.quantile(np.median(sample[picks], axis=1), (0.025, 0.975))
+    return Row(name, float(np.median(sample)), float(low), float(high), unit, goal, len(sample))
+
+
+def single(name: str, value: float, unit: str, goal: str = "") -> Row:
+    """A figure that was measured once."""
+    return Row(name, value, value, value, unit, goal, 1)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "code_revision": code_revision(),
+    }
+
+
+def as_json(bench: str, rows: Sequence[Row]) -> str:
+    """The report for programs, one JSON object."""
+    return json.dumps({"bench": bench, "machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1)
