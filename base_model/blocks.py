@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -67,22 +68,31 @@ def _filled(rng: np.random.Generator, template: str) -> str:
 
 
 @functools.cache
-def _templates(source: Type, result: Type) -> tuple[str, ...]:
-    """Steps from source to result; one with more constants comes more often: programs then seldom repeat."""
+def _weighted(templates: tuple[str, ...]) -> tuple[str, ...]:
+    """Each template as often as the root of the number of its fillings, so that programs seldom repeat."""
 
-    def weight(step: str) -> int:
-        return 1 + sum(step.count(hole) for hole in tables.CONSTANTS)
+    def weight(template: str) -> int:
+        fillings = math.prod(len(c) ** template.count(hole) for hole, c in tables.CONSTANTS.items())
+        return round(math.sqrt(fillings))
 
-    return tuple(step for step in tables.STEPS[source, result] for _ in range(weight(step)))
+    return tuple(template for template in templates for _ in range(weight(template)))
+
+
+@functools.cache
+def _merges(source: Type, second: Type, result: Type | None) -> tuple[tuple[str, Type], ...]:
+    kinds = tables.MERGES[source, second]
+    return tuple(
+        (value, kind) for kind in kinds if result in (None, kind) for value in _weighted(kinds[kind])
+    )
 
 
 def _step(rng: np.random.Generator, source: Type, result: Type) -> Block:
-    value = _filled(rng, choose(rng, _templates(source, result)))
+    value = _filled(rng, choose(rng, _weighted(tables.STEPS[source, result])))
     return Block(source, result, (), value, 1, own_line=rng.random() < 0.3)
 
 
 def _assignment(rng: np.random.Generator, source: Type, result: Type, target: str) -> str:
-    value = _filled(rng, choose(rng, _templates(source, result)))
+    value = _filled(rng, choose(rng, _weighted(tables.STEPS[source, result])))
     return f"{target}=" + value.replace("{e}", "{v}")
 
 
@@ -108,8 +118,8 @@ def _loop_head(rng: np.random.Generator, source: Type) -> tuple[str, str]:
 def _loop(rng: np.random.Generator, source: Type, result: Type, merged: Type | None = None) -> Block:
     """A ``for`` that folds into an accumulator: plain, conditional, two-armed, or with an inner loop."""
     head, item = _loop_head(rng, source)
-    start = _filled(rng, choose(rng, tables.STARTS[result]))
-    updates = tables.UPDATES[item, result]
+    start = _filled(rng, choose(rng, _weighted(tables.STARTS[result])))
+    updates = _weighted(tables.UPDATES[item, result])
 
     def update() -> str:
         return "{a}" + _filled(rng, choose(rng, updates))
@@ -164,8 +174,7 @@ def draw_merge(rng: np.random.Generator, source: Type, result: Type | None, seco
     """A block that brings in the second argument, or None where no such block has these types."""
     shape = rng.random()
     if shape < 0.6:
-        merges = tables.MERGES[source, second]
-        options = [(value, kind) for kind in merges if result in (None, kind) for value in merges[kind]]
+        options = _merges(source, second, result)
         if not options:
             return None
         value, kind = choose(rng, options)

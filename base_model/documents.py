@@ -21,9 +21,9 @@ from base_model.execution import arguments_text, literal
 from base_model.grammar import Sample, sample, sample_relative
 from base_model.trace import tracer
 
-ROLE_WEIGHTS: dict[str, float] = {"po": 8, "pi": 7, "pf": 9, "so": 36, "si": 14, "sf": 26}
+ROLE_WEIGHTS: dict[str, float] = {"po": 8, "pi": 7, "pf": 9, "so": 31, "si": 12, "sf": 33}
 REFERENCE_WEIGHTS: dict[int, float] = {0: 0.5, 1: 0.25, 2: 0.25}
-RELATIVE_PROBABILITY = 0.7
+RELATIVE_PROBABILITY = 0.8
 REFERENCE_INPUTS = 2
 SHOWN_PAIRS = 4
 MAX_TRACE_TOKENS = 64
@@ -32,7 +32,7 @@ KIND_OF_ROLE = {"o": "code_o", "i": "code_i", "f": "code_f"}
 # A little of the loss goes to what is shown and to what is inferable: more to learn from in every token.
 SHOWN_PROGRAM_LOSS = 0.3
 SHOWN_OUTPUT_LOSS = 0.5
-INPUT_LOSS = 0.3
+INPUT_LOSS = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ CODE_F_INPUTS = 6
 LEVEL_WEIGHTS: dict[str, dict[int, float]] = {
     "code_o": {1: 0.40, 2: 0.28, 3: 0.16, 4: 0.09, 5: 0.04, 6: 0.03},
     "code_i": {1: 0.40, 2: 0.28, 3: 0.16, 4: 0.09, 5: 0.04, 6: 0.03},
-    "code_f": {1: 0.52, 2: 0.32, 3: 0.13, 4: 0.03},
+    "code_f": {1: 0.54, 2: 0.32, 3: 0.12, 4: 0.02},
 }
 
-_LENGTHS = (1, 2, 2, 3, 3, 3, 4, 4)
+_LENGTHS = (1, 2, 2, 3, 3, 3, 4, 4, 4)
 _ERRORS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
@@ -51,9 +51,9 @@ def random_value(rng: np.random.Generator, kind: Type) -> int | str | list[int]:
     """A small value: ints mostly of one digit, lists and strings of one to four items."""
     if kind is Type.INT:
         shape = rng.random()
-        if shape < 0.82:
+        if shape < 0.76:
             return int(rng.integers(0, 10))
-        return int(rng.integers(10, 20)) if shape < 0.94 else int(rng.integers(-5, 0))
+        return int(rng.integers(10, 20)) if shape < 0.9 else int(rng.integers(-5, 0))
     length = choose(rng, _LENGTHS)
     if kind is Type.LIST:
         return [int(item) for item in rng.integers(0, 10, length)]

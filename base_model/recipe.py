@@ -22,7 +22,7 @@ from base_model.tokenizer import build_tokenizer
 from base_model.train import Training, train_process
 from populora_core.errors import BaseModelError
 
-DEFAULT_TOKENS = 8_000_000
+DEFAULT_TOKENS = 14_000_000
 CHECKED_DOCUMENTS = 500
 
 

@@ -20,14 +20,14 @@ class Type(StrEnum):
 
 LETTERS = "abcd"
 
-FIRST_ARGUMENT: dict[Type, float] = {Type.INT: 0.25, Type.LIST: 0.45, Type.STR: 0.3}
+FIRST_ARGUMENT: dict[Type, float] = {Type.INT: 0.22, Type.LIST: 0.45, Type.STR: 0.33}
 
 CONSTANTS: dict[str, tuple[str, ...]] = {
-    "K": ("1", "2", "3", "4", "5", "6"),
+    "K": ("1", "2", "3", "4", "5"),
     "M": ("2", "3"),
     "N": ("2", "3", "4", "5"),
-    "Q": tuple(f"'{letter}'" for letter in LETTERS),
-    "W": tuple(f"'{first}{second}'" for first in LETTERS for second in LETTERS),
+    "Q": tuple(f"'{letter}'" for letter in "abc"),
+    "W": tuple(f"'{first}{second}'" for first in "abc" for second in "abc"),
 }
 
 STEPS: dict[tuple[Type, Type], tuple[str, ...]] = {
@@ -227,7 +227,7 @@ MERGES: dict[tuple[Type, Type], dict[Type, tuple[str, ...]]] = {
             "{v}*M-y",
             "{v}*K+y",
         ),
-        Type.LIST: ("[{e},y]", "[y,{e},K]", "[{e}]*(y%N)"),
+        Type.LIST: ("[{e},y]", "[{e},K,y]", "[y,{e},K]", "[{e}]*(y%N)"),
         Type.STR: ("str({e})+str(y)",),
     },
     (Type.INT, Type.LIST): {
@@ -244,7 +244,10 @@ MERGES: dict[tuple[Type, Type], dict[Type, tuple[str, ...]]] = {
     (Type.INT, Type.STR): {
         Type.STR: ("y*({v}%N)", "y+str({e})", "str({e})+y", "y[{v}%2:]", "y[:{v}%N]"),
         Type.INT: ("len(y)+{v}",),
-        Type.LIST: ("[{e},len(y)]",),
+        Type.LIST: (
+            "[{e},len(y)]",
+            "[{e},len(y),K]",
+        ),
     },
     (Type.LIST, Type.INT): {
         Type.LIST: (
@@ -273,18 +276,23 @@ MERGES: dict[tuple[Type, Type], dict[Type, tuple[str, ...]]] = {
             "[{v}[0],y[-1]]",
             "{v}[1:]+y",
             "{v}[::-1]+y",
+            "{v}+[K]+y",
         ),
         Type.INT: (
             "len({e})+len(y)",
+            "len(y)+len({e})+K",
             "sum({e})-sum(y)",
             "{v}[0]+y[0]",
             "max({e})-min(y)",
         ),
     },
     (Type.LIST, Type.STR): {
-        Type.STR: ("y*len({e})", "y+str({v}[0])"),
-        Type.INT: ("len({e})+len(y)",),
-        Type.LIST: ("{v}+[len(y)]", "[i+len(y) for i in {v}]"),
+        Type.STR: ("y*len({e})", "y+str({v}[0])", "y+Q+str({v}[0])"),
+        Type.INT: (
+            "len({e})+len(y)",
+            "len(y)+len({e})+K",
+        ),
+        Type.LIST: ("{v}+[len(y)]", "[i+len(y) for i in {v}]", "{v}+[len(y),K]"),
     },
     (Type.STR, Type.INT): {
         Type.STR: ("{v}+str(y)", "str(y)+{v}", "{v}*(y%N)", "{v}[y%2:]", "{v}[:y%N]"),
@@ -292,8 +300,8 @@ MERGES: dict[tuple[Type, Type], dict[Type, tuple[str, ...]]] = {
         Type.LIST: ("[len({e}),y]",),
     },
     (Type.STR, Type.LIST): {
-        Type.STR: ("{v}*len(y)", "{v}+str(y[0])"),
-        Type.INT: ("len({e})+sum(y)", "len({e})+len(y)"),
+        Type.STR: ("{v}*len(y)", "{v}+str(y[0])", "{v}+Q+str(y[0])"),
+        Type.INT: ("len({e})+sum(y)", "len({e})+len(y)", "len(y)+len({e})+K"),
         Type.LIST: ("y+[len({e})]",),
     },
     (Type.STR, Type.STR): {
@@ -303,10 +311,11 @@ MERGES: dict[tuple[Type, Type], dict[Type, tuple[str, ...]]] = {
             "''.join(i for i in {v} if i in y)",
             "''.join(i for i in {v} if i not in y)",
             "{v}+y[::-1]",
+            "{v}+Q+y",
             "{v}[0]+y[-1]",
             "{v}[1:]+y",
         ),
-        Type.INT: ("len({e})+len(y)", "{v}.count(y[0])"),
+        Type.INT: ("len({e})+len(y)", "len(y)+len({e})+K", "{v}.count(y[0])"),
         Type.LIST: ("[len({e}),len(y)]",),
     },
 }

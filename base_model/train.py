@@ -46,7 +46,7 @@ class Training:
     other_rate: float = 3e-3
     clip_norm: float = 1.0
     warmup_steps: int = 40
-    constant_share: float = 0.5
+    constant_share: float = 0.35
 
 
 def model_config(vocabulary: int) -> Qwen2Config:

@@ -76,9 +76,7 @@ def test_the_card_was_measured_on_these_weights() -> None:
     [
         ("code_o", 0.20),
         ("code_i", 0.20),
-        pytest.param(
-            "code_f", 0.12, marks=pytest.mark.xfail(strict=True, reason="0.09 measured; see the lab log")
-        ),
+        ("code_f", 0.12),
     ],
 )
 def test_the_base_gives_the_loop_signal(kind: str, lowest_solve_rate: float) -> None:

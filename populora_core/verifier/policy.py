@@ -8,9 +8,11 @@ those that slip through the words below too. Teachers' and students' programs co
 from __future__ import annotations
 
 import ast
+import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 
 from populora_core.verifier.verdicts import Status
 
@@ -48,26 +50,40 @@ def refuse_program(program: str) -> Refusal | None:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         return Refusal(Status.SYNTAX_ERROR, f"{type(error).__name__}: {error}")
     own_names = set(_names_bound(tree))
+    modules = dict(_modules_bound(tree))
     for node in ast.walk(tree):
-        reason = _objection(node, own_names)
+        reason = _objection(node, own_names, modules)
         if reason is not None:
             return Refusal(Status.FORBIDDEN, f"line {getattr(node, 'lineno', 0)}: {reason}")
     return None
 
 
-def _objection(node: ast.AST, own_names: set[str]) -> str | None:
+def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -> str | None:
     if isinstance(node, ast.Import):
         foreign = [alias.name for alias in node.names if alias.name not in ALLOWED_MODULES]
         return f"import of {foreign[0]}" if foreign else None
     if isinstance(node, ast.ImportFrom):
         module = "." * node.level + (node.module or "")
-        return None if module in ALLOWED_MODULES else f"import from {module}"
+        if module not in ALLOWED_MODULES:
+            return f"import from {module}"
+        foreign = [alias.name for alias in node.names if _leads_elsewhere(module, alias.name)]
+        return f"import of {foreign[0]} from {module}" if foreign else None
     if isinstance(node, ast.Name):
         forbidden = _is_dunder(node.id) or (node.id in FORBIDDEN_NAMES and node.id not in own_names)
         return f"use of {node.id}" if forbidden else None
-    if isinstance(node, ast.Attribute) and _is_dunder(node.attr):
-        return f"use of attribute {node.attr}"
+    if isinstance(node, ast.Attribute):
+        if _is_dunder(node.attr):
+            return f"use of attribute {node.attr}"
+        module = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        if module is not None and _leads_elsewhere(module, node.attr):
+            return f"use of {node.attr} from {module}"
     return None
+
+
+def _leads_elsewhere(module: str, name: str) -> bool:
+    """Whether an allowed module has a foreign one under that name, as `statistics.random` and `dataclasses.sys`."""
+    found = getattr(importlib.import_module(module), name, None)
+    return isinstance(found, ModuleType) and found.__name__ not in ALLOWED_MODULES
 
 
 def _is_dunder(name: str) -> bool:
@@ -83,3 +99,13 @@ def _names_bound(tree: ast.AST) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+
+
+def _modules_bound(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Names that stand for allowed modules, and the module that each stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                module = alias.name if alias.asname else alias.name.partition(".")[0]
+                if module in ALLOWED_MODULES:
+                    yield alias.asname or module, module
