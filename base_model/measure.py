@@ -3,9 +3,10 @@
     python -m base_model.measure [--base base_model/tiny] [--proposals 300]
 
 For each problem type, without references: the share of proposals that are valid before duplicate and trivial
-checks, the share of distinct programs among them, and the solve rate of the base on its own proposals. Then the
-validity with one and two references. Intervals are 95 %: Wilson's for shares, bootstrap over problems for solve
-rates. Writes measured.json beside the base's folder and prints the card's table.
+checks, the share of distinct programs among them, and the solve rate of the base on its own proposals. Then, with
+one and two references, the validity and the shares that copy a reference or share a line of its body. Last, the
+solve rate on fresh problems of every level of the grammar. Intervals are 95 %: Wilson's for shares, bootstrap over
+problems for solve rates. Writes measured.json beside the base's folder and prints the card's tables.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from base_model.grammar import LEVEL_WEIGHTS, sample_problem
 from populora_core import ids
 from populora_core.arena import Arena, solve_rates
 from populora_core.config import REPOSITORY
+from populora_core.problems.literals import canonical
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.verifier.grading import ProposalCheck
@@ -30,6 +33,7 @@ from populora_core.verifier.verdicts import ProposalVerdict
 
 TYPES = ("code_o", "code_i", "code_f")
 ATTEMPTS = 8
+LEVEL_PROBLEMS = 60
 Figures = dict[str, Any]
 
 
@@ -51,14 +55,17 @@ def measure(arena: Arena, proposals: int, seed: int) -> list[Figures]:
                 for _ in range(proposals)
             ]
             _, referring = arena.propose("base", asked, ids.draw_seed(seed, kind, shown))
-            copied = sum(
-                check.draft is not None
-                and program_key(check.draft.program) in {program_key(p.program) for p in references}
+            pairs = [
+                (check.draft.program, [reference.program for reference in references])
                 for check, (_, references) in zip(referring, asked, strict=True)
-            )
+                if check.draft is not None and _valid(check)
+            ]
+            copied = sum(program_key(own) in map(program_key, shown_ones) for own, shown_ones in pairs)
+            shared = sum(bool(_body(own) & set().union(*map(_body, theirs))) for own, theirs in pairs)
             with_references[str(shown)] = {
-                "valid": _share(sum(map(_valid, referring)), proposals),
-                "copies_of_a_reference": _share(copied, proposals),
+                "valid": _share(len(pairs), proposals),
+                "copies_of_a_reference": _share(copied, len(pairs)),
+                "shares_a_line": _share(shared, len(pairs)),
             }
         valid = sum(map(_valid, checks))
         distinct = len({program_key(c.draft.program) for c in checks if _valid(c) and c.draft is not None})
@@ -73,9 +80,31 @@ def measure(arena: Arena, proposals: int, seed: int) -> list[Figures]:
                 "never_solved": sum(rate == 0.0 for rate in rates) / len(rates),
                 "always_solved": sum(rate == 1.0 for rate in rates) / len(rates),
                 "with_references": with_references,
+                "solve_rate_by_level": _by_level(arena, kind, seed),
             }
         )
     return rows
+
+
+def _by_level(arena: Arena, kind: str, seed: int) -> dict[str, float]:
+    """Level of the grammar -> mean solve rate of fresh problems."""
+    found = {}
+    for level in LEVEL_WEIGHTS[kind]:
+        rng = ids.generator(seed, kind, "level", level)
+        problems = []
+        for index in range(LEVEL_PROBLEMS):
+            program, inputs, outputs = sample_problem(rng, kind, level)
+            literals = tuple(canonical(tuple(arguments)) for arguments in inputs)
+            problem_id = f"{kind}-{level}-{index:03d}"
+            problems.append(Problem(problem_id, kind, program, literals, tuple(map(canonical, outputs)), ""))
+        _, judged = arena.solve("base", problems, ATTEMPTS, ids.draw_seed(seed, kind, level))
+        rates = [rate for rate in solve_rates(judged, ATTEMPTS) if rate is not None]
+        found[str(level)] = round(float(np.mean(rates)), 3)
+    return found
+
+
+def _body(program: str) -> set[str]:
+    return {line.strip() for line in program.splitlines()[1:]}
 
 
 def _valid(check: ProposalCheck) -> bool:
@@ -107,22 +136,29 @@ def _bootstrap(rates: Sequence[float], rng: np.random.Generator) -> list[float]:
     return [round(float(value), 3) for value in (values.mean(), low, high)]
 
 
-def _card_table(rows: Sequence[Figures]) -> str:
+def _card_tables(rows: Sequence[Figures]) -> str:
     def cell(values: Sequence[float]) -> str:
         return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
 
     lines = [
         "| type | valid | distinct programs | solved on own proposals | never / always solved "
-        "| valid with 1 / 2 references |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| valid with 1 / 2 references | a line of theirs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         references = row["with_references"]
         lines.append(
-            f"| {row['problem_type']} | {cell(row['valid'])} | {cell(row['distinct_programs'])} "
+            f"| `{row['problem_type']}` | {cell(row['valid'])} | {cell(row['distinct_programs'])} "
             f"| {cell(row['solve_rate'])} | {row['never_solved']:.2f} / {row['always_solved']:.2f} "
-            f"| {references['1']['valid'][0]:.2f} / {references['2']['valid'][0]:.2f} |"
+            f"| {references['1']['valid'][0]:.2f} / {references['2']['valid'][0]:.2f} "
+            f"| {references['1']['shares_a_line'][0]:.2f} / {references['2']['shares_a_line'][0]:.2f} |"
         )
+    levels = [str(level) for level in LEVEL_WEIGHTS["code_o"]]
+    lines += ["", f"| level | {' | '.join(levels)} |", f"| --- |{' --- |' * len(levels)}"]
+    for row in rows:
+        rates = [row["solve_rate_by_level"].get(level) for level in levels]
+        cells = " | ".join("" if rate is None else f"{rate:.2f}" for rate in rates)
+        lines.append(f"| `{row['problem_type']}` | {cells} |")
     return "\n".join(lines)
 
 
@@ -144,7 +180,7 @@ def main() -> None:
         "types": rows,
     }
     (options.base.parent / "measured.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(_card_table(rows))
+    print(_card_tables(rows))
 
 
 if __name__ == "__main__":

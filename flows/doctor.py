@@ -45,7 +45,7 @@ def _rows(backends: list[BackendReport]) -> Iterator[Row]:
     free = shutil.disk_usage(Path.cwd()).free >> 30
     yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about 0.3"
     for backend in backends:
-        detail = "; ".join(part for part in (backend.reason, backend.command) if part)
+        detail = backend.gives or "; ".join(part for part in (backend.reason, backend.command) if part)
         yield f"sandbox: {backend.name}", True if backend.works else None, detail
     base = REPOSITORY / "base_model" / "tiny" / "model.safetensors"
     yield "bundled base", base.is_file(), "base_model/tiny" if base.is_file() else "make base-model makes it"

@@ -484,6 +484,15 @@ def test_backends_report_what_works_here(sandbox: SandboxPool) -> None:
     assert all(report.works or (report.reason and report.command) for report in reports.values())
 
 
+def test_what_a_backend_does_not_give_is_said(monkeypatch: pytest.MonkeyPatch, sandbox: SandboxPool) -> None:
+    monkeypatch.setattr("populora_core.verifier.open.can_spare_uids", lambda: False)
+    gives = next(report.gives for report in describe_backends() if report.name == sandbox.name)
+    if sandbox.name == "docker":
+        assert "a user id for each program" in gives and "cgroup limits on memory" in gives
+    else:
+        assert "one user id for all programs" in gives and "no cgroup limits" in gives
+
+
 def test_nothing_runs_where_no_backend_works(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = CommandBackend("broken", lambda contents: ["/bin/sh", "-c", "echo broken >&2; exit 1"])
     for name in BACKENDS:

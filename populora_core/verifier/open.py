@@ -11,6 +11,7 @@ from typing import Literal
 from populora_core.errors import SandboxUnavailable
 from populora_core.verifier import bubblewrap, launcher
 from populora_core.verifier.connection import Backend, CommandBackend
+from populora_core.verifier.host import can_spare_uids
 from populora_core.verifier.pool import SandboxPool
 from populora_core.verifier.protocol import Job, Limits, Sandbox
 from populora_core.verifier.verdicts import Status
@@ -46,12 +47,14 @@ class BackendReport:
     Attributes:
         reason: why it does not work; empty if it does.
         command: the one command to run to change that; empty if there is none or nothing to change.
+        gives: where it works, how far it goes beyond what every backend gives.
     """
 
     name: str
     works: bool
     reason: str
     command: str
+    gives: str = ""
 
 
 def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int = 0) -> Sandbox:
@@ -114,7 +117,14 @@ def _try_backend(name: str) -> BackendReport:
         return BackendReport(name, False, _summary(error), error.remedy)
     if result.status is not Status.OK:
         return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
-    return BackendReport(name, True, "", "")
+    return BackendReport(name, True, "", "", _gives(name))
+
+
+def _gives(name: str) -> str:
+    if name == "docker":
+        return "a user id for each program; cgroup limits on memory, processes and CPU"
+    ids = "a user id for each program" if can_spare_uids() else "one user id for all programs"
+    return f"{ids}; no cgroup limits on the sandbox as a whole"
 
 
 def _summary(error: SandboxUnavailable) -> str:

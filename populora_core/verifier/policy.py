@@ -74,9 +74,9 @@ def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -
     if isinstance(node, ast.Attribute):
         if _is_dunder(node.attr):
             return f"use of attribute {node.attr}"
-        module = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        if module is not None and _leads_elsewhere(module, node.attr):
-            return f"use of {node.attr} from {module}"
+        owner = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        if owner is not None and _leads_elsewhere(owner, node.attr):
+            return f"use of {node.attr} from {owner}"
     return None
 
 
