@@ -273,7 +273,6 @@ def _watched(opened: Run, generations: int) -> Iterator[Session]:
     from flows.console import ConsoleObserver, console
     from populora_core.session import Session
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     observer = ConsoleObserver(console, opened.directory, generations)
     try:
         with Session(opened, observer) as session, observer:
@@ -324,6 +323,7 @@ def _read_lines(path: Path) -> list[str]:
 
 def main() -> None:
     """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends
     try:
         app()
     except PopuloraError as error:
