@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from populora_core.session import Session
 
 EXIT_ERROR = 2
-BENCHES = ("verifier",)
+BENCHES = ("variation", "verifier")
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(

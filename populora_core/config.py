@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from populora_core.errors import ConfigError
+from populora_core.errors import ConfigError, PopulationError
 
 BUNDLED = "bundled:"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -23,6 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+Setting = bool | int | float | str
 
 
 class Section(BaseModel):
@@ -83,6 +84,9 @@ class MatchSection(Section):
 
     scheme: str = "pfsp"
     uniform_floor: Share = 0.1
+    parameters: dict[str, Setting] = Field(
+        {}, description="settings of the scheme: hardness, the k of pfsp_hard's (1 - p)^k"
+    )
 
 
 class ProposeSection(Section):
@@ -167,6 +171,12 @@ class EvolveSection(Section):
     crossover_probability: Share = 0.5
     mutations: tuple[str, ...] = ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian")
     crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "extrapolation", "average")
+    fitness: str = Field("internal", description="what ranks members: internal, external, blend")
+    selection: str = Field("truncation", description="which survivors breed")
+    replacement: str = Field("worst_fraction", description="who makes room; none: evolution without effect")
+    parameters: dict[str, dict[str, Setting]] = Field(
+        {}, description="name of an operator or function above -> its settings"
+    )
 
     @model_validator(mode="after")
     def _operators_named(self) -> EvolveSection:
@@ -272,26 +282,70 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
 
 
 def _check_names(config: Config, source: str) -> None:
-    """Names must be known to their registries."""
+    """Names must be known to their registries, or be the place of a function that can be imported."""
+    from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
     from populora_core.population.matchmaking import SCHEMES
+    from populora_core.population.replacement import REPLACEMENTS
+    from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
     from populora_core.problems.types import PROBLEM_TYPES
 
-    named: list[tuple[str, tuple[str, ...], Collection[str]]] = [
+    evolve = config.evolve
+    named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
         ("match.scheme", (config.match.scheme,), SCHEMES),
         ("propose.types", config.propose.types, PROBLEM_TYPES),
-        ("evolve.mutations", config.evolve.mutations, MUTATIONS),
-        ("evolve.crossovers", config.evolve.crossovers, CROSSOVERS),
+        ("evolve.mutations", evolve.mutations, MUTATIONS),
+        ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
+        ("evolve.fitness", (evolve.fitness,), FITNESS),
+        ("evolve.selection", (evolve.selection,), SELECTIONS),
+        ("evolve.replacement", (evolve.replacement,), REPLACEMENTS),
     ]
+    by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
+    if config.match.parameters:
+        by_name[config.match.scheme] = config.match.parameters
     for key, names, registry in named:
         for name in names:
-            if name not in registry:
+            if name not in registry and (":" not in name or registry is PROBLEM_TYPES):
                 raise ConfigError(
                     f"{source}: {key} names {name!r}, which is not registered",
                     expected="one of " + ", ".join(sorted(registry)),
                     came=repr(name),
                     remedy=_closest(name, registry),
                 )
+            if registry is not PROBLEM_TYPES:
+                _check_function(source, key, name, registry, by_name.pop(name, {}))
+    for name in by_name:
+        raise ConfigError(
+            f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
+            expected="a name that stands in evolve.mutations, crossovers, fitness, selection or replacement",
+            came=repr(name),
+            remedy="take the settings out or name the function",
+        )
+    if evolve.fitness in NEEDS_EVALUATION:
+        raise ConfigError(
+            f"{source}: evolve.fitness is {evolve.fitness!r}, but no stage measures external fitness",
+            expected='evolve.fitness = "internal"',
+            remedy="select by the internal fitness, or register a fitness of your own",
+        )
+
+
+def _check_function(
+    source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
+) -> None:
+    """A function named by its place can be imported, and has the settings that it is given."""
+    if ":" not in name and not parameters:
+        return  # ours, which need not be imported to be known
+    from populora_core.population.registry import find, settings_of
+
+    try:
+        settings_of(name, find(registry, name, "function", key), parameters)
+    except PopulationError as error:
+        raise ConfigError(
+            f"{source}: {key}: {error.problem}",
+            expected=error.expected,
+            came=error.came,
+            remedy=error.remedy,
+        ) from error
 
 
 def _apply(data: dict[str, Any], override: str) -> None:

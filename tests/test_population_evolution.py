@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.errors import PopulationError
-from populora_core.population.fitness import rank
+from populora_core.population.fitness import FITNESS, rank
+from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating
-from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
-from populora_core.population.selection import choose_parents, worst_fraction
+from populora_core.population.replacement import (
+    REPLACEMENTS,
+    EvolutionRules,
+    Replacement,
+    choose_removed,
+    plan_evolution,
+)
+from populora_core.population.selection import SELECTIONS
+from populora_core.population.variation import CROSSOVERS, MUTATIONS
 
 RULES = EvolutionRules(
     every=4,
@@ -58,6 +67,8 @@ rules = st.builds(
     fraction=st.floats(0.05, 0.95),
     minimum_age=st.integers(1, 8),
     crossover_probability=st.sampled_from([0.0, 0.5, 1.0]),
+    selection=st.sampled_from(sorted(SELECTIONS)),
+    replacement=st.sampled_from(sorted(REPLACEMENTS)),
 )
 seeds = st.integers(0, 2**32)
 
@@ -85,32 +96,51 @@ def test_a_member_that_was_not_rated_cannot_be_ranked(fitness: dict[str, float])
         rank([member(0)], fitness, {"teacher-00-g0000": True})
 
 
+def removed(ranked: list[Member], generation: int, rules: EvolutionRules) -> list[Member]:
+    return choose_removed(ranked, -np.arange(len(ranked), dtype=float), generation, rules)
+
+
 @pytest.mark.parametrize(
     ("size", "fraction", "gone"), [(1, 0.25, 0), (2, 0.25, 1), (4, 0.25, 1), (8, 0.25, 2), (10, 0.3, 3)]
 )
 def test_the_fraction_goes_at_least_one_but_never_all(size: int, fraction: float, gone: int) -> None:
     ranked = [member(slot) for slot in range(size)]
-    worst = worst_fraction(ranked, 4, fraction=fraction, minimum_age=4)
-    assert worst == ranked[::-1][:gone]
+    assert removed(ranked, 4, replace(RULES, fraction=fraction)) == ranked[::-1][:gone]
 
 
 def test_newborns_are_passed_over_for_the_worst_of_age() -> None:
     ranked = [member(0), member(1), member(2, born=4), member(3, born=4)]
-    assert worst_fraction(ranked, 5, fraction=0.25, minimum_age=4) == [ranked[1]]
+    assert removed(ranked, 5, RULES) == [ranked[1]]
 
 
-def test_parents_differ_and_are_equally_likely() -> None:
-    survivors = [member(slot) for slot in range(4)]
-    rng = np.random.default_rng(0)
-    pairs = [choose_parents(survivors, 2, rng) for _ in range(2000)]
-    assert all(first != second for first, second in pairs)
-    for survivor in survivors:
-        assert np.mean([survivor in pair for pair in pairs]) == pytest.approx(0.5, abs=0.05)
+def test_ageing_replaces_the_oldest_however_fit_and_of_these_the_less_fit() -> None:
+    ranked = [member(0, born=2), member(1, born=0), member(2, born=0), member(3, born=6)]
+    rules = replace(RULES, replacement="ageing", fraction=0.75)
+    assert removed(ranked, 12, rules) == [ranked[2], ranked[1], ranked[0]]
+    assert removed(ranked, 5, rules) == [ranked[2], ranked[1]]
 
 
-def test_breeding_from_too_few_survivors_is_refused() -> None:
-    with pytest.raises(PopulationError, match="too few survivors"):
-        choose_parents([member(0)], 2, np.random.default_rng(0))
+def test_without_replacement_nobody_goes() -> None:
+    assert plan([member(slot) for slot in range(4)], rules=replace(RULES, replacement="none")) == []
+
+
+def test_a_replacement_of_ones_own_can_neither_cull_newborns_nor_empty_a_sub_population(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(REPLACEMENTS, "everybody", lambda standing, ages: np.arange(len(ages)))
+    ranked = [member(0), member(1), member(2), member(3, born=3)]
+    rules = replace(RULES, replacement="everybody", fraction=0.9)
+    assert removed(ranked, 4, rules) == ranked[:3]
+    assert removed(ranked[:3], 4, rules) == ranked[:2]
+
+
+@pytest.mark.parametrize("places", [[0, 0], [7], [-1]])
+def test_a_replacement_that_names_no_members_is_refused(
+    places: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REPLACEMENTS, "odd", lambda standing, ages: np.array(places))
+    with pytest.raises(PopulationError, match="different places from 0 to 2"):
+        removed([member(slot) for slot in range(3)], 4, replace(RULES, replacement="odd"))
 
 
 @pytest.mark.parametrize(
@@ -127,10 +157,10 @@ def test_no_plan_empties_a_sub_population_or_breeds_from_the_removed(
     members: list[Member], rules: EvolutionRules, seed: int
 ) -> None:
     planned = plan(members, 12, rules=rules, seed=seed)
-    removed = {item.removed_id for item in planned}
-    assert len(removed) == len(planned) < len(members)
+    gone = {item.removed_id for item in planned}
+    assert len(gone) == len(planned) < len(members)
     for item in planned:
-        assert not removed & set(item.parent_ids)
+        assert not gone & set(item.parent_ids)
         assert set(item.parent_ids) <= {m.member_id for m in members}
 
 
@@ -211,3 +241,10 @@ def test_a_dead_member_beside_its_child_is_refused() -> None:
 def test_rules_that_may_draw_an_operator_from_an_empty_family_are_refused() -> None:
     with pytest.raises(PopulationError, match="at least one operator"):
         replace(RULES, crossovers=())
+
+
+def test_the_page_on_evolution_names_every_registered_function() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "evolution.md").read_text()
+    for registry in (FITNESS, SELECTIONS, REPLACEMENTS, SCHEMES, MUTATIONS, CROSSOVERS):
+        for name in registry:
+            assert f"`{name}`" in page

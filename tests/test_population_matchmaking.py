@@ -110,6 +110,40 @@ def test_a_scheme_that_users_register_is_drawn_by(monkeypatch: pytest.MonkeyPatc
     assert draw(chances(1, 4, seed=0), "last", floor=0.0) == [Pair(0, 3, 1.0)]
 
 
+def test_the_hardness_of_hard_pfsp_is_a_setting() -> None:
+    p = np.array([[0.25, 0.75]])
+    for hardness in (1.0, 3.0):
+        pair = draw_matches(
+            p,
+            scheme="pfsp_hard",
+            floor=0.0,
+            generation=1,
+            rng=np.random.default_rng(0),
+            parameters={"hardness": hardness},
+        )[0]
+        weights = (1.0 - p[0]) ** hardness
+        assert pair.weight == pytest.approx(weights[pair.student] / weights.sum())
+
+
+def test_a_scheme_named_by_its_place_is_drawn_by() -> None:
+    place = "populora_core.population.matchmaking:_uniform"
+    assert [pair.weight for pair in draw(chances(1, 4, seed=0), place, floor=0.0)] == [0.25]
+    with pytest.raises(PopulationError, match="no matchmaking scheme"):
+        draw(chances(1, 4, seed=0), place + "_not")
+
+
+def test_an_unknown_setting_of_a_scheme_is_refused() -> None:
+    with pytest.raises(PopulationError, match="pfsp has no parameter 'hardness'"):
+        draw_matches(
+            np.ones((1, 1)),
+            scheme="pfsp",
+            floor=0.0,
+            generation=1,
+            rng=np.random.default_rng(0),
+            parameters={"hardness": 1.0},
+        )
+
+
 def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
     with pytest.raises(PopulationError, match="pfsp_hard"):
         draw(np.full((2, 2), 0.5), "elo")

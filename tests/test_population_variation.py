@@ -18,7 +18,8 @@ from torch import Tensor
 
 from populora_core.errors import PopulationError
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
-from populora_core.population.variation.lowrank import Adapter, Factors, decompose
+from populora_core.population.variation.lowrank import Adapter, Factors
+from populora_core.population.variation.space import decompose
 
 OPERATORS = sorted(MUTATIONS | CROSSOVERS)
 SHAPES = {"q": (12, 10), "down": (16, 9), "narrow": (7, 2)}  # module -> (in, out); narrow is below the rank
@@ -224,6 +225,7 @@ UNCHANGED: list[tuple[str, dict[str, Any]]] = [
     ("average", {}),
     ("extrapolation", {}),
     ("dare_triplets", {"drop": 0.0}),
+    ("dare_factors", {"drop": 0.0}),
 ]
 
 

@@ -215,7 +215,9 @@ def breed(
     newborn, records = {}, {}
     for child in children:
         parents = [layout.views(states[parent].weights) for parent in child["parent_ids"]]
-        adapter, record = make_child(child["operator"], parents, ids.generator(child["seed"]), layout.scale)
+        adapter, record = make_child(
+            child["operator"], parents, ids.generator(child["seed"]), layout.scale, child["parameters"]
+        )
         newborn[child["member_id"]] = MemberState.newborn(layout.row(adapter))
         records[child["member_id"]] = record | {"seed": child["seed"]}
     kept = {member: states[member] for member in survivors}

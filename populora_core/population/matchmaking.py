@@ -6,18 +6,19 @@ learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from populora_core.errors import PopulationError
+from populora_core.population import registry
 
-Scheme = Callable[[NDArray[np.float64], int], NDArray[np.float64]]
-"""(probability that the student wins [teachers, students], generation) -> weights >= 0 of the same shape."""
-
-HARDNESS = 2.0
+Scheme = Callable[..., NDArray[np.float64]]
+"""(probability that the student wins [teachers, students], generation, *, settings) -> weights >= 0 of the
+same shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ def _pfsp(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
     return pfsp_weights(p)
 
 
-def _pfsp_hard(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
-    """(1 - p)^k: teachers meet the students that are likely to lose to them."""
-    return (1.0 - p) ** HARDNESS
+def _pfsp_hard(p: NDArray[np.float64], generation: int, *, hardness: float = 2.0) -> NDArray[np.float64]:
+    """(1 - p)^hardness: teachers meet the students that are likely to lose to them."""
+    return (1.0 - p) ** hardness
 
 
 def _uniform(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
@@ -56,13 +57,13 @@ def _round_robin(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]
     return weights
 
 
-SCHEMES: dict[str, Scheme] = {
+SCHEMES: dict[str, Scheme | str] = {
     "pfsp": _pfsp,
     "pfsp_hard": _pfsp_hard,
     "uniform": _uniform,
     "round_robin": _round_robin,
 }
-"""Put a function here and `match.scheme` can name it."""
+"""Put a function here, or name its place as "package.module:function", and `match.scheme` can choose it."""
 
 
 def draw_matches(
@@ -72,6 +73,7 @@ def draw_matches(
     floor: float,
     generation: int,
     rng: np.random.Generator,
+    parameters: Mapping[str, Any] | None = None,
 ) -> list[Pair]:
     """One match for every teacher, in the order of drawing.
 
@@ -80,8 +82,9 @@ def draw_matches(
 
     Args:
         p_student_win: predicted probability that the student wins [teachers, students].
-        scheme: a name in `SCHEMES`.
+        scheme: a name in `SCHEMES`, or a place.
         floor: share of uniform drawing in [0, 1], so that no pair starves.
+        parameters: settings of the scheme in place of its defaults.
 
     Raises:
         PopulationError: no students, an unknown scheme, or weights that are negative or not finite.
@@ -93,14 +96,9 @@ def draw_matches(
             came=f"shape {p_student_win.shape}",
             remedy="found a population with teachers and students",
         )
-    if scheme not in SCHEMES:
-        raise PopulationError(
-            f"{scheme!r} is no matchmaking scheme",
-            expected="one of " + ", ".join(sorted(SCHEMES)),
-            came=repr(scheme),
-            remedy="name a registered scheme in match.scheme",
-        )
-    weights = SCHEMES[scheme](p_student_win, generation)
+    function = registry.find(SCHEMES, scheme, "matchmaking scheme", "match.scheme")
+    settings = registry.settings_of(scheme, function, parameters or {})
+    weights = np.asarray(function(p_student_win, generation, **settings), dtype=np.float64)
     if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
         raise PopulationError(
             f"the scheme {scheme} gave unusable weights",

@@ -1,16 +1,49 @@
-"""Replacement: which members of a sub-population make room for which children."""
+"""Replacement: which members of a sub-population make room for which children.
+
+A replacement is a function (standing [n], ages [n], *, settings) -> places in the order in which they go, for
+the members in ranked order, fittest first, and their ages in generations. It may name all of them: how many
+go, that none is too young and that the sub-population is never emptied is decided here. Put one into
+`REPLACEMENTS` or name its place, and `evolve.replacement` can choose it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora_core.errors import PopulationError
-from populora_core.population.fitness import rank
+from populora_core.population import registry
+from populora_core.population.fitness import rank, standing
 from populora_core.population.member import Member, Role
-from populora_core.population.selection import choose_parents, worst_fraction
+from populora_core.population.selection import choose_parents
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+Order = Callable[..., Places]
+
+
+def worst_fraction(standing: Array, ages: Array) -> Places:
+    """The least fit first."""
+    return np.arange(len(standing) - 1, -1, -1)
+
+
+def ageing(standing: Array, ages: Array) -> Places:
+    """The oldest first, of equal age the less fit: nobody stays for ever, whatever its fitness."""
+    return np.lexsort((-np.arange(len(ages)), -ages))
+
+
+def none(standing: Array, ages: Array) -> Places:
+    """Nobody: the control without evolution."""
+    return np.arange(0)
+
+
+REPLACEMENTS: dict[str, Order | str] = {"worst_fraction": worst_fraction, "ageing": ageing, "none": none}
+"""Name -> function, or its place as "package.module:function"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +52,14 @@ class EvolutionRules:
 
     Attributes:
         every: generations between replacements; 0 for never.
-        fraction: share of a sub-population that goes.
-        minimum_age: generations before a member may go.
+        fraction: share of a sub-population that goes, at least one.
+        minimum_age: generations before a member may go; what a newborn can do is not known yet.
         crossover_probability: share of children with two parents.
         mutations: operators with one parent, each equally likely.
         crossovers: operators with two parents, each equally likely.
+        selection: a name in `SELECTIONS`, or a place.
+        replacement: a name in `REPLACEMENTS`, or a place.
+        parameters: name of a selection or replacement -> its settings in place of the defaults.
 
     Raises:
         PopulationError: a family of operators may be drawn and has none.
@@ -35,6 +71,9 @@ class EvolutionRules:
     crossover_probability: float
     mutations: tuple[str, ...]
     crossovers: tuple[str, ...]
+    selection: str = "truncation"
+    replacement: str = "worst_fraction"
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         p = self.crossover_probability
@@ -45,6 +84,15 @@ class EvolutionRules:
                 came=f"crossover_probability {p}, mutations {self.mutations}, crossovers {self.crossovers}",
                 remedy="name at least one operator in each family that can be drawn",
             )
+
+    @property
+    def min_survivors(self) -> int:
+        """Where only crossovers are allowed, two members always survive."""
+        return 1 if self.crossover_probability < 1.0 else 2
+
+    def evolves(self, generation: int) -> bool:
+        """Whether members are replaced at the end of this generation."""
+        return self.every > 0 and generation > 0 and generation % self.every == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +114,10 @@ def plan_evolution(
     rules: EvolutionRules,
     rng: np.random.Generator,
 ) -> list[Replacement]:
-    """Who of one sub-population is replaced at the end of this generation, and how; worst first.
+    """Who of one sub-population is replaced at the end of this generation, and how; first to go first.
 
     Empty in every generation that is not a multiple of `rules.every`. Where only one member survives,
-    children are mutants of it; where only crossovers are allowed, two members always survive.
+    children are mutants of it.
 
     Args:
         members: the living members of one role.
@@ -78,27 +126,66 @@ def plan_evolution(
     Raises:
         PopulationError: members of several roles or twice the same one; one without fitness.
     """
-    if rules.every == 0 or generation == 0 or generation % rules.every:
+    if not rules.evolves(generation):
         return []
-    _require_one_sub_population(members)
+    require_one_sub_population(members)
     ranked = rank(members, fitness, eligible)
-    removed = worst_fraction(
-        ranked,
-        generation,
-        fraction=rules.fraction,
-        minimum_age=rules.minimum_age,
-        min_survivors=1 if rules.crossover_probability < 1.0 else 2,
-    )
-    survivors = [member for member in ranked if member not in removed]
-    return [_replace(member, survivors, rules, rng) for member in removed]
+    values = standing(ranked, fitness, eligible)
+    removed = choose_removed(ranked, values, generation, rules)
+    stay = [place for place, member in enumerate(ranked) if member not in removed]
+    survivors = [ranked[place] for place in stay]
+    return [_replace(member, survivors, values[stay], rules, rng) for member in removed]
+
+
+def choose_removed(
+    ranked: Sequence[Member], standing: Array, generation: int, rules: EvolutionRules
+) -> list[Member]:
+    """The members that go, in the order of the rules' replacement.
+
+    As many as the fraction of the sub-population, at least one, but only members of at least the minimum
+    age, and `rules.min_survivors` always stay; so it may be nobody.
+
+    Args:
+        ranked: one sub-population, fittest first.
+        standing: their fitness [n] in that order.
+
+    Raises:
+        PopulationError: an unknown replacement, or one that names a place twice or one that does not exist.
+    """
+    function = registry.find(REPLACEMENTS, rules.replacement, "replacement", "evolve.replacement")
+    settings = registry.settings_of(rules.replacement, function, rules.parameters.get(rules.replacement, {}))
+    ages = np.array([generation - member.born_generation for member in ranked], dtype=np.float64)
+    places = [int(place) for place in function(standing, ages, **settings)]
+    if len(set(places)) != len(places) or not all(0 <= place < len(ranked) for place in places):
+        raise PopulationError(
+            f"the replacement {rules.replacement} did not name members",
+            expected=f"different places from 0 to {len(ranked) - 1}",
+            came=str(places),
+            remedy="mend the function",
+        )
+    # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
+    wanted = max(1, math.floor(rules.fraction * len(ranked) + 1e-9))
+    count = max(0, min(wanted, len(ranked) - rules.min_survivors))
+    return [ranked[place] for place in places if ages[place] >= rules.minimum_age][:count]
 
 
 def _replace(
-    member: Member, survivors: Sequence[Member], rules: EvolutionRules, rng: np.random.Generator
+    member: Member,
+    survivors: Sequence[Member],
+    standing: Array,
+    rules: EvolutionRules,
+    rng: np.random.Generator,
 ) -> Replacement:
     crosses = len(survivors) > 1 and rng.random() < rules.crossover_probability
     operators = rules.crossovers if crosses else rules.mutations
-    parents = choose_parents(survivors, 2 if crosses else 1, rng)
+    parents = choose_parents(
+        survivors,
+        2 if crosses else 1,
+        rng,
+        standing=standing,
+        selection=rules.selection,
+        parameters=rules.parameters.get(rules.selection, {}),
+    )
     # Extrapolation overshoots its second parent, which therefore must be the fitter one.
     parents.sort(key=survivors.index, reverse=True)
     return Replacement(
@@ -110,7 +197,8 @@ def _replace(
     )
 
 
-def _require_one_sub_population(members: Sequence[Member]) -> None:
+def require_one_sub_population(members: Sequence[Member]) -> None:
+    """Raise PopulationError unless these are members of one role, one in each slot."""
     roles = sorted({member.role for member in members})
     slots = {member.slot for member in members}
     if len(roles) != 1 or len(slots) != len(members):

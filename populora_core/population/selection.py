@@ -1,45 +1,101 @@
-"""Selection: who goes, and who breeds."""
+"""Selection: which of the survivors breed.
+
+A selection is a function (standing [m], n, rng, *, settings) -> n different places in 0..m-1, for the
+survivors' fitness in ranked order, fittest first. Put one into `SELECTIONS` or name its place, and
+`evolve.selection` can choose it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora_core.errors import PopulationError
+from populora_core.population import registry
 from populora_core.population.member import Member
 
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+Selection = Callable[..., Places]
 
-def worst_fraction(
-    ranked: Sequence[Member],
-    generation: int,
+
+def truncation(standing: Array, n: int, rng: np.random.Generator, *, share: float = 1.0) -> Places:
+    """Uniform among the fittest share, rounded up, at least n; replacement has cut the worst off already."""
+    among = min(len(standing), max(n, math.ceil(share * len(standing) - 1e-9)))
+    return rng.choice(among, size=n, replace=False)
+
+
+def tournament(standing: Array, n: int, rng: np.random.Generator, *, size: int = 3) -> Places:
+    """Each parent is the fittest of `size` drawn without repetition from those not yet chosen.
+
+    Equals win by lot: the order of drawing decides.
+    """
+    left = list(range(len(standing)))
+    chosen = []
+    for _ in range(n):
+        drawn = rng.choice(left, size=min(size, len(left)), replace=False)
+        winner = int(drawn[np.argmax(standing[drawn])])
+        chosen.append(winner)
+        left.remove(winner)
+    return np.array(chosen, dtype=np.int64)
+
+
+def rank_proportional(standing: Array, n: int, rng: np.random.Generator) -> Places:
+    """With probability in proportion to the rank, m for the fittest and 1 for the last; equals share theirs."""
+    ranks = np.arange(len(standing), 0, -1, dtype=np.float64)
+    _, ties = np.unique(standing, return_inverse=True)
+    weights = (np.bincount(ties, ranks) / np.bincount(ties))[ties]
+    return rng.choice(len(standing), size=n, replace=False, p=weights / weights.sum())
+
+
+def fitness_uniform(standing: Array, n: int, rng: np.random.Generator) -> Places:
+    """The survivor nearest to a fitness drawn uniformly between the least and the largest, so that rare
+    levels of fitness breed as often as crowded ones. Equals win by lot."""
+    left = list(range(len(standing)))
+    chosen = []
+    for _ in range(n):
+        values = standing[left]
+        finite = values[np.isfinite(values)]
+        wanted = rng.uniform(finite.min(), finite.max()) if len(finite) else 0.0
+        gaps = np.abs(np.where(np.isfinite(values), values, np.inf) - wanted)
+        nearest = np.flatnonzero(gaps == gaps.min())
+        place = left[int(rng.choice(nearest))]
+        chosen.append(place)
+        left.remove(place)
+    return np.array(chosen, dtype=np.int64)
+
+
+SELECTIONS: dict[str, Selection | str] = {
+    "truncation": truncation,
+    "tournament": tournament,
+    "rank_proportional": rank_proportional,
+    "fitness_uniform": fitness_uniform,
+}
+"""Name -> function, or its place as "package.module:function"."""
+
+
+def choose_parents(
+    survivors: Sequence[Member],
+    n: int,
+    rng: np.random.Generator,
     *,
-    fraction: float,
-    minimum_age: int,
-    min_survivors: int = 1,
+    standing: Array | None = None,
+    selection: str = "truncation",
+    parameters: Mapping[str, Any] | None = None,
 ) -> list[Member]:
-    """The members to replace, worst first.
-
-    As many as the fraction of the sub-population, at least one, but only members of at least the minimum
-    age: the ratings of newborns are too uncertain to be ranked. `min_survivors` always stay, which may
-    leave nobody to replace.
+    """n different survivors, by the named selection.
 
     Args:
-        ranked: one sub-population, fittest first.
-    """
-    # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
-    wanted = max(1, math.floor(fraction * len(ranked) + 1e-9))
-    count = max(0, min(wanted, len(ranked) - min_survivors))
-    old_enough = [m for m in reversed(ranked) if generation - m.born_generation >= minimum_age]
-    return old_enough[:count]
-
-
-def choose_parents(survivors: Sequence[Member], n: int, rng: np.random.Generator) -> list[Member]:
-    """n different survivors, each equally likely.
+        survivors: fittest first.
+        standing: their fitness [m] in the same order; all equal when not given.
 
     Raises:
-        PopulationError: fewer than n survivors.
+        PopulationError: fewer than n survivors, an unknown selection, or one that does not give n different
+            places.
     """
     if len(survivors) < n:
         raise PopulationError(
@@ -48,4 +104,15 @@ def choose_parents(survivors: Sequence[Member], n: int, rng: np.random.Generator
             came=str(len(survivors)),
             remedy="enlarge the sub-population or replace a smaller fraction of it",
         )
-    return [survivors[index] for index in rng.choice(len(survivors), size=n, replace=False)]
+    function = registry.find(SELECTIONS, selection, "selection", "evolve.selection")
+    settings = registry.settings_of(selection, function, parameters or {})
+    values = np.zeros(len(survivors)) if standing is None else standing
+    places = [int(place) for place in function(values, n, rng, **settings)]
+    if len(set(places)) != n or not all(0 <= place < len(survivors) for place in places):
+        raise PopulationError(
+            f"the selection {selection} did not choose parents",
+            expected=f"{n} different places from 0 to {len(survivors) - 1}",
+            came=str(places),
+            remedy="mend the function; every parent of a child is another survivor",
+        )
+    return [survivors[place] for place in places]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from populora_core import ids
+from populora_core.population.evolution import Evolution
+from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
-from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
+from populora_core.population.rating import Rating, newborn_rating
+from populora_core.population.replacement import EvolutionRules, Replacement
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
 
@@ -18,7 +21,7 @@ Row = dict[str, Any]
 def run(ctx: StageContext) -> None:
     ratings = {row["member_id"]: row for row in ctx.rows("ratings")}
     members = ctx.members()
-    plan = _plan(ctx, members, ratings)
+    plan, fitness = _plan(ctx, members, ratings)
     children = {item.removed_id: _child_id(ctx, item) for item in plan}
     hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
 
@@ -32,6 +35,7 @@ def run(ctx: StageContext) -> None:
                     "member_id": children[item.removed_id],
                     "parent_ids": item.parent_ids,
                     "operator": item.operator,
+                    "parameters": ctx.config.evolve.parameters.get(item.operator, {}),
                     "seed": ids.draw_seed(ctx.seed, children[item.removed_id], "variation"),
                 }
                 for item in plan
@@ -65,7 +69,7 @@ def run(ctx: StageContext) -> None:
                 "parent_ids": list(item.parent_ids),
                 "operator": item.operator,
                 "operator_parameters": json.dumps(bred[children[item.removed_id]]["record"], sort_keys=True),
-                "removed_fitness": ratings[item.removed_id]["fitness"],
+                "removed_fitness": fitness[item.removed_id],
             }
             for item in plan
         ],
@@ -73,7 +77,10 @@ def run(ctx: StageContext) -> None:
     ctx.write_adapters(newborn)
 
 
-def _plan(ctx: StageContext, members: list[Member], ratings: dict[str, Row]) -> list[Replacement]:
+def _plan(
+    ctx: StageContext, members: list[Member], ratings: dict[str, Row]
+) -> tuple[list[Replacement], dict[str, float]]:
+    """Who is replaced and how, and the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
     rules = EvolutionRules(
         every=settings.every,
@@ -82,20 +89,34 @@ def _plan(ctx: StageContext, members: list[Member], ratings: dict[str, Row]) -> 
         crossover_probability=settings.crossover_probability,
         mutations=settings.mutations,
         crossovers=settings.crossovers,
+        selection=settings.selection,
+        replacement=settings.replacement,
+        parameters=settings.parameters,
     )
     plan: list[Replacement] = []
+    fitness: dict[str, float] = {}
+    if not rules.evolves(ctx.generation):
+        return plan, fitness
     for role in Role:
-        own = [member for member in members if member.role is role]
+        own = [_rated(member, ratings) for member in members if member.role is role]
         if own:
-            plan += plan_evolution(
-                ctx.generation,
+            fitness |= fitness_of(
+                settings.fitness,
                 own,
-                {m.member_id: ratings[m.member_id]["fitness"] for m in own},
-                {m.member_id: ratings[m.member_id]["eligible"] for m in own},
-                rules,
-                ctx.rng("plan", role),
+                {m.member_id: ratings[m.member_id]["external_fitness"] for m in own},
+                settings.parameters.get(settings.fitness, {}),
             )
-    return plan
+            evolution = Evolution(rules)
+            eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
+            evolution.tell(ctx.generation, own, fitness, eligible)
+            plan += evolution.ask(ctx.rng("plan", role))
+    return plan, fitness
+
+
+def _rated(member: Member, ratings: dict[str, Row]) -> Member:
+    """The member with its rating after the generation's matches."""
+    row = ratings[member.member_id]
+    return replace(member, mu=row["mu"], sigma=row["sigma"])
 
 
 def _child_id(ctx: StageContext, item: Replacement) -> str:
@@ -112,8 +133,9 @@ def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row], sh
 def _newborn_row(
     ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row], sha256: str
 ) -> Row:
-    """A child starts at its parents' mean mu with full sigma, so that it is neither favoured nor culled first."""
-    mus = [ratings[parent]["mu"] for parent in item.parent_ids]
+    """A child as it enters the population, rated by its parents (see `newborn_rating`)."""
+    parents = [Rating(ratings[parent]["mu"], ratings[parent]["sigma"]) for parent in item.parent_ids]
+    rating = newborn_rating(parents, ctx.rating_rules())
     return {
         "generation": ctx.generation,
         "member_id": child,
@@ -122,8 +144,8 @@ def _newborn_row(
         "born_generation": ctx.generation,
         "parent_ids": list(item.parent_ids),
         "operator": item.operator,
-        "mu": sum(mus) / len(mus),
-        "sigma": ctx.config.rating.sigma,
+        "mu": rating.mu,
+        "sigma": rating.sigma,
         "productive_generation": ctx.generation,
         "adapter_sha256": sha256,
     }

@@ -26,6 +26,7 @@ def run(ctx: StageContext) -> None:
         floor=settings.uniform_floor,
         generation=ctx.generation,
         rng=ctx.rng("pairs"),
+        parameters=settings.parameters,
     )
     ctx.write(
         "matches",

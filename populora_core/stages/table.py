@@ -137,7 +137,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evolve",
-        version=1,
+        version=2,
         needs={"population": When.BEFORE, "ratings": When.NOW, MEMBERS: When.NOW, "adapters": When.NOW},
         gives=("population", "evolutions", MEMBERS, "adapters"),
         config=("adapters", "rating", "evolve"),

@@ -1,31 +1,31 @@
 """Variation: children of the same rank from one parent (mutation) or two (crossover).
 
 Operators see an adapter as its effective update scale * B A: rewriting a parent as (B R, R^-1 A), which is
-the same policy, gives the same child. The scale (alpha / rank) is one number for the whole population;
-every operator commutes with it, so that none needs to know it.
+the same policy, gives the same child. They commute with the scale; parents whose scales differ (another
+alpha, rank-stabilised LoRA) are first rewritten to the child's.
 
 An operator is a function of the parents [Adapter], a numpy Generator and named parameters with defaults; it
-gives the child's factors and what should be recorded of its draws. Put one into `MUTATIONS` or `CROSSOVERS`
-and `evolve.mutations` or `evolve.crossovers` can name it. The registries hold our own by place, so that
-knowing their names does not cost the import of torch.
+gives the child's factors and what should be recorded of its draws. Put one into `MUTATIONS` or `CROSSOVERS`,
+or name its place as "package.module:function", and `evolve.mutations` or `evolve.crossovers` can choose it.
+The registries hold our own by place, so that knowing their names does not cost the import of torch.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from populora_core.errors import PopulationError
+from populora_core.population import registry
 
 if TYPE_CHECKING:
     import numpy as np
 
     from populora_core.population.variation.lowrank import Adapter, Factors
 
-Operator = Callable[..., tuple[dict[str, "Factors"], dict[str, Any]]]
+Operator = Callable[..., Any]
+"""(parents, rng, *, settings) -> (the child's factors, what it drew), or a `lowrank.Bred`."""
 
 
 def _at(module: str, *names: str) -> dict[str, Operator | str]:
@@ -38,9 +38,9 @@ MUTATIONS: dict[str, Operator | str] = _at(
 """Operators with one parent; copy_parent is the control that changes nothing."""
 
 CROSSOVERS: dict[str, Operator | str] = _at(
-    "crossover", "dare_triplets", "layer_choice", "svd_mix", "extrapolation", "average"
+    "crossover", "dare_triplets", "dare_factors", "layer_choice", "svd_mix", "extrapolation", "average"
 )
-"""Operators with two parents; average is the control."""
+"""Operators with two parents; average is the control, dare_factors has cross terms."""
 
 
 def make_child(
@@ -48,77 +48,81 @@ def make_child(
     parents: Sequence[Adapter],
     rng: np.random.Generator,
     scale: float,
-    parameters: Mapping[str, float] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    parent_scales: Sequence[float] | None = None,
 ) -> tuple[dict[str, Factors], dict[str, Any]]:
     """A child of the parents, sharing no memory with them, in which every direction can learn.
 
     Args:
-        operator: a name in `MUTATIONS` or `CROSSOVERS`.
-        parents: one or two adapters, module -> (A [rank, in], B [out, rank]) in float32; of two the fitter
-            second.
-        scale: alpha / rank, what B A is multiplied by in the model.
+        operator: a name in `MUTATIONS` or `CROSSOVERS`, or "package.module:function".
+        parents: one or two adapters, module -> (A [rank, in], B [out, rank]), all in float32 or all in
+            float64; of two the fitter second.
+        scale: what B A is multiplied by in the child's model, alpha / rank.
         parameters: settings of the operator in place of its defaults.
+        parent_scales: the parents' own scales where they differ from the child's.
 
     Returns:
         The child and its record, plain JSON: the parameters used, what the operator drew, `update_norm`
-        (Frobenius norm of the child's effective update), `distances` (of the child's update to each
-        parent's, relative to that parent's norm; None where the parent has no update) and `energy_kept`
-        (share of the squared norm of what the operator aimed at that fits into the rank).
+        (Frobenius norm of the child's effective update), `distances` (of the child's effective update to
+        each parent's, relative to that parent's norm; None where the parent has no update) and `energy_kept`
+        (share of the squared norm of what the operator aimed at that the child has).
 
     Raises:
-        PopulationError: unknown operator or parameter, the wrong number of parents, or adapters that differ
-            in modules, shapes or type.
+        PopulationError: unknown operator or parameter, the wrong number of parents, adapters that differ in
+            modules, shapes or type, or numbers that are not finite.
     """
     from populora_core.population.variation import lowrank
 
-    function, n_parents = _lookup(operator)
-    settings = _settings(operator, function, parameters or {})
-    if len(parents) != n_parents:
-        raise PopulationError(
-            f"{operator} cannot breed from these parents",
-            expected=f"{n_parents} of them",
-            came=str(len(parents)),
-            remedy="choose as many parents as the operator's registry says",
-        )
+    function = registry.find(MUTATIONS | CROSSOVERS, operator, "variation operator", "evolve.mutations")
+    settings = registry.settings_of(operator, function, parameters or {})
+    _require_parents(operator, len(parents))
     lowrank.require_alike(parents, f"the parents of {operator}")
-    child, drawn = function(parents, rng, **settings)
-    lowrank.require_alike([parents[0], child], f"the child of {operator}")
-    child = {name: lowrank.revive(factors, rng) for name, factors in child.items()}
+    parents = _rescaled(operator, parents, scale, parent_scales)
+
+    bred = function(parents, rng, **settings)
+    if not isinstance(bred, lowrank.Bred):
+        factors, drawn = bred
+        lowrank.require_alike([parents[0], factors], f"the child of {operator}")
+        child = {name: lowrank.revive(each, rng) for name, each in factors.items()}
+        bred = lowrank.Bred(child, drawn, *lowrank.measured(child, parents))
     record = {
         "energy_kept": 1.0,
         **settings,
-        **drawn,
-        "update_norm": scale * math.sqrt(lowrank.inner(child, child)),
-        "distances": [lowrank.relative_distance(child, parent) for parent in parents],
+        **bred.drawn,
+        "update_norm": scale * bred.norm,
+        "distances": bred.distances,
     }
-    return child, record
+    return bred.factors, record
 
 
-def _lookup(name: str) -> tuple[Operator, int]:
-    for registry, n_parents in ((MUTATIONS, 1), (CROSSOVERS, 2)):
-        if name in registry:
-            entry = registry[name]
-            return (pkgutil.resolve_name(entry) if isinstance(entry, str) else entry), n_parents
-    raise PopulationError(
-        f"{name!r} is no variation operator",
-        expected="one of " + ", ".join(sorted(MUTATIONS | CROSSOVERS)),
-        came=repr(name),
-        remedy="name a registered operator in evolve.mutations or evolve.crossovers",
-    )
-
-
-def _settings(name: str, function: Operator, parameters: Mapping[str, float]) -> dict[str, float]:
-    """The operator's own defaults, which are its keyword-only arguments, overridden by the parameters."""
-    known = {
-        argument.name: argument.default
-        for argument in inspect.signature(function).parameters.values()
-        if argument.kind is argument.KEYWORD_ONLY
-    }
-    if unknown := sorted(parameters.keys() - known.keys()):
+def _require_parents(operator: str, n_parents: int) -> None:
+    expected = {1: operator in MUTATIONS, 2: operator in CROSSOVERS}
+    if not expected.get(n_parents, False) and not (registry.is_place(operator) and n_parents in expected):
         raise PopulationError(
-            f"{name} has no parameter {unknown[0]!r}",
-            expected=", ".join(known) or "no parameters",
-            came=", ".join(unknown),
-            remedy="correct the name or leave the parameter out",
+            f"{operator} cannot breed from these parents",
+            expected="one parent" if operator in MUTATIONS else "two parents",
+            came=str(n_parents),
+            remedy="choose as many parents as the operator's registry says",
         )
-    return known | dict(parameters)
+
+
+def _rescaled(
+    operator: str, parents: Sequence[Adapter], scale: float, parent_scales: Sequence[float] | None
+) -> Sequence[Adapter]:
+    """The parents' effective updates as B A at the child's scale."""
+    from populora_core.population.variation.lowrank import rescaled
+
+    own = [scale] * len(parents) if parent_scales is None else list(parent_scales)
+    if len(own) != len(parents) or not all(math.isfinite(each) and each > 0.0 for each in [scale, *own]):
+        raise PopulationError(
+            f"the scales do not fit the parents of {operator}",
+            expected=f"a finite scale above 0 of the child and of each of {len(parents)} parents",
+            came=f"{scale} and {own}",
+            remedy="pass alpha / rank, or alpha / sqrt(rank) under rank-stabilised LoRA, of each adapter",
+        )
+    # Contiguous, since noise fills memory in order: a parent's strides must not change its children.
+    return [
+        {name: (a.contiguous(), b.contiguous()) for name, (a, b) in rescaled(parent, each / scale).items()}
+        for parent, each in zip(parents, own, strict=True)
+    ]

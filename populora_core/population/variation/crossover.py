@@ -2,90 +2,149 @@
 
 The operators of PopuLoRA (arXiv 2605.16727), on the updates B A and not on the factors, since
 B1 A1 + B2 A2 is not (B1 + B2)(A1 + A2). Where the result has a higher rank it is cut to the best
-approximation, and `energy_kept` says what that cost.
+approximation in the Frobenius norm (Eckart and Young), and `energy_kept` says what that cost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from populora_core.population.variation.lowrank import (
-    Adapter,
-    Factors,
-    Triplets,
-    by_module,
-    combine,
-    decompose,
-    rank_of,
-)
-
-Child = tuple[dict[str, Factors], dict[str, Any]]
+from populora_core.errors import PopulationError
+from populora_core.population.variation.lowrank import Adapter, Bred, dead_rows, draw_rows, measured, revive
+from populora_core.population.variation.space import Space, Triplets
 
 
-def average(parents: Sequence[Adapter], rng: np.random.Generator) -> Child:
+def average(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     """The mean of the two updates: a control."""
-    return _weighted(parents, 0.5, 0.5)
+    space = Space.of(parents)
+    return _cut(space, space.weighted((0.5, 0.5)), rng)
 
 
-def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overshoot: float = 0.5) -> Child:
+def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overshoot: float = 0.5) -> Bred:
     """(1 - h) P1 + h P2 with h uniform in [1, 1 + overshoot]: from the first parent beyond the second."""
     h = float(rng.uniform(1.0, 1.0 + overshoot))
-    child, drawn = _weighted(parents, 1.0 - h, h)
-    return child, drawn | {"h": h}
+    space = Space.of(parents)
+    bred = _cut(space, space.weighted((1.0 - h, h)), rng)
+    return replace(bred, drawn=bred.drawn | {"h": h})
 
 
-def _weighted(parents: Sequence[Adapter], first: float, second: float) -> Child:
-    def breed(p1: Factors, p2: Factors) -> tuple[Triplets, float]:
-        return combine(first, p1, second, p2, rank_of(parents[0]))
-
-    child, energy_kept = by_module(parents, breed)
-    return child, {"energy_kept": energy_kept}
-
-
-def dare_triplets(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Child:
+def dare_triplets(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Bred:
     """Drop and rescale (DARE; Yu et al., arXiv 2311.03099) on singular triplets, then the mean.
 
     Each triplet of each parent is dropped with probability `drop` and otherwise divided by 1 - drop, so that
     the expected sum is the mean of the parents; it is cut only when more than the rank survive.
     """
-
-    def thin(factors: Factors) -> Factors:
-        parent = decompose(factors)
-        survives = torch.from_numpy(rng.random(len(parent.s)) >= drop).to(parent.s)
-        return parent.scaled(survives / (1.0 - drop)).split()
-
-    def breed(p1: Factors, p2: Factors) -> tuple[Triplets, float]:
-        return combine(0.5, thin(p1), 0.5, thin(p2), rank_of(parents[0]))
-
-    child, energy_kept = by_module(parents, breed)
-    return child, {"energy_kept": energy_kept}
+    _require_drop(drop)
+    space = Space.of(parents)
+    thinned = []
+    for index in range(len(parents)):
+        parent = space.parent(index)
+        survives = torch.from_numpy(rng.random(tuple(parent.s.shape))) >= drop
+        thinned.append(parent.scaled(0.5 * survives / (1.0 - drop)))
+    return _cut(space, _joined(space, thinned), rng)
 
 
-def layer_choice(parents: Sequence[Adapter], rng: np.random.Generator) -> Child:
+def layer_choice(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     """Each module whole from one parent, by a fair coin."""
     coins = rng.integers(2, size=len(parents[0]))
-    child = {name: parents[coin][name] for name, coin in zip(parents[0], coins, strict=True)}
-    return child, {"from_second": int(coins.sum())}
+    space = Space.of(parents)
+    second = torch.from_numpy(coins == 1)[:, None, None]
+    core = torch.where(second, space.core(1), space.core(0))
+    child = {
+        name: revive(parents[coin][name], rng) for name, coin in zip(parents[0], coins.tolist(), strict=True)
+    }
+    norm = float(torch.linalg.vector_norm(core))
+    return Bred(child, {"from_second": int(coins.sum())}, norm, space.distances(core))
 
 
-def svd_mix(parents: Sequence[Adapter], rng: np.random.Generator) -> Child:
+def svd_mix(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     """The k strongest triplets of the first parent and the others, k + 1 to rank, of the second.
 
     k is uniform in 1 to rank - 1 (1 at rank 1). The second parent's part is projected off the first's, on
     both sides: joined as they are, the two would add up where they overlap.
     """
-    r = rank_of(parents[0])
+    space = Space.of(parents)
+    r = space.rank
     k = int(rng.integers(1, r)) if r > 1 else 1
+    top, rest = space.parent(0).part(0, k), space.parent(1).part(k, r)
+    apart = Triplets(rest.u - top.u @ (top.u.mT @ rest.u), rest.s, rest.v - top.v @ (top.v.mT @ rest.v))
+    aimed = top.energy + rest.energy
+    bred = _cut(space, _joined(space, [top, apart]), rng, aimed)
+    return replace(bred, drawn=bred.drawn | {"k": k})
 
-    def breed(p1: Factors, p2: Factors) -> tuple[Triplets, float]:
-        top, rest = decompose(p1).part(0, k), decompose(p2).part(k, r)
-        apart = Triplets(rest.u - top.u @ (top.u.mT @ rest.u), rest.s, rest.v - top.v @ (top.v.mT @ rest.v))
-        mixed, _ = combine(1.0, top.split(), 1.0, apart.split(), r)
-        return mixed, top.energy + rest.energy
 
-    child, energy_kept = by_module(parents, breed)
-    return child, {"k": k, "energy_kept": energy_kept}
+def dare_factors(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Bred:
+    """DARE on the entries of the factors, the likely form of the paper: it has cross terms.
+
+    Both parents' factors are balanced by SVD, so that the child depends on their updates alone; each entry is
+    dropped with probability `drop` (to 1/32768) or divided by 1 - drop, and the factors are averaged apart.
+    The expected child is ((B1 + B2) / 2)((A1 + A2) / 2), which is the parents' mean plus
+    (B1 - B2)(A2 - A1) / 4: what belongs to neither parent. `cross_terms` is that part's norm, relative to
+    the mean's.
+    """
+    _require_drop(drop)
+    spaces = [Space.of([parent]) for parent in parents]
+    triplets = [space.parent(0) for space in spaces]
+    lots = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    child, cross, mean = {}, 0.0, 0.25 * sum(each.energy for each in triplets)
+    for module, name in enumerate(parents[0]):
+        (a1, b1), (a2, b2) = (
+            space.balanced(0, each, module) for space, each in zip(spaces, triplets, strict=True)
+        )
+        ins, outs = (a1 @ a2.mT).double(), (b1.mT @ b2).double()
+        both = torch.diag(triplets[0].s[module] + triplets[1].s[module])
+        cross += float(((both - ins - ins.mT) * (both - outs - outs.mT)).sum()) / 16.0
+        mean += float((ins * outs).sum()) / 2.0
+        a, b = (
+            _thinned(first, drop, lots).add_(_thinned(second, drop, lots)).mul_(0.5 / (1.0 - drop))
+            for first, second in ((a1, a2), (b1, b2))
+        )
+        draw_rows(a, dead_rows(a, b), rng)
+        child[name] = (a, b)
+    norm, distances = measured(child, parents, [space.norm(0) for space in spaces])
+    share = math.sqrt(max(0.0, cross) / mean) if mean > 0.0 else 0.0
+    return Bred(child, {"cross_terms": share}, norm, distances)
+
+
+def _thinned(factor: Tensor, drop: float, lots: torch.Generator) -> Tensor:
+    """The factor with each entry zeroed with probability `drop`, in place."""
+    n = factor.numel()
+    # Two draws of 15 bits from one of 31: a third of the time of a uniform float an entry.
+    draws = torch.empty((n + 1) // 2, dtype=torch.int32).random_(generator=lots).view(torch.int16)[:n]
+    return factor.mul_(draws.bitwise_and_(32767).ge_(round(drop * 32768)).view_as(factor))
+
+
+def _joined(space: Space, parts: Sequence[Triplets]) -> Triplets:
+    """The triplets of the parts' sum."""
+    return space.triplets(
+        torch.cat([part.left for part in parts], dim=-1), torch.cat([part.right for part in parts], dim=-1)
+    )
+
+
+def _cut(space: Space, wanted: Triplets, rng: np.random.Generator, aimed: float | None = None) -> Bred:
+    """The best child of the rank for the wanted update, whose energy is `aimed` (its own unless given)."""
+    kept = wanted.part(0, space.rank)
+    aimed = wanted.energy if aimed is None else aimed
+    core = kept.matrix
+    return Bred(
+        space.build(kept, rng),
+        {"energy_kept": kept.energy / aimed if aimed else 1.0},
+        float(torch.linalg.vector_norm(core)),
+        space.distances(core),
+    )
+
+
+def _require_drop(drop: float) -> None:
+    if not 0.0 <= drop < 1.0:
+        raise PopulationError(
+            "triplets or entries cannot be dropped with this probability",
+            expected="drop in [0, 1): what survives is divided by 1 - drop",
+            came=f"drop {drop}",
+            remedy="correct the operator's parameter drop",
+        )

@@ -1,14 +1,11 @@
-"""Algebra on updates B A of low rank, never as a matrix [out, in].
-
-The thin SVD comes from the Gram matrices of the factors, whose size is the rank: several times cheaper than
-QR of the tall factors, and in float64 as exact as the float32 factors are.
-"""
+"""Adapters as operators see them, and what holds for any of them: layout, inner products, live directions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,90 +14,40 @@ from torch import Tensor
 from populora_core.errors import PopulationError
 
 Factors = tuple[Tensor, Tensor]
-"""A [rank, in] and B [out, rank] in float32."""
+"""A [rank, in] and B [out, rank], both in float32 or both in float64."""
 
 Adapter = Mapping[str, Factors]
 """Module name -> its factors."""
 
-NEGLIGIBLE = 1e-6
-"""Singular values below this share of the largest are rounding errors of float32 factors, not directions."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Triplets:
-    """Thin SVD of one update, float64: u [out, n], s [n] >= 0, v [in, n], with u and v zero where s is.
+class Bred:
+    """A child whose operator already knows what would otherwise be measured.
 
-    u and v have orthonormal columns where s > 0. The sign that an SVD leaves open is set by u's largest
-    entry, so that equal updates have equal triplets however they are factored.
+    Attributes:
+        factors: the child, sharing no memory with its parents and without dead directions.
+        drawn: what the operator drew, plain JSON.
+        norm: Frobenius norm of the child's update B A.
+        distances: of the child's update to each parent's, relative to that parent's norm; None where the
+            parent has no update.
     """
 
-    u: Tensor
-    s: Tensor
-    v: Tensor
-
-    @property
-    def live(self) -> Tensor:
-        """Which directions the update has, bool [n]."""
-        return self.s > 0.0
-
-    @property
-    def energy(self) -> float:
-        """Squared Frobenius norm of the update."""
-        return float((self.s**2).sum())
-
-    def scaled(self, weights: Tensor) -> Triplets:
-        """The singular values times weights [n] >= 0."""
-        return replace(self, s=self.s * weights)
-
-    def part(self, start: int, stop: int) -> Triplets:
-        return Triplets(self.u[:, start:stop], self.s[start:stop], self.v[:, start:stop])
-
-    def split(self) -> Factors:
-        """A and B in float64, the singular values shared evenly between them."""
-        root = self.s.sqrt()
-        return root[:, None] * self.v.mT, self.u * root
-
-    def factors(self) -> Factors:
-        """A and B in float32."""
-        a, b = self.split()
-        return a.float(), b.float()
+    factors: dict[str, Factors]
+    drawn: dict[str, Any]
+    norm: float
+    distances: list[float | None] = field(default_factory=list)
 
 
-def decompose(factors: Factors) -> Triplets:
-    """The n triplets of B A, largest first, for A [n, in] and B [out, n]."""
-    a, b = (factor.double() for factor in factors)
-    b_root, b_basis = _orthogonalise(b.mT @ b)
-    a_root, a_basis = _orthogonalise(a @ a.mT)
-    u, s, vt = torch.linalg.svd(b_root @ a_root.mT)
-    # The second bound catches what float64 leaves where the terms of a sum cancel.
-    rounding = NEGLIGIBLE**2 * a_root.norm() * b_root.norm()
-    s = torch.where((s > NEGLIGIBLE * s[0]) & (s > rounding), s, 0.0)
-    live = (s > 0.0).double()
-    u, v = b @ (b_basis @ u) * live, a.mT @ (a_basis @ vt.mT) * live
-    largest = u.gather(0, u.abs().argmax(dim=0, keepdim=True))
-    sign = torch.where(largest < 0.0, -1.0, 1.0)
-    return Triplets(u * sign, s, v * sign)
+def lora_scale(alpha: float, rank: int, *, rslora: bool = False) -> float:
+    """What B A is multiplied by in the model: alpha / rank, or alpha / sqrt(rank) under rank-stabilised LoRA."""
+    return alpha / (math.sqrt(rank) if rslora else rank)
 
 
-def _orthogonalise(gram: Tensor) -> Factors:
-    """(R, P) with R'R = gram = M'M and orthonormal columns in M P = M R^+; [n, n] each."""
-    values, vectors = torch.linalg.eigh(gram)
-    keep = values > NEGLIGIBLE**2 * values[-1]
-    root = torch.where(keep, values, 0.0).sqrt()
-    inverse = torch.where(keep, values, torch.inf).rsqrt()
-    return root[:, None] * vectors.mT, vectors * inverse
-
-
-def combine(first: float, p1: Factors, second: float, p2: Factors, rank: int) -> tuple[Triplets, float]:
-    """The best approximation of first * P1 + second * P2 by `rank` triplets, and the energy of that sum.
-
-    Best in the Frobenius norm (Eckart and Young).
-    """
-    (a1, b1), (a2, b2) = p1, p2
-    both = decompose(
-        (torch.cat([a1, a2]).double(), torch.cat([first * b1.double(), second * b2.double()], 1))
-    )
-    return both.part(0, rank), both.energy
+def rescaled(adapter: Adapter, factor: float) -> Adapter:
+    """The adapter with its updates times `factor`; itself where that is 1."""
+    if factor == 1.0:
+        return adapter
+    return {name: (a, factor * b) for name, (a, b) in adapter.items()}
 
 
 def rank_of(adapter: Adapter) -> int:
@@ -108,76 +55,103 @@ def rank_of(adapter: Adapter) -> int:
     return len(next(iter(adapter.values()))[0])
 
 
-def by_module(
-    parents: Sequence[Adapter], breed: Callable[..., tuple[Triplets, float]]
-) -> tuple[dict[str, Factors], float]:
-    """Breed each module from its parents' factors, one argument a parent.
-
-    Args:
-        breed: gives the child's triplets and the energy of what it aimed at.
-
-    Returns:
-        The child and the share of the energy aimed at that it has.
-    """
-    child, kept, aimed = {}, 0.0, 0.0
-    for name in parents[0]:
-        triplets, energy = breed(*(parent[name] for parent in parents))
-        child[name] = triplets.factors()
-        kept += triplets.energy
-        aimed += energy
-    return child, kept / aimed if aimed else 1.0
-
-
 def revive(factors: Factors, rng: np.random.Generator) -> Factors:
     """A copy without dead directions.
 
     Where a row of A and the matching column of B are both zero, neither ever gets a gradient. Such a row is
-    drawn as at birth, uniform in +-1/sqrt(in); B stays zero there, and with it the update what it is.
+    drawn afresh; B stays zero there, and with it the update what it is.
     """
     a, b = (factor.clone(memory_format=torch.contiguous_format) for factor in factors)
-    dead = (a == 0.0).all(dim=1) & (b == 0.0).all(dim=0)
-    bound = 1.0 / math.sqrt(a.shape[1])
-    fresh = rng.uniform(-bound, bound, size=(int(dead.sum()), a.shape[1]))
-    a[dead] = torch.from_numpy(fresh).to(a)
+    draw_rows(a, dead_rows(a, b), rng)
     return a, b
 
 
-def normal(rng: np.random.Generator, like: Tensor) -> Tensor:
-    """Standard normal numbers of the shape, type and device of `like`."""
-    return torch.from_numpy(rng.standard_normal(tuple(like.shape), dtype=np.float32)).to(like)
+def dead_rows(a: Tensor, b: Tensor) -> Tensor:
+    """Directions [rank] in which both A and B are zero."""
+    # A live direction shows in the first entries; only where it does not are all of them read.
+    dead = ~(a[:, :64].any(dim=1) | b[:64].any(dim=0))
+    if bool(dead.any()):
+        dead = ~(a.any(dim=1) | b.any(dim=0))
+    return dead
 
 
-def inner(x: Adapter, y: Adapter) -> float:
-    """Frobenius inner product of two adapters' updates B A, over all modules."""
+def draw_rows(a: Tensor, dead: Tensor, rng: np.random.Generator) -> None:
+    """Draw the `dead` rows of A [rank, in] as at birth: uniform in +-1/sqrt(in)."""
+    count = int(dead.sum())
+    if count:
+        bound = 1.0 / math.sqrt(a.shape[1])
+        a[dead] = torch.from_numpy(rng.uniform(-bound, bound, size=(count, a.shape[1]))).to(a)
+
+
+def inner(x: Adapter, y: Adapter, *, exact: bool = True) -> float:
+    """Frobenius inner product of two adapters' updates B A, over all modules.
+
+    Args:
+        exact: in float64; otherwise in the factors' own precision, several times faster.
+    """
     total = 0.0
     for name, (a, b) in x.items():
         other_a, other_b = y[name]
-        outs = b.double().mT @ other_b.double()
-        total += float((outs * (a.double() @ other_a.double().mT)).sum())
+        pairs = ((b.mT, other_b), (a, other_a.mT))
+        outs, ins = ((p.double() @ q.double()) if exact else (p @ q).double() for p, q in pairs)
+        total += float((outs * ins).sum())
     return total
 
 
-def relative_distance(child: Adapter, parent: Adapter) -> float | None:
-    """Frobenius norm of the difference of the updates over that of the parent's; None where that is zero."""
-    norm = inner(parent, parent)
-    if norm <= 0.0:
-        return None
-    return math.sqrt(max(0.0, inner(child, child) + norm - 2.0 * inner(child, parent)) / norm)
+def measured(
+    child: Adapter, parents: Sequence[Adapter], norms: Sequence[float] | None = None
+) -> tuple[float, list[float | None]]:
+    """The child's norm and its relative distance to each parent; None where a parent has no update.
+
+    Args:
+        norms: of the parents' updates, where known.
+
+    The distance is |C|^2 + |P|^2 - 2 <C, P>, which loses digits where the two nearly agree: then, and only
+    then, it is taken in float64.
+    """
+    square = inner(child, child, exact=False)
+    distances: list[float | None] = []
+    for index, parent in enumerate(parents):
+        norm = norms[index] ** 2 if norms else inner(parent, parent, exact=False)
+        gap = square + norm - 2.0 * inner(child, parent, exact=False)
+        if gap < 1e-3 * norm:
+            norm = inner(parent, parent)
+            gap = inner(child, child) + norm - 2.0 * inner(child, parent)
+        distances.append(math.sqrt(max(0.0, gap) / norm) if norm > 0.0 else None)
+    return math.sqrt(max(0.0, square)), distances
 
 
 def require_alike(adapters: Sequence[Adapter], what: str) -> None:
-    """Raise PopulationError unless all have the same modules and shapes, in float32."""
+    """Raise PopulationError unless all have the same modules and shapes, one rank, and one precision.
+
+    The precision is float32 or float64; half precision would lose what singular vectors need.
+    """
     layouts = [
         {name: [(tuple(factor.shape), factor.dtype) for factor in factors] for name, factors in each.items()}
         for each in adapters
     ]
+    if not layouts[0]:
+        raise PopulationError(
+            f"{what} have no modules",
+            expected="factors of at least one module",
+            came="none",
+            remedy="pass adapters that cover the base model's linear layers",
+        )
+    (rank, _), dtype = next(iter(layouts[0].values()))[0]
     for layout in layouts:
         for name in sorted(layouts[0].keys() | layout):
             expected, came = layouts[0].get(name), layout.get(name)
-            if came is None or expected != came or any(dtype != torch.float32 for _, dtype in came):
+            if (
+                came is None
+                or expected != came
+                or any(kind != dtype for _, kind in came)
+                or dtype not in (torch.float32, torch.float64)
+                or not came[0][0][0] == came[1][0][1] == rank
+            ):
                 raise PopulationError(
                     f"{what} are not adapters of one layout",
-                    expected=f"A [rank, in] and B [out, rank] of every module in float32; {name}: {expected}",
+                    expected=f"A [{rank}, in] and B [out, {rank}] of every module, all in float32 or all in "
+                    f"float64; {name}: {expected}",
                     came=f"{name}: {came}",
                     remedy="breed only members of one population, and give the child its parents' layout",
                 )

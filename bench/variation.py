@@ -1,0 +1,137 @@
+"""Seconds a child, ratio to a copy, and peak memory of every variation operator at Qwen2.5-7B shapes.
+
+    populora bench variation [--json]
+
+Rank 32 on the seven linear maps of 28 layers, float32, one core, process CPU seconds. Every round times a copy
+and every operator once, so that a slow moment of the machine meets both sides of the ratio. A copy is a new
+adapter with the same bytes, as a child is a new adapter; copying into memory that exists already costs less
+(no pages are made) and has a row of its own. Memory is what a child takes while it is bred, the child
+included; the parents, which are there before, are not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.harness import MIN_SAMPLES, Row, Say, median, ratio, single
+from populora_core.learner.layout import AdapterLayout, ModuleSlot
+from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
+
+HIDDEN, INNER, KEY_VALUE, LAYERS = 3584, 18944, 512, 28
+MAPS = {
+    "self_attn.q_proj": (HIDDEN, HIDDEN),
+    "self_attn.k_proj": (HIDDEN, KEY_VALUE),
+    "self_attn.v_proj": (HIDDEN, KEY_VALUE),
+    "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (HIDDEN, INNER),
+    "mlp.up_proj": (HIDDEN, INNER),
+    "mlp.down_proj": (INNER, HIDDEN),
+}  # map -> (in, out) of Qwen2.5-7B
+RANK, ALPHA = 32, 64.0
+SECONDS_GOAL, RATIO_GOAL, MEMORY_GOAL = "<= 2", "<= 8", "<= 3"
+
+
+def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> list[Row]:
+    """Seconds of each operator, the ratio of their median to a copy, and memory.
+
+    Args:
+        samples: rounds of one copy and one child of every operator.
+        say: is told the progress.
+        layers: of the model; fewer for a quick look, which says nothing about the goals.
+    """
+    layout = qwen_layout(layers)
+    parents = [_parent(layout, seed) for seed in (1, 2)]
+    operators = sorted(MUTATIONS | CROSSOVERS)
+    room = torch.empty_like(parents[0])
+    seconds: dict[str, list[float]] = {name: [] for name in ("copy", "copy_in_place", *operators)}
+    with _one_thread():
+        memory = {name: _peak_adapters(layout, parents, name) for name in operators}
+        for sample in range(samples):
+            say(f"round {sample + 1} of {samples}")
+            seconds["copy"].append(_cpu_seconds(parents[0].clone))
+            seconds["copy_in_place"].append(_cpu_seconds(partial(room.copy_, parents[0])))
+            for name in operators:
+                seconds[name].append(_cpu_seconds(partial(_breed, layout, parents, name, sample)))
+
+    typical = np.median([seconds[name] for name in operators], axis=0).tolist()
+    return [
+        *(median(f"seconds.{name}", seconds[name], "s", SECONDS_GOAL) for name in operators),
+        median("seconds.copy", seconds["copy"], "s"),
+        ratio("median_over_copy", typical, seconds["copy"], RATIO_GOAL),
+        ratio("median_over_copy_in_place", typical, seconds["copy_in_place"]),
+        single("peak_memory_adapters", max(memory.values()), "adapters", MEMORY_GOAL),
+    ]
+
+
+def qwen_layout(layers: int = LAYERS) -> AdapterLayout:
+    """The layout that `AdapterLayout.of` gives for Qwen2.5-7B."""
+    modules, offset = [], 0
+    for name, (fan_in, fan_out) in MAPS.items():
+        b_start = offset + layers * RANK * fan_in
+        modules += [
+            ModuleSlot(
+                f"model.layers.{layer}.{name}",
+                fan_in,
+                fan_out,
+                offset + layer * RANK * fan_in,
+                b_start + layer * RANK * fan_out,
+            )
+            for layer in range(layers)
+        ]
+        offset = b_start + layers * RANK * fan_out
+    return AdapterLayout(RANK, ALPHA, tuple(modules))
+
+
+def _parent(layout: AdapterLayout, seed: int) -> Tensor:
+    """An adapter [D] whose B has singular values from 1 to 1/100 of the largest, as training leaves them."""
+    generator = torch.Generator().manual_seed(seed)
+    row = torch.empty(layout.dimension)
+    decay = torch.logspace(0, -2, layout.rank)
+    for a, b in layout.views(row).values():
+        a.normal_(std=a.shape[1] ** -0.5, generator=generator)
+        b.normal_(std=1e-2, generator=generator).mul_(decay)
+    return row
+
+
+def _breed(layout: AdapterLayout, parents: list[Tensor], operator: str, seed: int) -> None:
+    chosen = [layout.views(row) for row in parents[: 1 if operator in MUTATIONS else 2]]
+    make_child(operator, chosen, np.random.Generator(np.random.Philox(key=seed)), layout.scale)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _peak_adapters(layout: AdapterLayout, parents: list[Tensor], operator: str) -> float:
+    """Most memory that breeding took at once, in adapters."""
+    Path("/proc/self/clear_refs").write_text("5")  # the kernel's mark of most memory starts anew
+    before = _status_kib("VmRSS")
+    _breed(layout, parents, operator, 0)
+    return (_status_kib("VmHWM") - before) * 1024 / (4 * layout.dimension)
+
+
+def _status_kib(field: str) -> int:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match, field
+    return int(match[1])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,300 @@
+"""The small space that the parents' updates span, in which operators work.
+
+For parents B_i A_i of rank r put the B_i side by side and the A_i on top of each other. With orthonormal bases
+Q_B and Q_A of what they span, every parent is Q_B C_i Q_A^T with a matrix C_i of the parents' joint rank at
+most (r for one parent, 2 r for two). Norms, distances and singular values of the updates are those of their
+coordinates C, whatever the factors were; no matrix [out, in] is ever made.
+
+The bases come from Gram matrices summed in float64, several times cheaper than QR of the tall factors and
+more exact than float32 factors are. Factors in float64 take QR, since a Gram matrix squares the condition
+number. Small matrices of all modules are stacked, so that one batched call serves all layers of a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from populora_core.errors import PopulationError
+from populora_core.population.variation.lowrank import Adapter, Factors, draw_rows, rank_of
+
+CHUNK = 2048  # rows converted to float64 at once: what a core's own cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Below which share something is a rounding error and not a direction.
+
+    Attributes:
+        value: a singular value, of the largest.
+        basis: a singular value of the factors side by side, of the largest.
+        rounding: a singular value, of the factors' norms multiplied: what is left where terms cancel.
+    """
+
+    value: float
+    basis: float
+    rounding: float
+
+
+TOLERANCES = {torch.float32: Tolerance(1e-6, 1e-6, 1e-12), torch.float64: Tolerance(1e-13, 1e-14, 1e-14)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Triplets:
+    """Thin SVDs of n updates in float64: u [n, K, m], s [n, m] >= 0 largest first, v [n, K, m]; n may be absent.
+
+    u and v are orthonormal where s > 0 and zero elsewhere. The sign that an SVD leaves open is set by a fixed
+    vector, so that equal updates have equal triplets however they are factored.
+    """
+
+    u: Tensor
+    s: Tensor
+    v: Tensor
+
+    @property
+    def live(self) -> Tensor:
+        """Which directions the updates have, bool [n, m]."""
+        return self.s > 0.0
+
+    @property
+    def energy(self) -> float:
+        """Squared Frobenius norm of all updates together."""
+        return float(self.s.square().sum())
+
+    @property
+    def matrix(self) -> Tensor:
+        """u diag(s) v^T [n, K, K]."""
+        return (self.u * self.s.unsqueeze(-2)) @ self.v.mT
+
+    @property
+    def left(self) -> Tensor:
+        """u sqrt(s) [n, K, m]: the singular values are shared evenly between the sides."""
+        return self.u * self.s.sqrt().unsqueeze(-2)
+
+    @property
+    def right(self) -> Tensor:
+        return self.v * self.s.sqrt().unsqueeze(-2)
+
+    def scaled(self, weights: Tensor) -> Triplets:
+        """The singular values times weights [n, m] >= 0."""
+        return replace(self, s=self.s * weights)
+
+    def part(self, start: int, stop: int) -> Triplets:
+        return Triplets(self.u[..., start:stop], self.s[..., start:stop], self.v[..., start:stop])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One side (all B, or all A transposed) of n modules: side by side M = Q R with Q = M P orthonormal.
+
+    Attributes:
+        root: R [n, K, K]; parent i has the columns i r to (i + 1) r.
+        basis: P [n, K, K], zero where the parents together have fewer directions than columns.
+        probe: Q^T g [n, K] for a fixed vector g.
+    """
+
+    root: Tensor
+    basis: Tensor
+    probe: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """What the parents' updates span, over n modules; see the module's docstring."""
+
+    parents: tuple[Adapter, ...]
+    outs: Side
+    ins: Side
+    tolerance: Tolerance
+
+    @classmethod
+    def of(cls, parents: Sequence[Adapter]) -> Space:
+        """The space of parents of one layout.
+
+        Raises:
+            PopulationError: a factor holds numbers that are not finite.
+        """
+        names = list(parents[0])
+        dtype = parents[0][names[0]][0].dtype
+        tolerance = TOLERANCES[dtype]
+        make = _side_by_gram if dtype == torch.float32 else _side_by_qr
+        outs = make([[parent[name][1] for parent in parents] for name in names], tolerance.basis)
+        ins = make([[parent[name][0].mT for parent in parents] for name in names], tolerance.basis)
+        return cls(tuple(parents), outs, ins, tolerance)
+
+    @property
+    def names(self) -> list[str]:
+        """The modules, in the order of every [n, ...] tensor."""
+        return list(self.parents[0])
+
+    @property
+    def rank(self) -> int:
+        return rank_of(self.parents[0])
+
+    def core(self, parent: int) -> Tensor:
+        """The parent's coordinates C [n, K, K]."""
+        left, right = self._columns(parent)
+        return left @ right.mT
+
+    def parent(self, parent: int) -> Triplets:
+        """The r triplets of a parent."""
+        return self.triplets(*self._columns(parent))
+
+    def triplets(self, left: Tensor, right: Tensor) -> Triplets:
+        """The m triplets of left right^T, for left and right [n, K, m] in this space's coordinates."""
+        if left.shape[-1] < left.shape[-2]:
+            outer_left, inner_left = torch.linalg.qr(left)
+            outer_right, inner_right = torch.linalg.qr(right)
+            u, s, vt = torch.linalg.svd(inner_left @ inner_right.mT)
+            u, v = outer_left @ u, outer_right @ vt.mT
+        else:
+            u, s, vt = torch.linalg.svd(left @ right.mT)
+            v = vt.mT
+        size = torch.linalg.matrix_norm(left) * torch.linalg.matrix_norm(right)
+        least = torch.maximum(self.tolerance.value * s[:, 0], self.tolerance.rounding * size)
+        s = torch.where(s > least[:, None], s, 0.0)
+        sign = torch.where((self.outs.probe[:, None] @ u) < 0.0, -1.0, 1.0) * (s > 0.0)[:, None]
+        return Triplets(u * sign, s, v * sign)
+
+    def weighted(self, weights: Sequence[float]) -> Triplets:
+        """The triplets of the sum of weight * update over the parents, all K of them."""
+        columns = torch.tensor(weights, dtype=torch.float64).repeat_interleave(self.rank)
+        return self.triplets(self.outs.root * columns, self.ins.root)
+
+    def build(self, triplets: Triplets, rng: np.random.Generator) -> dict[str, Factors]:
+        """Fresh factors of the updates u diag(s) v^T with r triplets; where s is zero A is drawn anew."""
+        left = self.outs.basis @ triplets.left
+        right = self.ins.basis @ triplets.right
+        child = {}
+        for index, name in enumerate(self.parents[0]):
+            a = _mix([parent[name][0].mT for parent in self.parents], right[index]).mT
+            b = _mix([parent[name][1] for parent in self.parents], left[index])
+            draw_rows(a, ~triplets.live[index], rng)
+            child[name] = (a, b)
+        return child
+
+    def balanced(self, parent: int, triplets: Triplets, module: int) -> Factors:
+        """One module of a parent with the factors sqrt(s) v^T and u sqrt(s), for the parent's triplets."""
+        left, right = (columns[module] for columns in self._columns(parent))
+        u, s, v = triplets.u[module], triplets.s[module], triplets.v[module]
+        # u sqrt(s) = left (right^T v / sqrt(s)), so that the parent's own B suffices; so with A.
+        shares = torch.where(s > 0.0, s, torch.inf).rsqrt()
+        a, b = self.parents[parent][self.names[module]]
+        return _mix([a.mT], left.mT @ u * shares).mT, _mix([b], right.mT @ v * shares)
+
+    def norm(self, parent: int) -> float:
+        return float(torch.linalg.vector_norm(self.core(parent)))
+
+    def distances(self, core: Tensor) -> list[float | None]:
+        """Frobenius distance of coordinates [n, K, K] to each parent, relative to its norm; None at norm 0."""
+        gaps = [core - self.core(parent) for parent in range(len(self.parents))]
+        return self.relative([float(torch.linalg.vector_norm(gap)) for gap in gaps])
+
+    def relative(self, distances: Sequence[float]) -> list[float | None]:
+        norms = [self.norm(parent) for parent in range(len(self.parents))]
+        return [
+            distance / norm if norm > 0.0 else None for distance, norm in zip(distances, norms, strict=True)
+        ]
+
+    def _columns(self, parent: int) -> tuple[Tensor, Tensor]:
+        span = slice(parent * self.rank, (parent + 1) * self.rank)
+        return self.outs.root[..., span], self.ins.root[..., span]
+
+
+def decompose(factors: Factors) -> Triplets:
+    """The r triplets of one update B A in full: u [out, r], s [r], v [in, r] in float64."""
+    space = Space.of([{"": factors}])
+    triplets = space.parent(0)
+    a, b = (factor.double() for factor in factors)
+    return Triplets(
+        b @ (space.outs.basis @ triplets.u)[0], triplets.s[0], a.mT @ (space.ins.basis @ triplets.v)[0]
+    )
+
+
+def _side_by_gram(modules: Sequence[Sequence[Tensor]], tolerance: float) -> Side:
+    """The side of tall factors [width, r] a parent, by the eigenvectors of their Gram matrix in float64."""
+    columns = sum(part.shape[1] for part in modules[0])
+    gram = torch.zeros(len(modules), columns, columns, dtype=torch.float64)
+    probed = torch.zeros(len(modules), columns, dtype=torch.float64)
+    buffer = torch.empty(CHUNK * columns, dtype=torch.float64)
+    for index, parts in enumerate(modules):
+        width = len(parts[0])
+        probe = _probe(width)
+        for start in range(0, width, CHUNK):
+            chunk = _side_by_side([part[start : start + CHUNK] for part in parts], buffer)
+            gram[index].addmm_(chunk.mT, chunk)
+            probed[index].addmv_(chunk.mT, probe[start : start + CHUNK])
+    _require_finite(gram)
+    values, vectors = torch.linalg.eigh(gram)
+    keep = values > tolerance**2 * values[:, -1:]
+    root = torch.where(keep, values, 0.0).sqrt()
+    inverse = torch.where(keep, values, torch.inf).rsqrt()
+    basis = vectors * inverse[:, None]
+    return Side(root[..., None] * vectors.mT, basis, (probed[:, None] @ basis)[:, 0])
+
+
+def _side_by_qr(modules: Sequence[Sequence[Tensor]], tolerance: float) -> Side:
+    """The same by QR and a small SVD, which keep every digit of float64."""
+    columns = sum(part.shape[1] for part in modules[0])
+    roots, probed = [], []
+    for parts in modules:
+        stacked = torch.cat(list(parts), dim=1)
+        _require_finite(stacked)
+        triangle = torch.linalg.qr(stacked, mode="r").R
+        roots.append(torch.cat([triangle, triangle.new_zeros(columns - len(triangle), columns)]))
+        probed.append(stacked.mT @ _probe(len(stacked)))
+    _, s, vt = torch.linalg.svd(torch.stack(roots))
+    s = torch.where(s > tolerance * s[:, :1], s, 0.0)
+    inverse = torch.where(s > 0.0, 1.0 / s, 0.0)
+    basis = vt.mT * inverse[:, None]
+    return Side(s[..., None] * vt, basis, (torch.stack(probed)[:, None] @ basis)[:, 0])
+
+
+def _side_by_side(pieces: Sequence[Tensor], buffer: Tensor) -> Tensor:
+    """The pieces [c, r] side by side in float64, in the memory order that they have; `buffer` is overwritten."""
+    rows, rank = pieces[0].shape
+    columns = rank * len(pieces)
+    if pieces[0].stride(0) == 1:
+        joined = buffer[: rows * columns].view(columns, rows).mT
+    else:
+        joined = buffer[: rows * columns].view(rows, columns)
+    for place, piece in zip(joined.split(rank, dim=1), pieces, strict=True):
+        place.copy_(piece)
+    return joined
+
+
+def _mix(parts: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """The parts [width, r] side by side times weights [K, m], in the parts' precision and memory order."""
+    blocks = weights.to(parts[0]).split(parts[0].shape[1])
+    if parts[0].stride(0) == 1:
+        mixed = blocks[0].mT @ parts[0].mT
+        for part, block in zip(parts[1:], blocks[1:], strict=True):
+            mixed.addmm_(block.mT, part.mT)
+        return mixed.mT
+    mixed = parts[0] @ blocks[0]
+    for part, block in zip(parts[1:], blocks[1:], strict=True):
+        mixed.addmm_(part, block)
+    return mixed
+
+
+@lru_cache(maxsize=32)
+def _probe(size: int) -> Tensor:
+    """A fixed vector [size] in general position, by which singular vectors get their signs."""
+    steps = np.arange(1, size + 1, dtype=np.float64)
+    return torch.from_numpy(np.sin(steps * steps * (math.pi * (3.0 - math.sqrt(5.0)) / 2.0)) + 0.1)
+
+
+def _require_finite(values: Tensor) -> None:
+    if not bool(torch.isfinite(values).all()):
+        raise PopulationError(
+            "a parent holds numbers that are not finite",
+            expected="finite factors",
+            came="NaN or infinity",
+            remedy="breed from the adapter of an earlier generation",
+        )

@@ -1,0 +1,51 @@
+"""The configuration of evolution: names, places and settings are refused before any work."""
+
+from __future__ import annotations
+
+import pytest
+
+from populora_core.config import Config, apply_overrides
+from populora_core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["evolve.selection=tournament", "evolve.parameters={tournament={size=2}}"],
+        ["evolve.replacement=ageing", "evolve.selection=fitness_uniform"],
+        ["evolve.replacement=none"],
+        ["evolve.parameters={svd_perturbation={strength=0.2}, average={}}"],
+        ["evolve.crossovers=['dare_factors']", "evolve.parameters={dare_factors={drop=0.5}}"],
+        ["evolve.mutations=['populora_core.population.variation.mutation:copy_parent']"],
+        ["match.scheme=pfsp_hard", "match.parameters={hardness=1}"],
+    ],
+)
+def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[str]) -> None:
+    config = apply_overrides(Config(), overrides)
+    assert Config.model_validate(config.as_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (["evolve.selection=roulette"], ["evolve.selection", "roulette", "tournament"]),
+        (["evolve.fitness=elo"], ["evolve.fitness", "internal"]),
+        (["evolve.replacement=worst"], ["evolve.replacement", "Did you mean worst_fraction?"]),
+        (["evolve.selection=tournament", "evolve.parameters={tournament={sizes=2}}"], ["sizes", "size"]),
+        (["evolve.parameters={tournament={size=2}}"], ["tournament", "does not use"]),
+        (["evolve.mutations=['no.such:operator']"], ["evolve.mutations", "No module named 'no'"]),
+        (["match.parameters={hardness=1}"], ["match.scheme", "pfsp has no parameter 'hardness'"]),
+        (["propose.types=['json:loads']"], ["propose.types", "json:loads"]),
+    ],
+)
+def test_a_combination_that_cannot_run_is_refused_by_name(overrides: list[str], parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        apply_overrides(Config(), overrides)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("fitness", ["external", "blend"])
+def test_a_fitness_that_nothing_measures_is_refused_before_any_work(fitness: str) -> None:
+    with pytest.raises(ConfigError, match="no stage measures external fitness"):
+        apply_overrides(Config(), [f"evolve.fitness={fitness}"])
