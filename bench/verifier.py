@@ -85,9 +85,7 @@ def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[Row]:
             say(f"pair {number + 1} of {samples}")
             taken["program"].append(_cpu_of(first, _jobs(PROGRAMS)) / PROGRAMS)
             taken["fork"].append(_cpu_of_forks(floor) / FORKS)
-            taken["input of ten"].append(
-                _cpu_of(first, _jobs(PROGRAMS // 5, INPUTS)) / (PROGRAMS // 5 * len(INPUTS))
-            )
+            taken["input of ten"].append(_cpu_of(first, _jobs(PROGRAMS, INPUTS)) / (PROGRAMS * len(INPUTS)))
             taken["gain"].append(2 * _wall([first]) / _wall([first, second]))
             taken["gain of forks"].append(2 * _wall_of_forks([floor]) / _wall_of_forks([floor, other_floor]))
             taken["wall"].append(_wall([first]) / PROGRAMS)

@@ -3,7 +3,7 @@
 One file, standard library only, Python 3.9 or later. It is started as `python3 runner.py SETTINGS`, where
 SETTINGS is a JSON object (see `Settings`), and speaks frames on standard input and output, or on a socket:
 
-    request   id (8 bytes), body length (4), body: JSON {"program", "inputs"}
+    request   id (8 bytes), body length (4), body: the program, then every input, each after its length (4)
     reply     id (8), status (1, an index into STATUSES), CPU seconds (double), payload length (4), payload
 
 The first reply, id 0, says that the runner is ready; a last one, id LAST_WORDS, why it ends before its time.
@@ -24,7 +24,6 @@ What keeps programs apart:
 from __future__ import annotations
 
 import _socket
-import ast
 import ctypes
 import errno
 import gc
@@ -47,12 +46,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 REQUEST = struct.Struct(">QI")
+LENGTH = struct.Struct(">I")
 REPLY = struct.Struct(">QBdI")
 LAST_WORDS = 2**64 - 1
 STATUSES = ("ok", "syntax_error", "error", "oom", "output_limit", "not_plain_data", "timeout", "killed")
 OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA, TIMEOUT, KILLED = range(len(STATUSES))
 CHILD_STATUSES = (OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA)
 
+MAX_DESCRIPTORS = 64  # bounds what a child has to close
 MAX_INT_BITS = 14_000  # about 4200 digits: beyond 4300 Python itself refuses to turn text into an integer
 MAX_ERROR_BYTES = 500
 ADDRESS_SPACE_END = 1 << 47
@@ -153,6 +154,7 @@ SECCOMP_MODE_FILTER = 2
 CLOCK_PROCESS_CPUTIME_ID = 2
 
 libc = ctypes.CDLL(None, use_errno=True)
+system_call = libc.syscall  # found once, here: the search for a name touches more pages than the call
 
 
 def build_filter(machine: Machine) -> SockProgram:
@@ -182,19 +184,22 @@ def prctl(option: int, first: object, second: object = 0) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
-def end_after(cpu_seconds: float, machine: Machine) -> None:
-    """SIGALRM after so much CPU time of this process, which ends C code and catch-all loops too.
+class Timer:
+    """SIGALRM after so much CPU time of the calling process, which ends C code and catch-all loops too.
 
     Not setitimer: its CPU time is counted in ticks, and on a busy machine it can fire a fifth too early.
     """
-    timer = ctypes.c_int()
-    nanoseconds = int(cpu_seconds * 1e9)
-    first_and_only = (ctypes.c_long * 4)(0, 0, nanoseconds // 10**9, nanoseconds % 10**9)
-    if (
-        libc.syscall(machine.timer_create, CLOCK_PROCESS_CPUTIME_ID, None, ctypes.byref(timer)) != 0
-        or libc.syscall(machine.timer_settime, timer, 0, ctypes.byref(first_and_only), None) != 0
-    ):
-        raise OSError(ctypes.get_errno(), "timer")
+
+    def __init__(self, cpu_seconds: float, machine: Machine) -> None:
+        nanoseconds = int(cpu_seconds * 1e9)
+        first_and_only = (ctypes.c_long * 4)(0, 0, nanoseconds // 10**9, nanoseconds % 10**9)
+        number = ctypes.c_int()  # stays 0: a process has no other timer
+        self._create = (machine.timer_create, CLOCK_PROCESS_CPUTIME_ID, None, ctypes.byref(number))
+        self._settime = (machine.timer_settime, 0, 0, ctypes.byref(first_and_only), None)
+
+    def start(self) -> None:
+        if system_call(*self._create) != 0 or system_call(*self._settime) != 0:
+            raise OSError(ctypes.get_errno(), "timer")
 
 
 # The child
@@ -229,32 +234,49 @@ class Printed(io.TextIOBase):
             raise Refused(OUTPUT_LIMIT, "the program printed more than the output limit")
 
 
-def lock_down(
-    settings: Settings, machine: Machine, system_calls: SockProgram, memory: int, uid: int | None
-) -> None:
-    """Give up, for good, everything that computing does not need."""
-    os.setsid()
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    cpu = math.ceil(1.5 * settings.cpu_seconds) + 1  # in whole seconds, and ticks: backs the timer below
-    limits = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_CPU: cpu,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_NOFILE: 0,
-        resource.RLIMIT_NPROC: 0,
-        resource.RLIMIT_CORE: 0,
-    }
-    for limit, value in limits.items():
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
-    prctl(PR_SET_DUMPABLE, 0)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    end_after(settings.cpu_seconds, machine)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(system_calls))
+class Lock:
+    """Gives up, for good, everything that computing does not need.
+
+    All that can be made ready is made ready before the fork: in a child each first touch of a page costs.
+    """
+
+    def __init__(self, settings: Settings, machine: Machine) -> None:
+        self._timer = Timer(settings.cpu_seconds, machine)
+        self._system_calls = build_filter(machine)
+        self._filter = ctypes.byref(self._system_calls)
+        cpu = math.ceil(1.5 * settings.cpu_seconds) + 1  # in whole seconds, and ticks: backs the timer
+        self._limits = [
+            (limit, _bounded(limit, value))
+            for limit, value in (
+                (resource.RLIMIT_CPU, cpu),
+                (resource.RLIMIT_NOFILE, 0),
+                (resource.RLIMIT_NPROC, 0),
+            )
+        ]
+        self.limit_memory(ADDRESS_SPACE_END)
+
+    def limit_memory(self, address_space: int) -> None:
+        """From now on, lock with this limit."""
+        self._memory = _bounded(resource.RLIMIT_AS, address_space)
+
+    def close(self, uid: int | None) -> None:
+        """Lock the calling process, under another user id if one is given."""
+        os.setsid()
+        if uid is not None:
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        for limit, pair in self._limits:
+            resource.setrlimit(limit, pair)
+        resource.setrlimit(resource.RLIMIT_AS, self._memory)
+        prctl(PR_SET_DUMPABLE, 0)
+        self._timer.start()
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self._filter)
+
+
+def _bounded(limit: int, value: int) -> tuple[int, int]:
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    return value, value
 
 
 def literal(value: object, max_chars: int, max_depth: int) -> str:
@@ -317,15 +339,11 @@ def literal(value: object, max_chars: int, max_depth: int) -> str:
     return "".join(parts)
 
 
-def arguments(text: str, settings: Settings) -> tuple[object, ...]:
-    """The arguments that a literal denotes, never the value of an expression."""
-    try:
-        value = ast.literal_eval(text)
-        if type(value) is tuple:
-            literal(value, settings.request_bytes, settings.literal_depth)
-            return value
-    except (Refused, ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass
+def arguments(text: str) -> tuple[object, ...]:
+    """The arguments that a literal denotes. The host has parsed it as one; in here `eval` costs least."""
+    value = eval(text, {"__builtins__": {}, "set": set})
+    if type(value) is tuple:
+        return value
     raise Refused(ERROR, "an input is not the literal of an argument tuple")
 
 
@@ -354,7 +372,7 @@ def evaluate(program: str, inputs: list[str], settings: Settings, printed: Print
         answers: list[str] = []
         room = settings.output_bytes
         for text in inputs:
-            value = function(*arguments(text, settings))
+            value = function(*arguments(text))
             answer = literal(value, settings.literal_chars, settings.literal_depth)
             room -= len(answer.encode()) + 1
             if room < 0:
@@ -370,23 +388,33 @@ def evaluate(program: str, inputs: list[str], settings: Settings, printed: Print
         return ERROR, describe(error)
 
 
-def child(request: int, answer: int, settings: Settings, lock: Callable[[], None]) -> NoReturn:
+def texts(body: bytes) -> Iterator[str]:
+    """The program and its inputs."""
+    start = 0
+    while start < len(body):
+        (length,) = LENGTH.unpack_from(body, start)
+        start += LENGTH.size + length
+        yield body[start - length : start].decode("utf-8", "surrogatepass")
+
+
+def child(
+    request: int, length: int, answer: int, settings: Settings, printed: Printed, lock: Callable[[], None]
+) -> NoReturn:
     """The whole life of one program. Nothing of it runs before the lock holds."""
     try:
-        with open(request, "rb") as pipe:
-            body = pipe.read()
+        body = os.read(request, length)
+        while len(body) < length:
+            body += os.read(request, length - len(body))
         os.closerange(0, answer)
-        os.closerange(answer + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        sys.stdin = io.StringIO()
-        printed = sys.stdout = sys.stderr = Printed(settings.output_bytes)
+        os.closerange(answer + 1, MAX_DESCRIPTORS)
         gc.enable()
         lock()
     except BaseException:
         os.kill(os.getpid(), NOT_LOCKED)
         os._exit(1)
     try:
-        job = json.loads(body)
-        status, text = evaluate(job["program"], job["inputs"], settings, printed)
+        program, *inputs = texts(body)
+        status, text = evaluate(program, inputs, settings, printed)
         payload = text.encode("utf-8", "backslashreplace")
         payload = bytes([status]) + (payload if status == OK else payload[:MAX_ERROR_BYTES])
         while payload:
@@ -419,12 +447,13 @@ class Runner:
 
     def __init__(self, settings: Settings, machine: Machine) -> None:
         self._settings = settings
-        self._machine = machine
-        self._system_calls = build_filter(machine)
+        self._lock = Lock(settings, machine)
+        self._printed = Printed(settings.output_bytes)
+        sys.stdin, sys.stdout, sys.stderr = io.StringIO(), self._printed, self._printed  # the children's
         self._request = Region(settings.request_bytes)
         self._answer = Region(1 + max(settings.output_bytes, MAX_ERROR_BYTES) + 1)  # status, text, too much
         self._uids = self._turns(settings.uids)
-        self._base_memory = self._try_out()
+        self._lock.limit_memory(self._try_out() + settings.memory_bytes)
 
     @staticmethod
     def _turns(uids: tuple[int, int] | None) -> Iterator[int | None]:
@@ -451,14 +480,17 @@ class Runner:
         """Run one request in a child of its own and leave no process behind."""
         request_read, request_write = os.pipe()
         answer_read, answer_write = os.pipe()
-        lock = self._lock(self._base_memory + self._settings.memory_bytes)
+        os.set_blocking(request_write, False)
+        rest = body[os.write(request_write, body) :]
+        lock = partial(self._lock.close, next(self._uids))
         pid = os.fork()
         if pid == 0:
             os.close(request_write)
-            child(request_read, answer_write, self._settings, lock)
+            child(request_read, len(body), answer_write, self._settings, self._printed, lock)
         os.close(request_read)
         os.close(answer_write)
-        stopped, received = self._exchange(pid, body, request_write, answer_read)
+        stopped, received = self._exchange(pid, rest, request_write, answer_read)
+        os.close(request_write)
         os.close(answer_read)
         os.kill(pid, signal.SIGKILL)  # changes nothing for a child that is already exiting
         _, ended, usage = os.wait4(pid, 0)
@@ -478,12 +510,8 @@ class Runner:
             return Reply(ERROR, cpu, b"the program ended its process before it answered")
         return Reply(answer[0], cpu, answer[1:])
 
-    def _lock(self, memory: int) -> Callable[[], None]:
-        uid = next(self._uids)
-        return partial(lock_down, self._settings, self._machine, self._system_calls, memory, uid)
-
-    def _exchange(self, pid: int, body: memoryview, request: int, answer: int) -> tuple[int | None, int]:
-        """Hand over the request and collect the answer until the child closes its pipe or must be stopped.
+    def _exchange(self, pid: int, rest: memoryview, request: int, answer: int) -> tuple[int | None, int]:
+        """Hand over the rest of the request and collect the answer until the child closes its pipe or must be stopped.
 
         Returns:
             The status, if the child must be stopped, and the number of bytes of the answer.
@@ -493,38 +521,36 @@ class Runner:
         poll = select.poll()
         poll.register(0, 0)  # reports only that the other side hung up
         poll.register(answer, select.POLLIN)
-        poll.register(request, select.POLLOUT)
-        os.set_blocking(request, False)
+        if rest:
+            poll.register(request, select.POLLOUT)
         room = self._answer.view
         received = 0
-        with open(request, "wb", buffering=0) as pipe:
-            while True:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    used = time.clock_gettime(cpu)
-                    if used < expected:
-                        return TIMEOUT, 0
-                    expected = used + self._settings.progress_seconds
-                    left = self._settings.wall_seconds
-                    deadline = time.monotonic() + left
-                for ready, _ in poll.poll(left * 1000):
-                    if ready == 0:
-                        os._exit(0)
-                    elif ready == answer:
-                        count = os.readv(answer, [room[received:]])
-                        if count == 0:
-                            return None, received
-                        received += count
-                        if received == len(room):
-                            return OUTPUT_LIMIT, 0
-                    else:
-                        try:
-                            body = body[os.write(request, body) :]
-                        except BrokenPipeError:
-                            body = body[:0]
-                        if not body:
-                            poll.unregister(request)
-                            pipe.close()
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                used = time.clock_gettime(cpu)
+                if used < expected:
+                    return TIMEOUT, 0
+                expected = used + self._settings.progress_seconds
+                left = self._settings.wall_seconds
+                deadline = time.monotonic() + left
+            for ready, _ in poll.poll(left * 1000):
+                if ready == 0:
+                    os._exit(0)
+                elif ready == answer:
+                    count = os.readv(answer, [room[received:]])
+                    if count == 0:
+                        return None, received
+                    received += count
+                    if received == len(room):
+                        return OUTPUT_LIMIT, 0
+                else:
+                    try:
+                        rest = rest[os.write(request, rest) :]
+                    except BrokenPipeError:
+                        rest = rest[:0]
+                    if not rest:
+                        poll.unregister(request)
 
     @staticmethod
     def _end_survivors() -> None:
@@ -546,12 +572,12 @@ class Runner:
             SystemExit: the lock does not hold on this machine.
         """
         read, write = os.pipe()
-        lock = self._lock(ADDRESS_SPACE_END)
+        uid = next(self._uids)
         pid = os.fork()
         if pid == 0:
             try:
                 base = address_space()
-                lock()
+                self._lock.close(uid)
                 if all(attempt() == -1 and ctypes.get_errno() == errno.EPERM for attempt in FORBIDDEN):
                     os.write(write, base.to_bytes(8, "big"))
             finally:
@@ -647,9 +673,17 @@ def serve(settings: Settings) -> None:
     sys.argv[1:] = []
     sys.path.clear()
     os.environ.clear()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # also bounds what a child has to close
+    for limit, value in (
+        (resource.RLIMIT_NOFILE, MAX_DESCRIPTORS),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, _bounded(limit, value))
     prctl(PR_SET_DUMPABLE, 0)
-    ast.literal_eval("(1,)")  # the first call loads what later ones share
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if settings.uids is not None:
+        os.setgroups([])
+    eval("(1,)")  # the first call loads what later ones share
     for number in (signal.SIGALRM, signal.SIGXCPU, NOT_LOCKED):
         signal.signal(number, signal.SIG_DFL)  # what the host ignores or blocks outlives exec and fork
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

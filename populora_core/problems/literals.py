@@ -36,13 +36,13 @@ def parse_literal(text: str, max_chars: int = MAX_LITERAL_CHARS) -> object:
     return _literal_value(_parse_expression(text.strip(), max_chars), max_chars)
 
 
-def parse_arguments(text: str) -> tuple[object, ...]:
+def parse_arguments(text: str, max_chars: int = MAX_LITERAL_CHARS) -> tuple[object, ...]:
     """The arguments that the literal of an argument tuple denotes: `"(1, [2])"` gives `(1, [2])`.
 
     Raises:
         NotPlainData: `text` is not the literal of a tuple.
     """
-    value = parse_literal(text)
+    value = parse_literal(text, max_chars)
     if not isinstance(value, tuple):
         raise NotPlainData(f"expected the literal of an argument tuple, came {text[:80]!r}")
     return value

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from populora_core.errors import PopuloraError, SandboxUnavailable, WorkerLost
-from populora_core.problems.literals import LiteralTooLong, NotPlainData, canonical_text
+from populora_core.problems.literals import LiteralTooLong, NotPlainData, canonical_text, parse_arguments
 from populora_core.verifier.connection import Backend
 from populora_core.verifier.host import PROGRESS
 from populora_core.verifier.protocol import Job, JobResult, Limits
@@ -126,9 +126,9 @@ class SandboxPool:
         queues = _queues()
         for index, job in enumerate(jobs):
             body = request_body(job)
-            if len(body) > self.limits.request_bytes:
-                reason = f"program and inputs have more than {self.limits.request_bytes} bytes"
-                results[index] = JobResult(job.job_id, Status.ERROR, error=reason)
+            refusal = self._refusal(job, body)
+            if refusal:
+                results[index] = JobResult(job.job_id, Status.ERROR, error=refusal)
             else:
                 queues[(zlib.crc32(body) + repeat) % GROUPS].append(Ticket(index, job, body))
         if jobs:
@@ -147,6 +147,17 @@ class SandboxPool:
             else:
                 self._wait()
         return [results[index] for index in range(len(jobs))]
+
+    def _refusal(self, job: Job, body: bytes) -> str:
+        """Why the job is not sent; empty if it is. The runner evaluates inputs: only literals may get there."""
+        if len(body) > self.limits.request_bytes:
+            return f"program and inputs have more than {self.limits.request_bytes} bytes"
+        try:
+            for text in job.inputs:
+                parse_arguments(text, self.limits.request_bytes)
+        except NotPlainData as error:
+            return f"an input is not the literal of an argument tuple: {error}"
+        return ""
 
     def _advance(self, queues: Sequence[deque[Ticket]], results: dict[int, JobResult]) -> None:
         """Keep every worker there and its window full, and take what has been answered.

@@ -15,6 +15,7 @@ from populora_core.verifier.protocol import Job
 from populora_core.verifier.verdicts import Status
 
 REQUEST = struct.Struct(">QI")  # as in the runner: number, length of the body
+LENGTH = struct.Struct(">I")
 REPLY = struct.Struct(">QBdI")  # number, status, CPU seconds, length of the payload
 LAST_WORDS = 2**64 - 1  # the number of a reply in which the runner says why it ends
 START_SECONDS = 30.0
@@ -46,7 +47,9 @@ class Reply:
 
 
 def request_body(job: Job) -> bytes:
-    return json.dumps({"program": job.program, "inputs": job.inputs}).encode()
+    """The program and every input, each after its length. Lone surrogates are the program's to fail on."""
+    texts = [text.encode("utf-8", "surrogatepass") for text in (job.program, *job.inputs)]
+    return b"".join(LENGTH.pack(len(text)) + text for text in texts)
 
 
 class Worker:
