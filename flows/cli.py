@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from populora_core.session import Session
 
 EXIT_ERROR = 2
-BENCHES = ("variation", "verifier")
+BENCHES = ("learner", "sampler", "variation", "verifier")
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
@@ -163,6 +163,41 @@ def query(
     from populora_core.run import Run
 
     print_query(Run.open(directory), sql, format)
+
+
+@app.command()
+def export(
+    directory: RunDir,
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id, e.g. student-00-g0000")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="a checkpoint of base and adapter, instead of the adapter alone")
+    ] = False,
+    base_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its folder here)",
+        ),
+    ] = None,
+) -> None:
+    """Take a member out of a run: a PEFT adapter, or with --merge a whole checkpoint, each with a model card.
+
+    Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
+    """
+    from populora_core.export import CARD, export_member
+    from populora_core.run import Run
+
+    done = export_member(
+        Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
+    )
+    what = "merged checkpoint" if merge else "PEFT adapter"
+    print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
+    print(f"from Python:  see {done.folder / CARD}")
+    print(f"with vLLM:    {done.command}")
 
 
 @app.command()

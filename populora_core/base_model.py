@@ -62,7 +62,7 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
     folder = Path(path)
     require_files(folder)
     local: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -85,6 +85,17 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
     model.requires_grad_(False).eval().to(device)
     _require_plain_head(model)
     return BaseModel(model, tokenizer, base_digest(folder), _stop_ids(model, tokenizer, folder))
+
+
+def require_same(folder: str | Path, digest: str, recorded: str) -> None:
+    """Raise BaseModelError unless the base in `folder` has the digest that the run began with."""
+    if digest != recorded:
+        raise BaseModelError(
+            f"the base model in {folder} is not the one that this run began with",
+            expected=f"files with digest {recorded[:12]}",
+            came=digest[:12],
+            remedy="restore the old files; for the new ones start a new run",
+        )
 
 
 def hidden_states(model: PreTrainedModel, **inputs: Any) -> Tensor:
@@ -146,7 +157,7 @@ def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Loading reports on stderr look like failures to a newcomer; what matters is raised instead."""
     from transformers.utils import logging
 

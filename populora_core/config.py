@@ -6,7 +6,6 @@ setting redoes only the stages that it matters to.
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from populora_core.errors import ConfigError, PopulationError
+from populora_core.config_checks import check_folders, check_names, closest
+from populora_core.errors import ConfigError
 
 BUNDLED = "bundled:"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -61,11 +61,23 @@ class PopulationSection(Section):
     students: Annotated[int, Field(ge=1, le=99)] = 4
 
 
+class StartSection(Section):
+    """PEFT folders that founders start from, in the order of slots; members without one are newborn (found)."""
+
+    teachers: tuple[str, ...] = ()
+    students: tuple[str, ...] = ()
+
+
 class AdapterSection(Section):
     """LoRA on every linear layer of the decoder (found, propose, solve, update, evolve)."""
 
     rank: Count = 8
     alpha: Positive = 16.0
+    start_from: StartSection = StartSection()
+
+    def shape(self) -> dict[str, Any]:
+        """What of this section decides results: adapters to start from count by content, not by place."""
+        return {"rank": self.rank, "alpha": self.alpha}
 
 
 class RatingSection(Section):
@@ -225,6 +237,16 @@ class Config(Section):
     compute: ComputeSection = ComputeSection()
     store: StoreSection = StoreSection()
 
+    @model_validator(mode="after")
+    def _members_for_adapters(self) -> Config:
+        for role in ("teachers", "students"):
+            members, given = getattr(self.population, role), len(getattr(self.adapters.start_from, role))
+            if given > members:
+                raise ValueError(
+                    f"adapters.start_from.{role} names {given} adapters, but population.{role} is {members}"
+                )
+        return self
+
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
@@ -233,7 +255,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, apply `section.key=value` overrides, refuse what cannot run.
 
     Raises:
-        ConfigError: missing file, bad TOML, unknown key, wrong value, impossible combination.
+        ConfigError: missing file or folder, bad TOML, unknown key, wrong value, impossible combination.
     """
     path = Path(path)
     if not path.is_file():
@@ -249,14 +271,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     for override in overrides:
         _apply(data, override)
     config = build_config(data, str(path))
-    folder = config.base.folder()
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{path}: base.path names no folder",
-            expected="a folder with config.json, model weights and a tokenizer",
-            came=f"{config.base.path} (looked in {folder})",
-            remedy="give the folder of a transformers checkpoint, or bundled:tiny",
-        )
+    check_folders(config, str(path))
     return config
 
 
@@ -269,7 +284,7 @@ def build_config(data: Mapping[str, Any], source: str) -> Config:
             f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
             remedy="mend these keys; every key and its default stands in populora_core/config.py",
         ) from error
-    _check_names(config, source)
+    check_names(config, source)
     return config
 
 
@@ -279,73 +294,6 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     for override in overrides:
         _apply(data, override)
     return build_config(data, "the settings given with --set")
-
-
-def _check_names(config: Config, source: str) -> None:
-    """Names must be known to their registries, or be the place of a function that can be imported."""
-    from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
-    from populora_core.population.matchmaking import SCHEMES
-    from populora_core.population.replacement import REPLACEMENTS
-    from populora_core.population.selection import SELECTIONS
-    from populora_core.population.variation import CROSSOVERS, MUTATIONS
-    from populora_core.problems.types import PROBLEM_TYPES
-
-    evolve = config.evolve
-    named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
-        ("match.scheme", (config.match.scheme,), SCHEMES),
-        ("propose.types", config.propose.types, PROBLEM_TYPES),
-        ("evolve.mutations", evolve.mutations, MUTATIONS),
-        ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
-        ("evolve.fitness", (evolve.fitness,), FITNESS),
-        ("evolve.selection", (evolve.selection,), SELECTIONS),
-        ("evolve.replacement", (evolve.replacement,), REPLACEMENTS),
-    ]
-    by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
-    if config.match.parameters:
-        by_name[config.match.scheme] = config.match.parameters
-    for key, names, registry in named:
-        for name in names:
-            if name not in registry and (":" not in name or registry is PROBLEM_TYPES):
-                raise ConfigError(
-                    f"{source}: {key} names {name!r}, which is not registered",
-                    expected="one of " + ", ".join(sorted(registry)),
-                    came=repr(name),
-                    remedy=_closest(name, registry),
-                )
-            if registry is not PROBLEM_TYPES:
-                _check_function(source, key, name, registry, by_name.pop(name, {}))
-    for name in by_name:
-        raise ConfigError(
-            f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
-            expected="a name that stands in evolve.mutations, crossovers, fitness, selection or replacement",
-            came=repr(name),
-            remedy="take the settings out or name the function",
-        )
-    if evolve.fitness in NEEDS_EVALUATION:
-        raise ConfigError(
-            f"{source}: evolve.fitness is {evolve.fitness!r}, but no stage measures external fitness",
-            expected='evolve.fitness = "internal"',
-            remedy="select by the internal fitness, or register a fitness of your own",
-        )
-
-
-def _check_function(
-    source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
-) -> None:
-    """A function named by its place can be imported, and has the settings that it is given."""
-    if ":" not in name and not parameters:
-        return  # ours, which need not be imported to be known
-    from populora_core.population.registry import find, settings_of
-
-    try:
-        settings_of(name, find(registry, name, "function", key), parameters)
-    except PopulationError as error:
-        raise ConfigError(
-            f"{source}: {key}: {error.problem}",
-            expected=error.expected,
-            came=error.came,
-            remedy=error.remedy,
-        ) from error
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
@@ -371,9 +319,11 @@ def _apply(data: dict[str, Any], override: str) -> None:
 def _explain(item: Mapping[str, Any]) -> str:
     location = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"{location}: unknown key (came {_short(item['input'])}). {_closest(location, _all_keys())}"
+        return f"{location}: unknown key (came {_short(item['input'])}). {closest(location, _all_keys())}"
     message = str(item["msg"]).removeprefix("Value error, ")
-    return f"{location or 'file'}: {message} (came {_short(item['input'])})"
+    if not location:  # what several sections decide together; the message names them
+        return message
+    return f"{location}: {message} (came {_short(item['input'])})"
 
 
 def _short(value: object) -> str:
@@ -381,14 +331,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _all_keys() -> list[str]:
+def _all_keys(section: type[Section] = Config, prefix: str = "") -> list[str]:
     keys: list[str] = []
-    for section, field in Config.model_fields.items():
-        keys.append(section)
-        keys += [f"{section}.{key}" for key in field.annotation.model_fields]  # type: ignore[union-attr]  # every field is a Section
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys += _all_keys(field.annotation, f"{prefix}{name}.")
     return keys
-
-
-def _closest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else "See populora_core/config.py for every key"

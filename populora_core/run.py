@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from typing import Any
 from populora_core.config import REPOSITORY, Config, build_config
 from populora_core.errors import RunDirectoryError
 from populora_core.store.durable import write_atomically
+from populora_core.warm_start import start_digests
 
 FORMAT = 1
 RECORD = "run.json"
@@ -46,14 +47,17 @@ class Run:
         config: Config,
         base_digest: str,
         forked_from: dict[str, Any] | None = None,
+        start_from: Mapping[str, str] | None = None,
     ) -> Run:
         """Start a new run directory.
 
         Args:
             base_digest: of the base model's files; every later session checks that it is still the same.
+            start_from: digests of the adapters that founders start from, where they are known already (a fork).
 
         Raises:
             RunDirectoryError: the directory holds a run, or anything else.
+            AdapterError: an adapter to start from is not there.
         """
         directory = Path(directory).resolve()
         refuse_occupied(directory)
@@ -62,6 +66,7 @@ class Run:
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": config.as_json(),
             "base_digest": base_digest,
+            "start_from": start_digests(config) if start_from is None else dict(start_from),
             "versions": _versions(),
             "code_revision": code_revision(),
             "forked_from": forked_from,
@@ -113,6 +118,11 @@ class Run:
         """The last generation inherited by a fork: it stays as it is. -1 where nothing was inherited."""
         origin = self.record.get("forked_from")
         return origin["generation"] if origin else -1
+
+    @property
+    def start_digests(self) -> dict[str, str]:
+        """member_id -> digest of the adapter that this founder starts from (see `warm_start`)."""
+        return self.record.get("start_from", {})
 
     def redraws(self) -> dict[str, int]:
         """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""

@@ -33,7 +33,7 @@ def populora(
 def test_help_names_every_command() -> None:
     shown = populora("--help")
     assert shown.returncode == 0
-    for command in ("run", "resume", "rerun", "fork", "inspect", "query", "verify", "doctor"):
+    for command in ("run", "resume", "rerun", "fork", "inspect", "query", "export", "verify", "doctor"):
         assert command in shown.stdout
 
 

@@ -26,7 +26,8 @@ def compute() -> Iterator[LocalCompute]:
 
 
 def found(seed: int, folder: Path) -> dict:
-    return {"seeds": {"a": seed}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
+    members_file = folder / f"{seed}.safetensors"
+    return {"seeds": {"a": seed}, "sources": {}, "members_file": members_file, "folders": {}}
 
 
 def test_results_come_in_the_order_of_the_payloads(compute: LocalCompute, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ LIGHT = (
     "populora_core.config",
     "populora_core.run",
     "populora_core.session",
+    "populora_core.warm_start",
+    "populora_core.export",
     "populora_core.stages.table",
     "populora_core.stages.engine",
     "populora_core.stages.loop",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from populora_core import ids
 from populora_core.compute.protocol import ModelSpec, Payload, Progress
-from populora_core.errors import BaseModelError
 
 if TYPE_CHECKING:
     from populora_core.base_model import BaseModel
@@ -45,16 +44,10 @@ class Worker:
 
     @cached_property
     def base(self) -> BaseModel:
-        from populora_core.base_model import load_base
+        from populora_core.base_model import load_base, require_same
 
         base = load_base(self.spec.folder, self.spec.dtype, self.spec.device)
-        if base.digest != self.spec.digest:
-            raise BaseModelError(
-                f"the base model in {self.spec.folder} is not the one that this run began with",
-                expected=f"files with digest {self.spec.digest[:12]}",
-                came=base.digest[:12],
-                remedy="restore the old files; for the new ones start a new run",
-            )
+        require_same(self.spec.folder, base.digest, self.spec.digest)
         return base
 
     @cached_property
@@ -87,17 +80,22 @@ def found(
     worker: Worker,
     progress: Progress,
     seeds: Mapping[str, int],
+    sources: Mapping[str, Path],
     members_file: Path,
     folders: Mapping[str, Path],
 ) -> dict[str, str]:
-    """Write newborn members, each from its own seed. Returns member_id -> sha256 of its weights."""
+    """Write the founders: newborn ones from their seeds, the others from the PEFT folders in `sources`.
+
+    Returns:
+        member_id -> sha256 of its weights.
+    """
     from populora_core.learner.adapter_files import write_members
+    from populora_core.learner.adopt import adopt
     from populora_core.learner.state import MemberState
 
-    states = {
-        member: MemberState.newborn(worker.layout.init_row(ids.generator(seed)))
-        for member, seed in seeds.items()
-    }
+    rows = {member: worker.layout.init_row(ids.generator(seed)) for member, seed in seeds.items()}
+    rows |= {member: adopt(folder, worker.layout) for member, folder in sources.items()}
+    states = {member: MemberState.newborn(row) for member, row in rows.items()}
     write_members(members_file, states, worker.layout)
     return _export(worker.layout, states, folders, worker.spec.name)
 

@@ -77,7 +77,7 @@ def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:
             came=f"rank {found[0]}, alpha {found[1]}, rsLoRA {found[2]}, DoRA {found[3]}",
             remedy="use the rank and alpha that the adapter was trained with",
         )
-    return layout.from_peft(_read_tensors(folder / WEIGHTS))
+    return layout.from_peft(read_tensors(folder / WEIGHTS))
 
 
 def write_members(path: str | Path, states: Mapping[str, MemberState], layout: AdapterLayout) -> None:
@@ -112,7 +112,7 @@ def read_members(path: str | Path, member_ids: Iterable[str] | None = None) -> d
     path = Path(path)
     dimension = read_layout(path).dimension
     wanted = None if member_ids is None else set(member_ids)
-    tensors = _read_tensors(path, wanted)
+    tensors = read_tensors(path, wanted)
     found = sorted({key.rpartition(".")[0] for key in tensors})
     absent = sorted((wanted or set()) - set(found))
     if absent:
@@ -155,7 +155,12 @@ def _member(path: Path, tensors: Mapping[str, Tensor], member_id: str, dimension
     return MemberState(weights, exp_avg, exp_avg_sq, steps)
 
 
-def _read_tensors(path: Path, member_ids: set[str] | None = None) -> dict[str, Tensor]:
+def read_tensors(path: Path, member_ids: set[str] | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, or only those that belong to the named members.
+
+    Raises:
+        AdapterError: the file is missing or corrupt.
+    """
     try:
         with safe_open(path, "pt") as file:
             return {

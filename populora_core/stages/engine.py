@@ -14,7 +14,7 @@ from populora_core import ids
 from populora_core.errors import ArtifactError
 from populora_core.run import Run, code_revision
 from populora_core.session import Session
-from populora_core.stages.table import Stage, When, file_name, giver, stages_of
+from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
 from populora_core.store.adapters import adapter_intact
 from populora_core.store.artifacts import (
     FileRecord,
@@ -155,6 +155,8 @@ def _settings(run: Run, stage: Stage) -> dict[str, Any]:
     chosen = {section: settings[section] for section in stage.config}
     if "compute" in chosen:
         chosen["compute"] = run.config.compute.plan()
+    if "adapters" in chosen:
+        chosen["adapters"] = run.config.adapters.shape()
     return chosen
 
 
@@ -162,6 +164,8 @@ def _inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Pat
     """Where each needed artifact lies, and the content hash of what lies there."""
     folders: dict[str, list[Path]] = {}
     inputs: dict[str, str] = {}
+    if stage is FOUND:
+        inputs = {f"start_from {member}": digest for member, digest in run.start_digests.items()}
     for artifact, when in stage.needs.items():
         folders[artifact] = []
         hashes = []

@@ -1,4 +1,7 @@
-"""found: generation 0, the founders; every adapter equals the base (B = 0) with its own random A."""
+"""found: generation 0, the founders.
+
+A newborn founder equals the base (B = 0) with its own random A; one that starts warm has an existing adapter's policy.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from populora_core import ids
 from populora_core.population.member import Role
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
+from populora_core.warm_start import OPERATOR, require_unchanged, start_folders
 
 
 def run(ctx: StageContext) -> None:
@@ -13,9 +17,14 @@ def run(ctx: StageContext) -> None:
     slots = [(Role.STUDENT, slot) for slot in range(population.students)]
     slots += [(Role.TEACHER, slot) for slot in range(population.teachers)]
     names = [ids.member_id(role, slot, 0) for role, slot in slots]
+    sources = start_folders(ctx.config)
+    require_unchanged(sources, ctx.session.run.start_digests)
+    if sources:
+        ctx.extra["start_from"] = {name: str(folder) for name, folder in sources.items()}
     hashes = ctx.work(
         "found",
-        seeds={name: ids.draw_seed(ctx.seed, name, "birth") for name in names},
+        seeds={name: ids.draw_seed(ctx.seed, name, "birth") for name in names if name not in sources},
+        sources=sources,
         members_file=ctx.path(MEMBERS),
         folders=ctx.adapter_folders(names),
     )
@@ -29,7 +38,7 @@ def run(ctx: StageContext) -> None:
                 "slot": slot,
                 "born_generation": 0,
                 "parent_ids": [],
-                "operator": "founder",
+                "operator": OPERATOR if name in sources else "founder",
                 "mu": rating.mu,
                 "sigma": rating.sigma,
                 "productive_generation": 0,

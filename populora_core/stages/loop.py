@@ -117,7 +117,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                 )
     _refuse_other_shapes(source.config, config)
     origin = {"run": source.directory.name, "generation": generation}
-    run = Run.create(to, config, base_digest=source.record["base_digest"], forked_from=origin)
+    run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
     for number in range(generation + 1):
         link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
     for folder in sorted((source.directory / "members").glob("*/g[0-9]*")):

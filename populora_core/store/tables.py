@@ -22,7 +22,9 @@ ROLE = Column("role", TEXT, "Role of the member.")
 SLOT = Column("slot", INT, "Place in the sub-population, handed on to the child that replaces the member.")
 BORN = Column("born_generation", INT, "Generation in which the member was made.")
 PARENT_IDS = Column("parent_ids", TEXTS, "Members that it was bred from; empty for a founder.")
-OPERATOR = Column("operator", TEXT, "Variation operator that made it; `founder` for a founder.")
+OPERATOR = Column(
+    "operator", TEXT, "Variation operator that made it; `founder`, or `warm_start`, for a founder."
+)
 MU = Column("mu", FLOAT, "Mean of the TrueSkill rating.")
 SIGMA = Column("sigma", FLOAT, "Standard deviation of the TrueSkill rating.")
 PRODUCTIVE = Column(

@@ -1,0 +1,146 @@
+"""What an update of many adapters costs against one, and against PEFT.
+
+    populora bench learner --json
+
+The tiny base, rank 8 on all linear layers, one thread, process CPU seconds. Every variant trains on the same
+tokens: problems of eight attempts each, cut into equal shares for P members. The single adapter of PEFT runs
+the same rows in padded batches of the same budget of tokens, its loss on the same positions, with torch's
+fused-by-list AdamW; switching gives each of eight adapters its share in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.adapters import by_peft, cpu_seconds, ours, trained
+from bench.harness import Row, Say, ratio
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.state import MemberState
+from populora_core.learner.update import update_members
+
+PROBLEMS, ATTEMPTS = 64, 8
+PROMPT_TOKENS, COMPLETION_TOKENS = (20, 60), (4, 24)
+RULES = UpdateRules()
+
+
+def run(samples: int, say: Say) -> list[Row]:
+    """The ratios that DESIGN.md names."""
+    torch.set_num_threads(1)
+    base, stacked = ours()
+    vocabulary = len(base.tokenizer)
+
+    def update(members: int) -> Callable[[], object]:
+        rows = training_rows(members, vocabulary)
+        states = {
+            str(member): MemberState.newborn(trained(stacked.layout, member)) for member in range(members)
+        }
+        return lambda: update_members(stacked, states, rows, RULES)
+
+    variants = {
+        "p1": update(1),
+        "p8": update(8),
+        "p32": update(32),
+        "peft": _peft_update(by_peft(1), training_rows(1, vocabulary)),
+        "switching": _peft_update(by_peft(8), training_rows(8, vocabulary)),
+    }
+    for work in variants.values():
+        work()
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    for sample in range(samples):
+        say(f"round {sample + 1} of {samples}")
+        for name, work in variants.items():
+            taken[name].append(cpu_seconds(work))
+    return [
+        ratio("update_p8_over_p1", taken["p8"], taken["p1"], "<= 1.05"),
+        ratio("update_p32_over_p1", taken["p32"], taken["p1"], "<= 1.15"),
+        ratio("update_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),
+        ratio("update_p8_over_peft_single", taken["p8"], taken["peft"]),
+        ratio("update_p8_over_peft_switching", taken["p8"], taken["switching"], "<= 0.8"),
+    ]
+
+
+def training_rows(members: int, vocabulary: int) -> list[TrainingRow]:
+    """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
+    rng = np.random.default_rng(0)
+
+    def ids(shortest_and_longest: tuple[int, int]) -> tuple[int, ...]:
+        return tuple(rng.integers(2, vocabulary, rng.integers(*shortest_and_longest)).tolist())
+
+    rows = []
+    for problem in range(PROBLEMS):
+        prompt = ids(PROMPT_TOKENS)
+        for _ in range(ATTEMPTS):
+            completion = ids(COMPLETION_TOKENS)
+            logprobs = tuple(rng.normal(-3.0, 0.5, len(completion)).tolist())
+            member = str(problem * members // PROBLEMS)
+            rows.append(TrainingRow(member, prompt, completion, logprobs, float(rng.normal())))
+    return rows
+
+
+def _peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object]:
+    """One step of every adapter, in turn, as one would write it with PEFT and torch."""
+    shares: dict[str, list[TrainingRow]] = {}
+    for row in rows:
+        shares.setdefault(row.member_id, []).append(row)
+    optimisers = {}
+    for member in shares:
+        model.set_adapter(member)
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimisers[member] = torch.optim.AdamW(parameters, lr=RULES.lr, betas=RULES.betas, foreach=True)
+
+    def step() -> None:
+        for member, share in shares.items():
+            model.set_adapter(member)
+            optimiser = optimisers[member]
+            optimiser.zero_grad(set_to_none=False)
+            tokens = sum(len(row.completion_ids) for row in share)
+            for batch in _batches(share):
+                _peft_loss(model, batch, tokens).backward()
+            torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], RULES.grad_clip)
+            optimiser.step()
+
+    return step
+
+
+def _batches(rows: Sequence[TrainingRow]) -> list[list[TrainingRow]]:
+    """Rows of like length together, as many as the budget of tokens holds with padding."""
+    batches: list[list[TrainingRow]] = [[]]
+    for row in sorted(rows, key=_length):
+        if batches[-1] and (len(batches[-1]) + 1) * _length(row) > RULES.token_budget:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
+
+
+def _length(row: TrainingRow) -> int:
+    return len(row.prompt_ids) + len(row.completion_ids)
+
+
+def _peft_loss(model: Any, rows: Sequence[TrainingRow], tokens: int) -> Tensor:
+    """The learner's loss, with logits at the completions' positions only."""
+    longest = max(map(_length, rows))
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    where: list[int] = []
+    targets: list[int] = []
+    old: list[float] = []
+    advantages: list[float | None] = []
+    for index, row in enumerate(rows):
+        ids[index, : _length(row)] = torch.tensor(row.prompt_ids + row.completion_ids)
+        start = index * longest + len(row.prompt_ids) - 1
+        where += range(start, start + len(row.completion_ids))
+        targets += row.completion_ids
+        old += row.old_logprobs
+        advantages += [row.advantage] * len(row.completion_ids)
+    body = model.get_base_model()
+    hidden = body.model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
+    logits = body.lm_head(hidden[torch.tensor(where)])
+    logprobs = torch.log_softmax(logits, -1).gather(1, torch.tensor(targets)[:, None])[:, 0]
+    ratios = torch.exp(logprobs - torch.tensor(old))
+    gain = torch.tensor(advantages)
+    clipped = ratios.clamp(1 - RULES.clip, 1 + RULES.clip)
+    return -torch.minimum(ratios * gain, clipped * gain).sum() / tokens

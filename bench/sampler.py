@@ -1,0 +1,103 @@
+"""What sampling for many adapters costs against one, and against PEFT.
+
+    populora bench sampler --json
+
+The tiny base, rank 8 on all linear layers, one thread, process CPU seconds. Every variant completes the same
+prompts by the same number of sampled tokens (no end token stops a row), so that only the adapters differ.
+PEFT runs `generate` of transformers in batches of the same size, with one adapter, or with `adapter_names`
+that mix eight in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.adapters import by_peft, cpu_seconds, ours, trained
+from bench.harness import Row, Say, ratio
+from populora_core.sampler.protocol import Request
+from populora_core.sampler.torch_sampler import TorchSampler
+
+REQUESTS, NEW_TOKENS = 128, 24
+PROMPT_TOKENS = (20, 60)
+BATCH = 64
+
+
+def run(samples: int, say: Say) -> list[Row]:
+    """The ratios that DESIGN.md names."""
+    torch.set_num_threads(1)
+    base, stacked = ours()
+    sampler = TorchSampler(stacked, frozenset())
+    asked = prompts(len(base.tokenizer))
+
+    def generate(members: int) -> Callable[[], object]:
+        requests = [
+            Request(str(index * members // REQUESTS), prompt, seed=index, max_tokens=NEW_TOKENS)
+            for index, prompt in enumerate(asked)
+        ]
+        rows = {str(member): trained(stacked.layout, member) for member in range(members)}
+
+        def work() -> None:
+            stacked.load(rows)
+            sampler.generate(requests)
+
+        return work
+
+    variants = {
+        "p1": generate(1),
+        "p8": generate(8),
+        "peft": _peft_generate(by_peft(1), asked, 1),
+        "mixed": _peft_generate(by_peft(8), asked, 8),
+    }
+    for work in variants.values():
+        work()
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    for sample in range(samples):
+        say(f"round {sample + 1} of {samples}")
+        for name, work in variants.items():
+            taken[name].append(cpu_seconds(work))
+    return [
+        ratio("generate_p8_over_p1", taken["p8"], taken["p1"], "<= 1.05"),
+        ratio("generate_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),
+        ratio("generate_p8_over_peft_mixed", taken["p8"], taken["mixed"]),
+    ]
+
+
+def prompts(vocabulary: int) -> list[tuple[int, ...]]:
+    rng = np.random.default_rng(0)
+    return [
+        tuple(rng.integers(4, vocabulary, rng.integers(*PROMPT_TOKENS)).tolist()) for _ in range(REQUESTS)
+    ]
+
+
+def _peft_generate(model: Any, asked: Sequence[tuple[int, ...]], members: int) -> Callable[[], object]:
+    """Sampling by `generate`, prompts of like length together, padded on the left."""
+    model.eval()
+    order = sorted(range(len(asked)), key=lambda index: len(asked[index]))
+    batches = []
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        longest = max(len(asked[index]) for index in chosen)
+        ids = torch.zeros(len(chosen), longest, dtype=torch.long)
+        seen = torch.zeros_like(ids)
+        for row, index in enumerate(chosen):
+            ids[row, longest - len(asked[index]) :] = torch.tensor(asked[index])
+            seen[row, longest - len(asked[index]) :] = 1
+        names = [str(index * members // len(asked)) for index in chosen]
+        batches.append((ids, seen, {"adapter_names": names} if members > 1 else {}))
+
+    def work() -> None:
+        for ids, seen, mixed in batches:
+            model.generate(
+                input_ids=ids,
+                attention_mask=seen,
+                do_sample=True,
+                min_new_tokens=NEW_TOKENS,
+                max_new_tokens=NEW_TOKENS,
+                **mixed,
+            )
+
+    return work

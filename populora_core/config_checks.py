@@ -1,0 +1,113 @@
+"""What a configuration says of the world beyond it: names must be known to their registries, folders be there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from populora_core.errors import AdapterError, ConfigError, PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config import Config, Setting
+
+
+def check_folders(config: Config, source: str) -> None:
+    """Raise ConfigError unless the base model's folder is there, and every adapter to start from is whole."""
+    from populora_core.warm_start import require_files, start_folders
+
+    folder = config.base.folder()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{source}: base.path names no folder",
+            expected="a folder with config.json, model weights and a tokenizer",
+            came=f"{config.base.path} (looked in {folder})",
+            remedy="give the folder of a transformers checkpoint, or bundled:tiny",
+        )
+    for member, folder in start_folders(config).items():
+        try:
+            require_files(folder)
+        except AdapterError as error:
+            raise ConfigError(
+                f"{source}: adapters.start_from gives {member} no adapter: {error.problem}",
+                expected=error.expected,
+                came=error.came,
+                remedy=error.remedy,
+            ) from error
+
+
+def check_names(config: Config, source: str) -> None:
+    """Names must be known to their registries, or be the place of a function that can be imported.
+
+    Raises:
+        ConfigError: one is not, or it has settings that nothing takes.
+    """
+    from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
+    from populora_core.population.matchmaking import SCHEMES
+    from populora_core.population.replacement import REPLACEMENTS
+    from populora_core.population.selection import SELECTIONS
+    from populora_core.population.variation import CROSSOVERS, MUTATIONS
+    from populora_core.problems.types import PROBLEM_TYPES
+
+    evolve = config.evolve
+    named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
+        ("match.scheme", (config.match.scheme,), SCHEMES),
+        ("propose.types", config.propose.types, PROBLEM_TYPES),
+        ("evolve.mutations", evolve.mutations, MUTATIONS),
+        ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
+        ("evolve.fitness", (evolve.fitness,), FITNESS),
+        ("evolve.selection", (evolve.selection,), SELECTIONS),
+        ("evolve.replacement", (evolve.replacement,), REPLACEMENTS),
+    ]
+    by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
+    if config.match.parameters:
+        by_name[config.match.scheme] = config.match.parameters
+    for key, names, registry in named:
+        for name in names:
+            if name not in registry and (":" not in name or registry is PROBLEM_TYPES):
+                raise ConfigError(
+                    f"{source}: {key} names {name!r}, which is not registered",
+                    expected="one of " + ", ".join(sorted(registry)),
+                    came=repr(name),
+                    remedy=closest(name, registry),
+                )
+            if registry is not PROBLEM_TYPES:
+                _check_function(source, key, name, registry, by_name.pop(name, {}))
+    for name in by_name:
+        raise ConfigError(
+            f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
+            expected="a name that stands in evolve.mutations, crossovers, fitness, selection or replacement",
+            came=repr(name),
+            remedy="take the settings out or name the function",
+        )
+    if evolve.fitness in NEEDS_EVALUATION:
+        raise ConfigError(
+            f"{source}: evolve.fitness is {evolve.fitness!r}, but no stage measures external fitness",
+            expected='evolve.fitness = "internal"',
+            remedy="select by the internal fitness, or register a fitness of your own",
+        )
+
+
+def _check_function(
+    source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
+) -> None:
+    """A function named by its place can be imported, and has the settings that it is given."""
+    if ":" not in name and not parameters:
+        return  # ours, which need not be imported to be known
+    from populora_core.population.registry import find, settings_of
+
+    try:
+        settings_of(name, find(registry, name, "function", key), parameters)
+    except PopulationError as error:
+        raise ConfigError(
+            f"{source}: {key}: {error.problem}",
+            expected=error.expected,
+            came=error.came,
+            remedy=error.remedy,
+        ) from error
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint for a person who wrote `name`."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else "See populora_core/config.py for every key"

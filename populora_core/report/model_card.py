@@ -1,0 +1,284 @@
+"""The README.md of an exported member: where it comes from, how it fared, how to use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from populora_core.config import BUNDLED
+from populora_core.run import Run
+from populora_core.store.catalogue import Catalogue
+from populora_core.warm_start import start_folders
+
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts
+LONGEST_TABLE = 10
+
+CARD = Template("""\
+---
+library_name: $library
+base_model: $base_json
+pipeline_tag: text-generation
+tags: $tags
+$license---
+
+# $member_id
+
+$form of a PopuLoRA population, in which LoRA teachers write programming problems and LoRA students solve them on one
+frozen base model. This one is the $role in slot $slot of the run `$run`, as it was after generation $generation.
+
+| | |
+| --- | --- |
+| base model | `$base`, files with digest `$base_digest` |
+| adapter | rank $rank, alpha $alpha, all linear layers; weights file with sha256 `$sha256` |
+| born | generation $born, operator `$operator` |
+| updates | $updates, over $tokens tokens |
+| code revision | $revision |
+
+## Use
+
+```python
+$snippet
+```
+
+```
+$command
+```
+
+$precision
+
+Its prompts are those of the dialect `$dialect` (`populora_core/problems/dialects`). $prompt
+
+## Lineage
+
+$lineage
+
+## Ratings
+
+$ratings
+$evaluations
+## Training configuration
+
+```json
+$config
+```
+""")
+
+ADAPTER_SNIPPET = Template("""\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained($base)
+base = AutoModelForCausalLM.from_pretrained($base, dtype="$dtype")
+model = PeftModel.from_pretrained(base, $folder)""")
+
+MERGED_SNIPPET = Template("""\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained($folder)
+model = AutoModelForCausalLM.from_pretrained($folder, dtype="$dtype")""")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A member of a run as it was after a generation.
+
+    Attributes:
+        member: its row of the view `members`.
+        adapter: its PEFT folder in the run.
+        sha256: of the weights file in it, as the run recorded it.
+    """
+
+    run: Run
+    member: Mapping[str, Any]
+    generation: int
+    adapter: Path
+    sha256: str
+
+    @property
+    def member_id(self) -> str:
+        return self.member["member_id"]
+
+
+def serve_command(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str:
+    """The shell command that serves the export with vLLM."""
+    if merged:
+        return shlex.join(["vllm", "serve", str(folder)])
+    rank = snapshot.run.config.adapters.rank
+    served = min((known for known in VLLM_RANKS if known >= rank), default=rank)
+    name = f"{snapshot.member_id}={folder}"
+    options = ["--enable-lora", "--lora-modules", name, "--max-lora-rank", str(served)]
+    return shlex.join(["vllm", "serve", base, *options])
+
+
+def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str:
+    """The text of the card.
+
+    Args:
+        base: the name by which users find the base model.
+        folder: where the export will lie, as the commands should name it.
+    """
+    run, member, config = snapshot.run, snapshot.member, snapshot.run.config
+    until = [snapshot.member_id, snapshot.generation]
+    with Catalogue(run.directory) as catalogue:
+        trained = catalogue.rows(
+            "SELECT count(DISTINCT generation) AS updates, coalesce(sum(tokens), 0)::BIGINT AS tokens "
+            "FROM updates WHERE member_id = ? AND generation <= ?",
+            until,
+        )[0]
+        snippet = MERGED_SNIPPET if merged else ADAPTER_SNIPPET
+        license = _license(run)
+        return CARD.substitute(
+            library="transformers" if merged else "peft",
+            base=base,
+            base_json=json.dumps(base),
+            tags=json.dumps(["populora", "self-play", member["role"], *([] if merged else ["lora"])]),
+            license=f"license: {license}\n" if license else "",
+            member_id=snapshot.member_id,
+            form="A merged checkpoint of a member" if merged else "A LoRA adapter: a member",
+            role=member["role"],
+            slot=member["slot"],
+            run=run.name,
+            generation=snapshot.generation,
+            base_digest=run.record["base_digest"],
+            rank=config.adapters.rank,
+            alpha=f"{config.adapters.alpha:g}",
+            sha256=snapshot.sha256,
+            born=member["born_generation"],
+            operator=member["operator"],
+            **trained,
+            revision=_revisions(catalogue, snapshot),
+            snippet=snippet.substitute(
+                base=json.dumps(base), folder=json.dumps(str(folder)), dtype=config.base.dtype
+            ),
+            command=serve_command(snapshot, base, folder, merged),
+            precision=_precision(config.base.dtype, merged),
+            dialect=config.base.dialect,
+            prompt=_prompt(catalogue, until),
+            lineage=_lineage(catalogue, snapshot),
+            ratings=_ratings(catalogue, until),
+            evaluations=_evaluations(catalogue, until),
+            config=json.dumps(config.as_json(), indent=1),
+        )
+
+
+def _precision(dtype: str, merged: bool) -> str:
+    if merged and dtype != "float32":
+        return (
+            f"It was trained in {dtype}. Merging rounded each weight to that precision, so its log-probabilities "
+            "differ slightly from those of base and adapter kept apart."
+        )
+    return f"It was trained in {dtype}, and its policy is exact in that precision (vLLM: `--dtype {dtype}`)."
+
+
+def _lineage(catalogue: Catalogue, snapshot: Snapshot) -> str:
+    """The member and all its ancestors, the youngest first."""
+    run = snapshot.run
+    known = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members")}
+    found: dict[str, Mapping[str, Any]] = {}
+    waiting = [snapshot.member_id]
+    while waiting:
+        row = known[waiting.pop()]
+        if row["member_id"] not in found:
+            found[row["member_id"]] = row
+            waiting += row["parent_ids"]
+    text = _table(
+        ("member", "generation", "operator", "parents"),
+        (
+            (
+                row["member_id"],
+                row["born_generation"],
+                row["operator"],
+                ", ".join(row["parent_ids"]) or "none",
+            )
+            for row in sorted(found.values(), key=lambda row: (-row["born_generation"], row["member_id"]))
+        ),
+    )
+    notes = [
+        f"{member} started from the adapter in `{folder}`, files with digest `{run.start_digests[member]}`."
+        for member, folder in start_folders(run.config).items()
+        if member in found
+    ]
+    origin = run.record.get("forked_from")
+    if origin:
+        notes.append(
+            f"The run was forked from generation {origin['generation']} of the run `{origin['run']}`."
+        )
+    return "\n\n".join([text, *notes])
+
+
+def _ratings(catalogue: Catalogue, until: Sequence[Any]) -> str:
+    rows = catalogue.rows(
+        "SELECT generation, mu, sigma, fitness, external_fitness, eligible FROM ratings "
+        "WHERE member_id = ? AND generation <= ? ORDER BY 1",
+        until,
+    )
+    if not rows:
+        return "It has played no match yet."
+    last = rows[-1]
+    steps = min(len(rows), LONGEST_TABLE) - 1
+    shown = [rows[round(step * (len(rows) - 1) / max(steps, 1))] for step in range(steps + 1)]
+    return (
+        f"TrueSkill after generation {last['generation']}: mu {last['mu']:.2f}, sigma {last['sigma']:.2f}, internal "
+        f"fitness (mu - 3 sigma) {last['fitness']:.2f}. Ratings compare members of one run, nothing else.\n\n"
+        + _table(tuple(last), (row.values() for row in shown))
+    )
+
+
+def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
+    rows = catalogue.rows(
+        "SELECT generation, suite, benchmark, n, score, low, high FROM evaluations "
+        "WHERE member_id = ? AND generation <= ? ORDER BY ALL",
+        until,
+    )
+    if not rows:
+        return ""
+    return f"\n## Evaluations\n\n{_table(tuple(rows[0]), (row.values() for row in rows))}\n"
+
+
+def _prompt(catalogue: Catalogue, until: Sequence[Any]) -> str:
+    """The shortest prompt that the member was given: its format cannot be guessed."""
+    rows = catalogue.rows(
+        "SELECT prompt FROM (SELECT prompt, teacher_id AS member_id, generation FROM proposals UNION ALL "
+        "SELECT prompt, student_id, generation FROM attempts) WHERE member_id = ? AND generation <= ? "
+        "ORDER BY length(prompt), prompt LIMIT 1",
+        until,
+    )
+    return f"One that it was given:\n\n````\n{rows[0]['prompt']}\n````" if rows else ""
+
+
+def _revisions(catalogue: Catalogue, snapshot: Snapshot) -> str:
+    rows = catalogue.rows(
+        "SELECT DISTINCT code_revision FROM stages WHERE generation <= ? ORDER BY 1", [snapshot.generation]
+    )
+    return ", ".join(f"`{row['code_revision']}`" for row in rows)
+
+
+def _license(run: Run) -> str | None:
+    """The base model's: of a bundled one the project's, else what the front matter of its card says."""
+    base = run.config.base
+    if base.path.startswith(BUNDLED):
+        return "apache-2.0"
+    card = base.folder() / "README.md"
+    found = None
+    if card.is_file():
+        text = card.read_text(encoding="utf-8", errors="replace")
+        found = re.match(r"---\n(?:.*\n)*?license: *([\w.+-]+) *\n(?:.*\n)*?---\n", text)
+    return found[1] if found else None
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
