@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 # Nothing leaves the machine unless its owner says so: no usage statistics, no advertisements in the UI.
 os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -10,3 +11,6 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
 # A temporary server on a busy two-core machine takes longer to come up than Prefect's own 20 seconds.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+# Prefect looks for this file in ~/.prefect even where PREFECT_HOME is another folder, and warns where that is missing.
+PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-import flows  # noqa: F401  # sets Prefect's environment before anything imports it
+import flows  # sets Prefect's environment before anything imports it
 from populora_core.errors import PopuloraError
 
 if TYPE_CHECKING:
@@ -295,6 +295,7 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
         # Ctrl-C ends the temporary server too; Prefect would then try for minutes to tell it so.
         os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
+        flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
         console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
         from flows.train import run_generation as run_one
     with _watched(opened, generations) as session:

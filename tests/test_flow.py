@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,11 +24,17 @@ def _config(folder: Path) -> Path:
     lines = []
     for section, settings in small_config(compute={"backend": "local"}).as_json().items():
         lines.append(f"[{section}]")
-        for key, value in settings.items():
-            text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else repr(value)
-            lines.append(f"{key} = {text}")
+        lines += [f"{key} = {_toml(value)}" for key, value in settings.items() if value is not None]
     path.write_text("\n".join(lines))
     return path
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 def _environment(home: Path) -> dict[str, str]:
