@@ -190,7 +190,8 @@ def test_completions_were_sampled_by_their_own_member(audited: Path, config: Con
     stage = read_manifest(stage_dir(audited, 2, "propose"))
     assert stage is not None
     members = ask(audited, "SELECT DISTINCT teacher_id FROM proposals WHERE generation = 2 ORDER BY 1")
-    arena = Arena(config.base.folder(), config.base.dialect, sandbox=None, **config.adapters.model_dump())  # type: ignore[arg-type]
+    rank, alpha = config.adapters.rank, config.adapters.alpha
+    arena = Arena(config.base.folder(), config.base.dialect, sandbox=None, rank=rank, alpha=alpha)  # type: ignore[arg-type]
     states = read_members(stage_dir(audited, 1, "evolve") / "members.safetensors")
     for member in (row["teacher_id"] for row in members):
         arena.load({member: states[member]})
