@@ -26,7 +26,7 @@ sandbox: install ## make sure that a sandbox works, installing bubblewrap where 
 	@sh verifier_image/install-bubblewrap.sh
 	@$(BIN)/populora doctor --require sandbox > $(VENV)/doctor.txt || { cat $(VENV)/doctor.txt; exit 1; }
 
-demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, 5 to 8 minutes on two cores
+demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, under 8 minutes on two cores
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" populora run --config configs/demo.toml --run-dir "$$dir"
 

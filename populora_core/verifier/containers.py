@@ -34,9 +34,7 @@ LINK_INSIDE = "/link"
 SOCKET_INSIDE = f"{LINK_INSIDE}/socket"
 DAEMON_SECONDS = 20  # for one call of the daemon; it answers in milliseconds unless it is in trouble
 RUNNER_BYTES = 128 * MIB  # interpreter, buffers, and a child's copies of both, beyond what a program may take
-READY_SECONDS = (
-    0.3  # usual time from start to connection; later the daemon is asked whether the container lives
-)
+READY_SECONDS = 0.3  # the usual time from start to connection; later the daemon is asked what happened
 
 Failure = (DockerException, RequestException, OSError)
 
@@ -115,11 +113,8 @@ HARDENING: dict[str, Any] = {
     "network_mode": "none",
     "read_only": True,  # and no tmpfs, in which one program could leave something for the next
     "cap_drop": ["ALL"],
-    "cap_add": [
-        "SETUID",
-        "SETGID",
-        "KILL",
-    ],  # the runner's, to give each child an id of its own and to end it
+    # The runner's, to give each child an id of its own and to end it.
+    "cap_add": ["SETUID", "SETGID", "KILL"],
     "security_opt": ["no-new-privileges"],
     "pids_limit": 16,
     "nano_cpus": 10**9,
@@ -142,22 +137,27 @@ class ContainerConnection:
         self._link: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         owner = Owner.this_process()
+        folder = ""
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{owner}-"))
-            inner = self._folder / "link"
+            folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{owner}-")
+            inner = Path(folder, "link")
             inner.mkdir()
-            inner.chmod(0o711)  # inside, root without any capability has to get at the socket; outside, the
-            self._listener.bind(str(inner / "socket"))  # folder around it is closed to everybody else
+            # Inside, root without any capability has to get at the socket; outside, the folder around it is
+            # closed to everybody else.
+            inner.chmod(0o711)
+            self._listener.bind(str(inner / "socket"))
             (inner / "socket").chmod(0o666)
             self._listener.listen(1)
         except OSError as error:
             self._listener.close()
+            shutil.rmtree(folder, ignore_errors=True)
             raise SandboxUnavailable(
                 "a sandbox cannot be linked to this process",
                 expected=f"a socket in {tempfile.gettempdir()}, under a name of at most 107 characters",
                 came=str(error),
                 remedy="make room there, or set TMPDIR to another folder",
             ) from error
+        self._folder = Path(folder)
         self._listener.setblocking(False)
         mount = Mount(LINK_INSIDE, str(inner), type="bind", read_only=True)
         options = {**options, "mounts": [mount], "labels": {LABEL: str(owner)}}
@@ -235,6 +235,7 @@ class ContainerConnection:
                 self._container.reload()
                 if self._container.status in ("exited", "dead"):
                     self._give_up("the container ended before its runner was ready")
+                    return
         except NotFound:
             self._give_up("the container ended and was removed before its runner was ready")
         except Failure as error:

@@ -31,7 +31,7 @@ UNUSED = (
     "var/lib/apt",
     "var/log",
 )
-"""What a sandbox never reads; a third of what debootstrap installs."""
+"""What a sandbox never reads."""
 
 BUILD_SECONDS = 600
 
@@ -102,9 +102,15 @@ def debootstrap_base(say: Say = print, suite: str = SUITE) -> str:
         with tarfile.open(archive, "w") as packed:
             packed.add(root, arcname=".", filter=_without_devices)
         say(f"importing {archive.stat().st_size >> 20} MiB")
-        with archive.open("rb") as stream:
-            client.api.timeout = BUILD_SECONDS
-            client.api.import_image_from_file(stream.name, repository="populora-python", tag=suite)
+        client.api.timeout = BUILD_SECONDS
+        try:
+            client.api.import_image_from_file(str(archive), repository="populora-python", tag=suite)
+        except (DockerException, RequestException) as error:
+            raise SandboxUnavailable(
+                "the base image could not be imported",
+                came=reason(error),
+                remedy="see the daemon's log; it needs room for the image",
+            ) from error
     return tag
 
 
