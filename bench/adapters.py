@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,10 +47,3 @@ def by_peft(members: int) -> Any:
         set_peft_model_state_dict(wrapped, layout.to_peft(trained(layout, member)), adapter_name=str(member))
     wrapped.set_adapter("0")
     return wrapped
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Process CPU time of one call, with one thread."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,27 @@ def median(name: str, values: Sequence[float], unit: str, goal: str = "") -> Row
 def single(name: str, value: float, unit: str, goal: str = "") -> Row:
     """A figure that was measured once."""
     return Row(name, value, value, value, unit, goal, 1)
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Process CPU time of one call."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], object]], samples: int, say: Say
+) -> dict[str, list[float]]:
+    """CPU seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured."""
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    for work in variants.values():
+        work()
+    for sample in range(samples):
+        say(f"round {sample + 1} of {samples}")
+        for name, work in variants.items():
+            taken[name].append(cpu_seconds(work))
+    return taken
 
 
 def machine() -> dict[str, Any]:

@@ -5,7 +5,7 @@
 The tiny base, rank 8 on all linear layers, one thread, process CPU seconds. Every variant trains on the same
 tokens: problems of eight attempts each, cut into equal shares for P members. The single adapter of PEFT runs
 the same rows in padded batches of the same budget of tokens, its loss on the same positions, with torch's
-fused-by-list AdamW; switching gives each of eight adapters its share in turn.
+`foreach` AdamW; switching gives each of eight adapters its share in turn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.adapters import by_peft, cpu_seconds, ours, trained
-from bench.harness import Row, Say, ratio
+from bench.adapters import by_peft, ours, trained
+from bench.harness import Row, Say, interleaved, ratio
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
@@ -48,13 +48,7 @@ def run(samples: int, say: Say) -> list[Row]:
         "peft": _peft_update(by_peft(1), training_rows(1, vocabulary)),
         "switching": _peft_update(by_peft(8), training_rows(8, vocabulary)),
     }
-    for work in variants.values():
-        work()
-    taken: dict[str, list[float]] = {name: [] for name in variants}
-    for sample in range(samples):
-        say(f"round {sample + 1} of {samples}")
-        for name, work in variants.items():
-            taken[name].append(cpu_seconds(work))
+    taken = interleaved(variants, samples, say)
     return [
         ratio("update_p8_over_p1", taken["p8"], taken["p1"], "<= 1.05"),
         ratio("update_p32_over_p1", taken["p32"], taken["p1"], "<= 1.15"),

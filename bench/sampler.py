@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.adapters import by_peft, cpu_seconds, ours, trained
-from bench.harness import Row, Say, ratio
+from bench.adapters import by_peft, ours, trained
+from bench.harness import Row, Say, interleaved, ratio
 from populora_core.sampler.protocol import Request
 from populora_core.sampler.torch_sampler import TorchSampler
 
@@ -52,13 +52,7 @@ def run(samples: int, say: Say) -> list[Row]:
         "peft": _peft_generate(by_peft(1), asked, 1),
         "mixed": _peft_generate(by_peft(8), asked, 8),
     }
-    for work in variants.values():
-        work()
-    taken: dict[str, list[float]] = {name: [] for name in variants}
-    for sample in range(samples):
-        say(f"round {sample + 1} of {samples}")
-        for name, work in variants.items():
-            taken[name].append(cpu_seconds(work))
+    taken = interleaved(variants, samples, say)
     return [
         ratio("generate_p8_over_p1", taken["p8"], taken["p1"], "<= 1.05"),
         ratio("generate_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),

@@ -12,8 +12,7 @@ included; the parents, which are there before, are not.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import MIN_SAMPLES, Row, Say, median, ratio, single
+from bench.harness import MIN_SAMPLES, Row, Say, cpu_seconds, median, ratio, single
 from populora_core.learner.layout import AdapterLayout, ModuleSlot
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 
@@ -57,10 +56,10 @@ def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> l
         memory = {name: _peak_adapters(layout, parents, name) for name in operators}
         for sample in range(samples):
             say(f"round {sample + 1} of {samples}")
-            seconds["copy"].append(_cpu_seconds(parents[0].clone))
-            seconds["copy_in_place"].append(_cpu_seconds(partial(room.copy_, parents[0])))
+            seconds["copy"].append(cpu_seconds(parents[0].clone))
+            seconds["copy_in_place"].append(cpu_seconds(partial(room.copy_, parents[0])))
             for name in operators:
-                seconds[name].append(_cpu_seconds(partial(_breed, layout, parents, name, sample)))
+                seconds[name].append(cpu_seconds(partial(_breed, layout, parents, name, sample)))
 
     typical = np.median([seconds[name] for name in operators], axis=0).tolist()
     return [
@@ -105,12 +104,6 @@ def _parent(layout: AdapterLayout, seed: int) -> Tensor:
 def _breed(layout: AdapterLayout, parents: list[Tensor], operator: str, seed: int) -> None:
     chosen = [layout.views(row) for row in parents[: 1 if operator in MUTATIONS else 2]]
     make_child(operator, chosen, np.random.Generator(np.random.Philox(key=seed)), layout.scale)
-
-
-def _cpu_seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def _peak_adapters(layout: AdapterLayout, parents: list[Tensor], operator: str) -> float:
