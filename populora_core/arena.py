@@ -23,7 +23,7 @@ from populora_core.verifier.grading import (
 )
 from populora_core.verifier.protocol import Sandbox
 from populora_core.verifier.verdicts import AttemptVerdict
-from populora_core.verifier.verify import verify
+from populora_core.verifier.verify import verify_or_raise
 
 if TYPE_CHECKING:
     from populora_core.learner.state import MemberState
@@ -87,7 +87,7 @@ class Arena:
         )
         rows = [row | {"problem_type": kind} for row, (kind, _) in zip(rows, asked, strict=True)]
         checks = check_proposals(
-            self.dialect, lambda jobs: verify(self.sandbox, jobs, determinism=True), rows
+            self.dialect, lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=True), rows
         )
         return rows, checks
 
@@ -108,7 +108,7 @@ class Arena:
         )
         judged = judge_attempts(
             self.dialect,
-            lambda jobs: verify(self.sandbox, jobs, determinism=False),
+            lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=False),
             list(zip(asked, rows, strict=True)),
         )
         return rows, judged

@@ -22,7 +22,7 @@ from populora_core.stages.table import LOOP, STAGE_NAMES
 from populora_core.store.artifacts import stage_dir
 from populora_core.verifier.protocol import Job, JobResult, Sandbox
 from populora_core.verifier.verdicts import Status
-from populora_core.verifier.verify import verify
+from populora_core.verifier.verify import verify_or_raise
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -260,12 +260,11 @@ def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
         sandbox = session.sandbox
         down = DownFor(sandbox)
         monkeypatch.setattr(
-            "populora_core.stages.context.verify",
-            lambda _, jobs, **settings: verify(
+            "populora_core.stages.context.verify_or_raise",
+            lambda _, jobs, **settings: verify_or_raise(
                 down if settings["determinism"] == (stage == "verify") else sandbox, jobs, **settings
             ),
         )
-        session.__dict__["sandbox"] = down
         with pytest.raises(SandboxUnavailable, match="daemon is gone"):
             train(session, 2)
     assert not stage_dir(directory, 2, stage).exists()

@@ -176,7 +176,7 @@ def test_a_container_killed_in_the_middle_of_a_batch_loses_nothing(pool: Sandbox
     assert len(killed) == 2
 
 
-def test_a_container_that_is_stopped_is_replaced(pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_is_stopped_is_replaced(pool: SandboxPool) -> None:
     for worker in pool._workers:
         worker._answer_seconds = 2.0
     paused = []

@@ -27,8 +27,7 @@ from populora_core.store.artifacts import StageWriter, read_table, supersede
 from populora_core.store.durable import fsync, writing
 from populora_core.store.schema import to_table
 from populora_core.verifier.grading import RunJobs
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verify import verify
+from populora_core.verifier.verify import verify_or_raise
 
 Row = dict[str, Any]
 
@@ -157,20 +156,12 @@ class StageContext:
 
         A sandbox that goes down for good is an error of the stage, which can be resumed, and no result.
         """
-
-        def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
-            sandbox = self.session.sandbox
-            results = verify(
-                sandbox,
-                jobs,
-                determinism=determinism,
-                progress=lambda done: self.progress(done, len(jobs)),
-            )
-            if sandbox.outage is not None:  # a generation of nothing but infrastructure is worth nothing
-                raise sandbox.outage
-            return results
-
-        return run_jobs
+        return lambda jobs: verify_or_raise(
+            self.session.sandbox,
+            jobs,
+            determinism=determinism,
+            progress=lambda done: self.progress(done, len(jobs)),
+        )
 
     def _counter(self, total: int | None) -> Callable[[int], None] | None:
         if total is None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from populora_core.errors import ArtifactError
+from populora_core.processes import started
 
 TEMPORARY_PREFIX = ".tmp-"
 _OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
@@ -56,7 +57,7 @@ def write_atomically(path: Path, text: str) -> None:
 def temporary_name(parent: Path, label: str) -> Path:
     """An unused hidden path in `parent` whose name tells which process it belongs to."""
     pid = os.getpid()
-    name = f"{TEMPORARY_PREFIX}{label}-{secrets.token_hex(4)}-{pid}-{_started(pid)}@{socket.gethostname()}"
+    name = f"{TEMPORARY_PREFIX}{label}-{secrets.token_hex(4)}-{pid}-{started(pid)}@{socket.gethostname()}"
     return parent / name
 
 
@@ -80,11 +81,7 @@ def sweep(parent: Path) -> list[Path]:
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         owner = _OWNER.search(path.name)
-        if (
-            owner
-            and owner["host"] == socket.gethostname()
-            and _started(int(owner["pid"])) != owner["started"]
-        ):
+        if owner and owner["host"] == socket.gethostname() and started(int(owner["pid"])) != owner["started"]:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -114,23 +111,3 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
 
 def disk_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_FULL
-
-
-def _started(pid: int) -> str:
-    """When the process started, so that a reused pid is not taken for its first owner; "gone" if it ended.
-
-    Without /proc every living process counts as the owner.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[19]
-    except OSError:
-        if Path("/proc/self").exists():
-            return "gone"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return "gone"
-    except PermissionError:
-        pass
-    return "alive"

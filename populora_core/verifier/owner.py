@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from populora_core import processes
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -24,17 +26,17 @@ class Owner:
     boot: str
     namespace: int
     pid: int
-    started: int
+    started: str
 
     @classmethod
     def this_process(cls) -> Self:
-        return cls(_boot(), _namespace(), os.getpid(), _started(os.getpid()) or 0)
+        return cls(_boot(), _namespace(), os.getpid(), processes.started(os.getpid()))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """The owner whose text this is; None if it is no owner's."""
-        match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-(\d+)", text)
-        return cls(match[1], int(match[2]), int(match[3]), int(match[4])) if match else None
+        match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-(\w+)", text)
+        return cls(match[1], int(match[2]), int(match[3]), match[4]) if match else None
 
     def __str__(self) -> str:
         return f"{self.boot}-{self.namespace}-{self.pid}-{self.started}"
@@ -43,7 +45,7 @@ class Owner:
         """Whether the process surely has ended; False where it cannot be seen from here."""
         if self.boot != _boot():
             return True
-        return self.namespace == _namespace() and _started(self.pid) != self.started
+        return self.namespace == _namespace() and processes.started(self.pid) != self.started
 
 
 def _boot() -> str:
@@ -52,10 +54,3 @@ def _boot() -> str:
 
 def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def _started(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return None

@@ -55,6 +55,24 @@ def verify(
     return [results[index] for index in range(len(jobs))]
 
 
+def verify_or_raise(
+    sandbox: Sandbox,
+    jobs: Sequence[Job],
+    *,
+    determinism: bool,
+    progress: Callable[[int], None] | None = None,
+) -> list[JobResult]:
+    """As `verify`, for whoever learns from the results: a batch that an outage cut short is worth nothing.
+
+    Raises:
+        SandboxUnavailable: the sandbox went down for good and left jobs unanswered.
+    """
+    results = verify(sandbox, jobs, determinism=determinism, progress=progress)
+    if sandbox.outage is not None:
+        raise sandbox.outage
+    return results
+
+
 def _run(
     sandbox: Sandbox,
     jobs: Sequence[Job],
