@@ -31,7 +31,7 @@ from base_model.grammar import sample_problem
 from populora_core import ids
 from populora_core.arena import Arena, solve_rates
 from populora_core.config import REPOSITORY, GradeSection
-from populora_core.learner.advantages import advantages
+from populora_core.learner.estimators.reinforce_pp import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
@@ -72,7 +72,7 @@ def student(
         rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
         groups = [str(index // attempts) for index in range(len(rows))]
         state = _step(
-            arena, "student", state, rows, advantages(rewards, groups, ["student"] * len(rows)), rules
+            arena, "student", state, rows, reinforce_pp(rewards, groups, ["student"] * len(rows)), rules
         )
         rates = [rate or 0.0 for rate in solve_rates(judged, attempts)]
         curve.append(round(sum(rates) / len(rates), 4))
@@ -147,7 +147,7 @@ def teacher(
         rows, rewards, found = play(per_type, generation)
         cohorts = [row["problem_type"] for row in rows]
         states["teacher"] = _step(
-            arena, "teacher", states["teacher"], rows, advantages(rewards, cohorts, cohorts), rules
+            arena, "teacher", states["teacher"], rows, reinforce_pp(rewards, cohorts, cohorts), rules
         )
         curve.append(round(share(found, "learnable"), 4))
         log(

@@ -163,6 +163,7 @@ class GradeSection(Section):
 class UpdateSection(Section):
     """The policy-gradient step of every member (update)."""
 
+    estimator: str = Field("reinforce_pp", description="how rewards become advantages: trr_pp, grpo")
     learning_rate: Positive = 2e-3
     betas: tuple[Share, Share] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0

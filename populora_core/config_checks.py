@@ -42,6 +42,7 @@ def check_names(config: Config, source: str) -> None:
     Raises:
         ConfigError: one is not, or it has settings that nothing takes.
     """
+    from populora_core.learner.estimators import ESTIMATORS
     from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
     from populora_core.population.matchmaking import SCHEMES
     from populora_core.population.replacement import REPLACEMENTS
@@ -53,6 +54,7 @@ def check_names(config: Config, source: str) -> None:
     named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
         ("match.scheme", (config.match.scheme,), SCHEMES),
         ("propose.types", config.propose.types, PROBLEM_TYPES),
+        ("update.estimator", (config.update.estimator,), ESTIMATORS),
         ("evolve.mutations", evolve.mutations, MUTATIONS),
         ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
         ("evolve.fitness", (evolve.fitness,), FITNESS),
@@ -62,6 +64,11 @@ def check_names(config: Config, source: str) -> None:
     by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
     if config.match.parameters:
         by_name[config.match.scheme] = config.match.parameters
+    if config.update.estimator not in ESTIMATORS:
+        by_name[config.update.estimator] = {
+            "std_floor": config.update.std_floor,
+            "clip": config.update.advantage_clip,
+        }
     for key, names, registry in named:
         for name in names:
             if name not in registry and (":" not in name or registry is PROBLEM_TYPES):

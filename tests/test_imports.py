@@ -24,6 +24,7 @@ LIGHT = (
     "populora_core.stages.evolve",
     "populora_core.store.catalogue",
     "populora_core.problems.dialects",
+    "populora_core.learner.estimators",
     "populora_core.population.replacement",
     "populora_core.verifier.verify",
     "flows.cli",

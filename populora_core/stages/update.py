@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from populora_core.config import UpdateSection
-from populora_core.learner.advantages import advantages
+from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
@@ -17,22 +18,21 @@ Row = dict[str, Any]
 def run(ctx: StageContext) -> None:
     proposals, attempts = ctx.rows("proposals"), ctx.rows("attempts")
     type_of = {row["problem_id"]: row["problem_type"] for row in ctx.rows("problems")}
-    rules = ctx.config.update
+    settings = ctx.config.update
+    estimate = partial(
+        advantages, settings.estimator, std_floor=settings.std_floor, clip=settings.advantage_clip
+    )
 
     cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in proposals]
-    proposal_advantages = advantages(
+    proposal_advantages = estimate(
         _rewards(ctx, "proposal_grades", "proposal_id", proposals),
         groups=cohorts,
         cohorts=cohorts,
-        std_floor=rules.std_floor,
-        clip=rules.advantage_clip,
     )
-    attempt_advantages = advantages(
+    attempt_advantages = estimate(
         _rewards(ctx, "attempt_grades", "attempt_id", attempts),
         groups=[row["problem_id"] for row in attempts],
         cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts],
-        std_floor=rules.std_floor,
-        clip=rules.advantage_clip,
     )
     # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
     propose, solve = ctx.config.propose, ctx.config.solve
@@ -46,7 +46,7 @@ def run(ctx: StageContext) -> None:
         lambda members: {
             "members_file": ctx.input_file(MEMBERS),
             "rows": [row for row in training if row.member_id in members],
-            "rules": _update_rules(rules),
+            "rules": _update_rules(settings),
             "folders": {member: folders[member] for member in members},
         },
         total=sum(row.advantage != 0.0 for row in training),
