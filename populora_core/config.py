@@ -168,9 +168,13 @@ class UpdateSection(Section):
     betas: tuple[Share, Share] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     clip: Positive = 0.2
+    importance_cap: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
+    )
     grad_clip: Positive = 1.0
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    gradient_checkpointing: bool = Field(False, description="a third more time for much less memory")
     std_floor: Positive = 0.1
     advantage_clip: Positive = 5.0
 

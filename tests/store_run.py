@@ -209,6 +209,8 @@ def update_row(generation: int, member_id: str) -> Row:
         "entropy": 1.0,
         "clip_fraction": 0.0,
         "learning_rate": 1e-3,
+        "logprob_mismatch": 1e-7,
+        "largest_mismatch": 1e-6,
     }
 
 

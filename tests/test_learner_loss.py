@@ -24,6 +24,7 @@ def inputs() -> dict[str, torch.Tensor]:
         "advantages": normal(N),
         "temperatures": torch.tensor([1.0, 0.7] * 3 + [1.3], dtype=torch.float64),
         "token_weights": normal(N).abs(),
+        "clips": torch.tensor([0.2, 0.1, 0.3, 0.2, 0.2, 0.4, 0.2], dtype=torch.float64),
     }
 
 
@@ -40,24 +41,41 @@ def test_the_gradient_is_that_of_the_loss_written_out(
 ):
     monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
     given = inputs()
-    found = backward_policy_gradient(head, clip=0.2, **given)
+    found = backward_policy_gradient(head, **given)
 
     reference = inputs()
     logits = head(reference["hidden"]) / reference["temperatures"][:, None]
     logprobs = torch.log_softmax(logits, -1)[range(N), reference["targets"]]
     ratio = torch.exp(logprobs - reference["old_logprobs"])
     a = reference["advantages"]
-    losses = -torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)
+    losses = -torch.minimum(ratio * a, ratio.clamp(1 - reference["clips"], 1 + reference["clips"]) * a)
     (losses * reference["token_weights"]).sum().backward()
     torch.testing.assert_close(given["hidden"].grad, reference["hidden"].grad, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found.loss, losses.detach(), rtol=1e-12, atol=1e-12)
+    mismatch = (logprobs.detach() - reference["old_logprobs"]).abs()
+    torch.testing.assert_close(found.mismatch, mismatch, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cap", [0.9, 2.0, 1e9])
+def test_an_importance_cap_weights_the_plain_policy_gradient(head: torch.nn.Linear, cap: float):
+    given = inputs()
+    found = backward_policy_gradient(head, importance_cap=cap, **given)
+
+    reference = inputs()
+    logits = head(reference["hidden"]) / reference["temperatures"][:, None]
+    logprobs = torch.log_softmax(logits, -1)[range(N), reference["targets"]]
+    weight = torch.exp(logprobs.detach() - reference["old_logprobs"]).clamp(max=cap)
+    (-weight * reference["advantages"] * logprobs * reference["token_weights"]).sum().backward()
+    torch.testing.assert_close(given["hidden"].grad, reference["hidden"].grad, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.loss, -weight * reference["advantages"], rtol=1e-12, atol=1e-12)
+    assert not found.clipped.any()
 
 
 def test_a_ratio_of_one_gives_minus_the_advantage_and_is_not_clipped(head: torch.nn.Linear):
     given = inputs()
     logits = head(given["hidden"].detach()) / given["temperatures"][:, None]
     given["old_logprobs"] = torch.log_softmax(logits, -1)[range(N), given["targets"]]
-    found = backward_policy_gradient(head, clip=0.2, **given)
+    found = backward_policy_gradient(head, **given)
     torch.testing.assert_close(found.loss, -given["advantages"])
     assert not found.clipped.any()
 
@@ -65,12 +83,12 @@ def test_a_ratio_of_one_gives_minus_the_advantage_and_is_not_clipped(head: torch
 def test_clipping_counts_only_where_it_cuts_the_gradient_off(head: torch.nn.Linear):
     given = inputs()
     given["old_logprobs"] = torch.full((N,), -50.0, dtype=torch.float64)  # every ratio far above 1.2
-    found = backward_policy_gradient(head, clip=0.2, **given)
+    found = backward_policy_gradient(head, **given)
     assert torch.equal(found.clipped, given["advantages"] > 0)
     assert torch.equal(given["hidden"].grad.abs().sum(-1) == 0, given["advantages"] > 0)
 
 
 def test_equal_logits_have_the_entropy_of_the_uniform_distribution(head: torch.nn.Linear):
     given = inputs() | {"hidden": torch.zeros(N, WIDTH, dtype=torch.float64, requires_grad=True)}
-    found = backward_policy_gradient(head, clip=0.2, **given)
+    found = backward_policy_gradient(head, **given)
     torch.testing.assert_close(found.entropy, torch.full((N,), math.log(VOCABULARY), dtype=torch.float64))

@@ -4,7 +4,8 @@ import torch
 
 from populora_core.learner.optimiser import adamw, clip_by_member
 
-LRS, WEIGHT_DECAY, BETAS, EPS, MAX_NORM = [1e-2, 3e-3, 5e-2], 0.1, (0.9, 0.95), 1e-8, 1.0
+LRS, WEIGHT_DECAY, BETAS, EPS = [1e-2, 3e-3, 5e-2], 0.1, (0.9, 0.95), 1e-8
+MAX_NORMS = torch.tensor([1.0, 0.2, 3.0], dtype=torch.float64)
 
 
 def test_every_row_follows_torch_adamw_with_its_own_clipping_rate_and_step_count():
@@ -18,7 +19,7 @@ def test_every_row_follows_torch_adamw_with_its_own_clipping_rate_and_step_count
     for now, gradient in enumerate(gradients):
         born = [row for row in range(3) if births[row] <= now]
         parts = [matrix[born] for matrix in (weights, gradient, exp_avg, exp_avg_sq)]
-        clip_by_member(parts[1], MAX_NORM)
+        clip_by_member(parts[1], MAX_NORMS[born])
         adamw(
             *parts,
             steps=torch.tensor([now - births[row] + 1 for row in born], dtype=torch.float64),
@@ -35,13 +36,13 @@ def test_every_row_follows_torch_adamw_with_its_own_clipping_rate_and_step_count
         optimiser = torch.optim.AdamW([alone], lr=LRS[row], betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY)
         for gradient in gradients[births[row] :]:
             alone.grad = gradient[row].clone()
-            torch.nn.utils.clip_grad_norm_([alone], MAX_NORM)
+            torch.nn.utils.clip_grad_norm_([alone], float(MAX_NORMS[row]))
             optimiser.step()
         torch.testing.assert_close(weights[row], alone.detach(), rtol=0.0, atol=1e-13)
 
 
 def test_clipping_one_member_leaves_the_others_alone():
     gradient = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
-    norms = clip_by_member(gradient, 1.0)
+    norms = clip_by_member(gradient, torch.ones(2))
     torch.testing.assert_close(norms, torch.tensor([5.0, 0.5]))
     torch.testing.assert_close(gradient, torch.tensor([[0.6, 0.8], [0.3, 0.4]]))

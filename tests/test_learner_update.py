@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
-from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_rows
 
 from populora_core.errors import PopulationError
-from populora_core.learner.layout import PEFT_PREFIX
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner import update as update_module
+from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
 from populora_core.learner.stacked import StackedAdapters
 from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
@@ -25,114 +22,22 @@ RULES = UpdateRules(
     weight_decay=0.1,
     token_budget=60,
     pack_tokens=24,
-    member_lr={"b": 3e-3},
+    members={"b": MemberRules(lr=3e-3)},
 )
 
 
-@pytest.fixture
-def norms_in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """transformers computes its norms in float32 whatever the model's dtype."""
-
-    def forward(self: Qwen2RMSNorm, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
-
-    monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
-    yield
-
-
-def some_rows(seed: int = 0) -> list[TrainingRow]:
-    """Unequal shares, shared prompts, zero and null advantages, two temperatures."""
-    rng = np.random.default_rng(seed)
-
-    def ids(length: int) -> tuple[int, ...]:
-        return tuple(int(token) for token in rng.integers(2, VOCABULARY, length))
-
-    rows = []
-    for member, problems in zip(MEMBERS, (1, 3, 2), strict=True):
-        for _ in range(problems):
-            prompt = ids(int(rng.integers(1, 9)))
-            for attempt in range(4):
-                completion = ids(int(rng.integers(1, 9)))
-                rows.append(
-                    TrainingRow(
-                        member,
-                        prompt,
-                        completion,
-                        tuple(float(value) for value in rng.normal(-3.0, 0.3, len(completion))),
-                        [0.0, None, *rng.normal(size=2)][attempt],
-                        [1.0, 0.7][attempt % 2],
-                    )
-                )
-    return rows
+def some_rows() -> list[TrainingRow]:
+    return training_rows({"a": 1, "b": 3, "c": 2})
 
 
 def newborns(stacked: StackedAdapters, *members: str) -> dict[str, MemberState]:
     rows = random_rows(stacked.layout, *members)
-    return {member: MemberState.newborn(row.to(stacked.weights.dtype)) for member, row in rows.items()}
+    return {member: MemberState.newborn(row) for member, row in rows.items()}
 
 
-def stack(dtype: torch.dtype = torch.float32) -> StackedAdapters:
-    model = tiny_model(dtype)
-    return StackedAdapters(model, layout_of(model), dtype)
-
-
-def train_alone(state: MemberState, rows: list[TrainingRow], lr: float, steps: int) -> torch.Tensor:
-    """The same steps by PEFT, torch.optim.AdamW and a loss written out row by row."""
-    model = tiny_model(torch.float64)
-    layout = layout_of(model)
-    config = LoraConfig(
-        r=layout.rank,
-        lora_alpha=int(layout.alpha),
-        target_modules=[slot.name for slot in layout.modules],
-    )
-    peft_model = get_peft_model(model, config, autocast_adapter_dtype=False)
-    parameters = {}
-    for name, parameter in peft_model.named_parameters():
-        if "lora_" in name:
-            parameters[name.replace(".default", "")] = parameter.requires_grad_()
-    with torch.no_grad():
-        for name, values in layout.to_peft(state.weights).items():
-            parameters[name].copy_(values)
-    optimiser = torch.optim.AdamW(
-        parameters.values(), lr=lr, betas=RULES.betas, eps=RULES.eps, weight_decay=RULES.weight_decay
-    )
-    rows = [row for row in rows if row.advantage is not None]
-    total = sum(len(row.completion_ids) for row in rows)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        for row in rows:
-            ids = torch.tensor([row.prompt_ids + row.completion_ids])
-            logits = peft_model(input_ids=ids, use_cache=False).logits[0, len(row.prompt_ids) - 1 : -1]
-            logprobs = torch.log_softmax(logits / row.temperature, -1)
-            taken = logprobs[range(len(row.completion_ids)), row.completion_ids]
-            ratio = torch.exp(taken - torch.tensor(row.old_logprobs, dtype=torch.float64))
-            clipped = ratio.clamp(1 - RULES.clip, 1 + RULES.clip)
-            (-torch.minimum(ratio * row.advantage, clipped * row.advantage).sum() / total).backward()
-        torch.nn.utils.clip_grad_norm_(parameters.values(), RULES.grad_clip)
-        optimiser.step()
-    result = torch.zeros_like(state.weights)
-    for name, target in layout.to_peft(result).items():
-        assert name.startswith(PEFT_PREFIX)
-        target.copy_(parameters[name].detach())
-    return result
-
-
-@pytest.mark.parametrize("pack_tokens", [1, 24, 200])
-def test_a_mixed_update_equals_training_each_member_alone_under_peft(
-    norms_in_float64: None, pack_tokens: int
-):
-    stacked, rows = stack(torch.float64), some_rows()
-    rules = replace(RULES, pack_tokens=pack_tokens)
-    states = first = newborns(stacked, *MEMBERS)
-    for _ in range(3):
-        states, stats = update_members(stacked, states, rows, rules)
-    for member in MEMBERS:
-        own = [row for row in rows if row.member_id == member]
-        expected = train_alone(first[member], own, rules.learning_rate(member, 0), steps=3)
-        moved = (expected - first[member].weights).abs().max()
-        assert (states[member].weights - expected).abs().max() < 1e-9 * moved
-        assert states[member].steps == 3
-        assert 0.0 < stats[member].clip_fraction < 1.0
+def stack() -> StackedAdapters:
+    model = tiny_model()
+    return StackedAdapters(model, layout_of(model))
 
 
 def test_statistics_count_every_row_with_an_advantage():
@@ -145,6 +50,7 @@ def test_statistics_count_every_row_with_an_advantage():
         assert stats[member].learning_rate == (3e-3 if member == "b" else 1e-2)
         assert stats[member].grad_norm > 0.0
         assert 0.0 < stats[member].entropy < np.log(VOCABULARY)
+        assert 0.0 < stats[member].clip_fraction < 1.0
 
 
 def test_a_member_without_a_nonzero_advantage_keeps_its_state():
@@ -225,6 +131,77 @@ def test_a_gradient_that_is_not_finite_is_refused():
     row = TrainingRow("a", (3, 4), (5, 6), (float("-inf"), -1.0), -1.0)
     with pytest.raises(PopulationError, match="not finite"):
         update_members(stacked, newborns(stacked, "a"), [row], RULES)
+
+
+def test_the_mismatch_is_how_far_the_samplers_log_probabilities_are_from_the_learners():
+    stacked = stack()
+    states = newborns(stacked, *MEMBERS)
+    shifts = {"a": 0.0, "b": 0.25, "c": -0.5}
+    stacked.load({member: state.weights for member, state in states.items()})
+    rows = []
+    for row in some_rows():
+        ids = torch.tensor([row.prompt_ids + row.completion_ids])
+        with torch.no_grad(), stacked.routed([stacked.slot(row.member_id)]):
+            logits = stacked.model(input_ids=ids, use_cache=False).logits[0, len(row.prompt_ids) - 1 : -1]
+        own = torch.log_softmax(logits / row.temperature, -1)[
+            range(len(row.completion_ids)), row.completion_ids
+        ]
+        shifted = (own + shifts[row.member_id]).tolist()
+        rows.append(replace(row, old_logprobs=(*shifted[:-1], shifted[-1] + 1.0)))
+    _, stats = update_members(stacked, states, rows, RULES)
+    for member, shift in shifts.items():
+        used = [row for row in rows if row.member_id == member and row.advantage]
+        tokens = sum(len(row.completion_ids) for row in used)
+        last = abs(shift + 1.0)
+        mean = ((tokens - len(used)) * abs(shift) + len(used) * last) / tokens
+        assert stats[member].logprob_mismatch == pytest.approx(mean, abs=1e-5)
+        assert stats[member].largest_mismatch == pytest.approx(max(last, abs(shift)), abs=1e-5)
+
+
+def test_an_importance_cap_replaces_the_clip():
+    stacked, rows = stack(), some_rows()
+    states = newborns(stacked, *MEMBERS)
+    _, plain = update_members(stacked, states, rows, RULES)
+    _, capped = update_members(stacked, states, rows, replace(RULES, importance_cap=1e-3))
+    for member in MEMBERS:
+        assert capped[member].clip_fraction == 0.0
+        assert capped[member].grad_norm < 0.1 * plain[member].grad_norm
+        assert capped[member].logprob_mismatch == plain[member].logprob_mismatch
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory():
+    stacked, rows = stack(), some_rows()
+    states = newborns(stacked, *MEMBERS)
+    plain, plain_stats = update_members(stacked, states, rows, RULES)
+    again, stats = update_members(stacked, states, rows, replace(RULES, gradient_checkpointing=True))
+    assert stats == plain_stats
+    for member in MEMBERS:
+        assert torch.equal(again[member].weights, plain[member].weights)
+        assert torch.equal(again[member].exp_avg_sq, plain[member].exp_avg_sq)
+
+
+def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_it_was():
+    stacked, calls = stack(), []
+    layer = stacked.model.model.layers[1]
+    layer.mlp.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    row = TrainingRow("a", (3, 4), (5, 6, 1), (-3.0, -3.0, -3.0), 1.0)
+    states = newborns(stacked, "a")
+    update_members(stacked, states, [row], UpdateRules(gradient_checkpointing=True))
+    assert len(calls) == 2
+    update_members(stacked, states, [row], UpdateRules())
+    assert len(calls) == 3
+    assert "forward" not in vars(layer)
+
+
+def test_members_stepped_in_groups_take_the_same_step(monkeypatch: pytest.MonkeyPatch):
+    stacked, rows = stack(), some_rows()
+    states = newborns(stacked, *MEMBERS)
+    together, _ = update_members(stacked, states, rows, RULES)
+    monkeypatch.setattr(update_module, "STEP_NUMBERS", 2 * stacked.layout.dimension)
+    in_groups, _ = update_members(stacked, states, rows, RULES)
+    for member in MEMBERS:
+        for vector in ("weights", "exp_avg", "exp_avg_sq"):
+            assert torch.equal(getattr(together[member], vector), getattr(in_groups[member], vector))
 
 
 def test_progress_counts_the_rows_that_were_trained():

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 
-def clip_by_member(grad: Tensor, max_norm: float) -> Tensor:
-    """Scale each row of grad [P, D] down to `max_norm`, in place; returns the norms before [P].
+def clip_by_member(grad: Tensor, max_norms: Tensor) -> Tensor:
+    """Scale each row of grad [P, D] down to its largest norm [P], in place; returns the norms before [P].
 
     Clipping the sum of all members would let one of them throttle the others.
     """
     norms = torch.linalg.vector_norm(grad, dim=1)
-    grad.mul_((max_norm / (norms + 1e-6)).clamp_(max=1.0)[:, None])
+    grad.mul_((max_norms / (norms + 1e-6)).clamp_(max=1.0)[:, None])
     return norms
 
 

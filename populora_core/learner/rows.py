@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,33 @@ class TrainingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRules:
+    """What one member does otherwise than `UpdateRules` says; None: it does not."""
+
+    lr: float | None = None
+    clip: float | None = None
+    grad_clip: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateRules:
     """Settings of one policy-gradient step.
 
     Attributes:
-        lr: learning rate of every member that `member_lr` does not name.
         clip: half-width of the trust region of the probability ratio.
+        importance_cap: largest importance weight between learner and sampler; 0: no such weight (see
+            `loss.backward_policy_gradient`).
         grad_clip: largest gradient norm of one member.
         warmup_steps: a newborn's first steps, over which its learning rate rises linearly.
         token_budget: tokens of one micro-batch, padding included.
         pack_tokens: completions of one prompt share its tokens in one sequence up to this length.
+        gradient_checkpointing: keep only the input of each decoder layer, and run the layer again backward.
+        members: member_id -> its own settings.
     """
 
     lr: float = 2e-3
     clip: float = 0.2
+    importance_cap: float = 0.0
     grad_clip: float = 1.0
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
@@ -57,11 +70,17 @@ class UpdateRules:
     warmup_steps: int = 0
     token_budget: int = 1024
     pack_tokens: int = 192
-    member_lr: Mapping[str, float] = field(default_factory=dict)
+    gradient_checkpointing: bool = False
+    members: Mapping[str, MemberRules] = field(default_factory=dict)
+
+    def of(self, member_id: str) -> UpdateRules:
+        """The settings of one member."""
+        own = asdict(self.members.get(member_id, MemberRules()))
+        return replace(self, **{name: value for name, value in own.items() if value is not None})
 
     def learning_rate(self, member_id: str, steps: int) -> float:
         """The learning rate of a member that has made `steps` steps before this one."""
-        lr = self.member_lr.get(member_id, self.lr)
+        lr = self.of(member_id).lr
         return lr * min(1.0, (steps + 1) / self.warmup_steps) if self.warmup_steps else lr
 
 
@@ -75,6 +94,9 @@ class UpdateStats:
         grad_norm: before clipping; 0 for a member that was skipped.
         entropy: mean entropy in nats over the tokens with a nonzero advantage; None where there are none.
         clip_fraction: share of those tokens whose ratio the clip cut off; None where there are none.
+        logprob_mismatch: mean over those tokens of the absolute difference between the learner's
+            log-probability, at the weights that sampled, and the sampler's; None where there are none.
+        largest_mismatch: the largest of them.
     """
 
     tokens: int
@@ -82,5 +104,7 @@ class UpdateStats:
     grad_norm: float
     entropy: float | None
     clip_fraction: float | None
+    logprob_mismatch: float | None
+    largest_mismatch: float | None
     learning_rate: float
     n_rows: int

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from populora_core.base_model import hidden_states, output_layer
 from populora_core.errors import PopulationError
-from populora_core.learner.loss import backward_policy_gradient
+from populora_core.learner.checkpointing import checkpointed
+from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
 from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats
@@ -24,6 +25,8 @@ from populora_core.learner.stacked import StackedAdapters
 from populora_core.learner.state import MemberState
 
 Progress = Callable[[int], None]
+
+STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 
 
 def update_members(
@@ -62,6 +65,8 @@ def update_members(
             grad_norm=0.0,
             entropy=None,
             clip_fraction=None,
+            logprob_mismatch=None,
+            largest_mismatch=None,
             learning_rate=rules.learning_rate(member_id, state.steps),
             n_rows=n_rows[member_id],
         )
@@ -73,29 +78,67 @@ def update_members(
 
     stacked.load({member_id: state.weights for member_id, state in trained.items()})
     grad = stacked.zero_grad()
-    denominators = torch.tensor([tokens[member_id] for member_id in stacked.members], dtype=torch.float64)
-    sums = torch.zeros(len(trained), 4, dtype=torch.float64)
-    for batch in micro_batches(pack_rows(useful, rules.pack_tokens), rules.token_budget):
-        sums += _accumulate(stacked, batch, denominators, rules.clip)
-        if progress is not None:
-            progress(batch.n_rows)
-    norms = clip_by_member(grad, rules.grad_clip).tolist()
-    for member_id, norm, (count, loss, entropy, clipped) in zip(
-        stacked.members, norms, sums.tolist(), strict=True
-    ):
+    totals = _Totals.zero(len(trained))
+    token_weights = torch.tensor([1.0 / tokens[member] for member in stacked.members], dtype=torch.float64)
+    own = [rules.of(member) for member in stacked.members]
+    clips = torch.tensor([rule.clip for rule in own], dtype=torch.float64)
+    with checkpointed(stacked.model, rules.gradient_checkpointing):
+        for batch in micro_batches(pack_rows(useful, rules.pack_tokens), rules.token_budget):
+            totals.add(*_accumulate(stacked, batch, token_weights, clips, rules.importance_cap))
+            if progress is not None:
+                progress(batch.n_rows)
+    largest = torch.tensor([rule.grad_clip for rule in own], dtype=torch.float64)
+    norms = clip_by_member(grad, largest.to(grad)).tolist()
+    for slot, (member_id, norm) in enumerate(zip(stacked.members, norms, strict=True)):
         _refuse_not_finite(member_id, norm)
+        count, loss, entropy, clipped, mismatch = totals.sums[slot].tolist()
         stats[member_id] = replace(
             stats[member_id],
             loss=loss / tokens[member_id],
             grad_norm=norm,
             entropy=entropy / count,
             clip_fraction=clipped / count,
+            logprob_mismatch=mismatch / count,
+            largest_mismatch=float(totals.largest[slot]),
         )
     return new_states | _step(stacked, trained, grad, rules), stats
 
 
-def _accumulate(stacked: StackedAdapters, batch: MicroBatch, denominators: Tensor, clip: float) -> Tensor:
-    """Add the micro-batch's gradients; returns tokens, sums of loss, entropy and clipped [P, 4]."""
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """What the tokens of each member come to.
+
+    Attributes:
+        sums: [P, 5], tokens and the sums of loss, entropy, clipped and mismatch.
+        largest: [P], the largest mismatch.
+    """
+
+    sums: Tensor
+    largest: Tensor
+
+    @classmethod
+    def zero(cls, n_members: int) -> _Totals:
+        return cls(
+            torch.zeros(n_members, 5, dtype=torch.float64), torch.zeros(n_members, dtype=torch.float64)
+        )
+
+    def add(self, slots: Tensor, found: TokenStats) -> None:
+        """Add tokens [n] of the members in rows `slots` [n]."""
+        ones = torch.ones_like(found.loss)
+        columns = torch.stack([ones, found.loss, found.entropy, found.clipped, found.mismatch], dim=1)
+        columns = columns.to("cpu", torch.float64)
+        self.sums.index_add_(0, slots, columns)
+        self.largest.scatter_reduce_(0, slots, columns[:, -1], "amax")
+
+
+def _accumulate(
+    stacked: StackedAdapters, batch: MicroBatch, token_weights: Tensor, clips: Tensor, importance_cap: float
+) -> tuple[Tensor, TokenStats]:
+    """Add the micro-batch's gradients; returns each token's population row [n] and what was found there.
+
+    Args:
+        token_weights, clips: of each member [P].
+    """
     model, device = stacked.model, stacked.device
     real = torch.promote_types(stacked.compute_dtype, torch.float32)
     slots = [stacked.slot(member_id) for member_id in batch.member_ids]
@@ -117,46 +160,46 @@ def _accumulate(stacked: StackedAdapters, batch: MicroBatch, denominators: Tenso
             old_logprobs=torch.from_numpy(batch.old_logprobs).to(device, real),
             advantages=torch.from_numpy(batch.advantages).to(device, real),
             temperatures=torch.from_numpy(batch.temperatures).to(device, real),
-            token_weights=(1.0 / denominators[token_slots]).to(device, real),
-            clip=clip,
+            token_weights=token_weights[token_slots].to(device, real),
+            clips=clips[token_slots].to(device, real),
+            importance_cap=importance_cap,
         )
-    columns = torch.stack([torch.ones_like(found.loss), found.loss, found.entropy, found.clipped], dim=1)
-    sums = torch.zeros(len(denominators), 4, dtype=torch.float64)
-    return sums.index_add_(0, token_slots, columns.to("cpu", torch.float64))
+    return token_slots, found
 
 
 def _step(
     stacked: StackedAdapters, states: Mapping[str, MemberState], grad: Tensor, rules: UpdateRules
 ) -> dict[str, MemberState]:
-    """AdamW on every resident member; `stacked` keeps the weights that the gradient was taken at."""
-    members = [states[member_id] for member_id in stacked.members]
+    """AdamW on every resident member; `stacked` keeps the weights that the gradient was taken at.
 
-    def matrix(name: str) -> Tensor:
-        return torch.stack([getattr(state, name) for state in members]).to(grad)
-
-    weights, exp_avg, exp_avg_sq = matrix("weights"), matrix("exp_avg"), matrix("exp_avg_sq")
-    lrs = [rules.learning_rate(name, states[name].steps) for name in stacked.members]
-    adamw(
-        weights,
-        grad,
-        exp_avg,
-        exp_avg_sq,
-        steps=torch.tensor([state.steps + 1 for state in members], dtype=torch.float64, device=grad.device),
-        lr=torch.tensor(lrs, dtype=torch.float64, device=grad.device),
-        betas=rules.betas,
-        eps=rules.eps,
-        weight_decay=rules.weight_decay,
-    )
-
-    def vector(values: Tensor) -> Tensor:
-        return values.to("cpu", copy=True)
-
-    return {
-        member_id: MemberState(
-            vector(weights[row]), vector(exp_avg[row]), vector(exp_avg_sq[row]), states[member_id].steps + 1
+    Members go through in groups of at most `STEP_NUMBERS` numbers: a small population in one, one of 7B shapes
+    member by member, so that its moments and temporaries are never on the device together.
+    """
+    new_states = {}
+    size = max(1, STEP_NUMBERS // stacked.layout.dimension)
+    for start in range(0, len(stacked.members), size):
+        names = stacked.members[start : start + size]
+        members = [states[name] for name in names]
+        weights, exp_avg, exp_avg_sq = (
+            torch.stack([getattr(state, vector) for state in members]).to(grad)
+            for vector in ("weights", "exp_avg", "exp_avg_sq")
         )
-        for row, member_id in enumerate(stacked.members)
-    }
+        lrs = [rules.learning_rate(name, states[name].steps) for name in names]
+        adamw(
+            weights,
+            grad[start : start + size],
+            exp_avg,
+            exp_avg_sq,
+            steps=torch.tensor([state.steps + 1 for state in members]).to(grad.device, torch.float64),
+            lr=torch.tensor(lrs, dtype=torch.float64, device=grad.device),
+            betas=rules.betas,
+            eps=rules.eps,
+            weight_decay=rules.weight_decay,
+        )
+        for row, name in enumerate(names):
+            w, m, v = (matrix[row].to("cpu", copy=True) for matrix in (weights, exp_avg, exp_avg_sq))
+            new_states[name] = MemberState(w, m, v, states[name].steps + 1)
+    return new_states
 
 
 def _refuse_unknown(rows: Sequence[TrainingRow], states: Mapping[str, MemberState]) -> None:

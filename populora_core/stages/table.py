@@ -121,7 +121,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "update",
-        version=1,
+        version=2,
         needs={
             "proposals": When.NOW,
             "attempts": When.NOW,

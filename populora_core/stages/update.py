@@ -72,11 +72,13 @@ def _update_rules(settings: UpdateSection) -> UpdateRules:
     return UpdateRules(
         lr=settings.learning_rate,
         clip=settings.clip,
+        importance_cap=settings.importance_cap,
         grad_clip=settings.grad_clip,
         betas=settings.betas,
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_steps,
         token_budget=settings.token_budget,
+        gradient_checkpointing=settings.gradient_checkpointing,
     )
 
 

@@ -239,6 +239,14 @@ _DECLARED = (
             Column("entropy", FLOAT, "Mean entropy in nats where advantages are not 0.", nullable=True),
             Column("clip_fraction", FLOAT, "Share of those tokens whose ratio was clipped.", nullable=True),
             Column("learning_rate", FLOAT, "Learning rate of the step."),
+            Column(
+                "logprob_mismatch",
+                FLOAT,
+                "Mean over those tokens of |log-probability by the learner, at the weights that sampled, "
+                "less the sampler's|: numerics alone.",
+                nullable=True,
+            ),
+            Column("largest_mismatch", FLOAT, "The largest of those differences.", nullable=True),
         ),
     ),
     Table("proposal_advantages", ("update",), "Advantages of the proposals.", (PROPOSAL_ID, ADVANTAGE)),

@@ -171,7 +171,7 @@ _DECLARED = (
                 "generation member_id role tokens loss grad_norm entropy clip_fraction learning_rate",
             ),
             *_joined("member_seconds", "seconds"),
-            *_of("updates", "n_rows"),
+            *_of("updates", "n_rows logprob_mismatch largest_mismatch"),
         ),
     ),
     View(
