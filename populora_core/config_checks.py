@@ -45,6 +45,7 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.learner.estimators import ESTIMATORS
     from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
     from populora_core.population.matchmaking import SCHEMES
+    from populora_core.population.registry import is_place
     from populora_core.population.replacement import REPLACEMENTS
     from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
@@ -71,7 +72,7 @@ def check_names(config: Config, source: str) -> None:
         }
     for key, names, registry in named:
         for name in names:
-            if name not in registry and (":" not in name or registry is PROBLEM_TYPES):
+            if name not in registry and (not is_place(name) or registry is PROBLEM_TYPES):
                 raise ConfigError(
                     f"{source}: {key} names {name!r}, which is not registered",
                     expected="one of " + ", ".join(sorted(registry)),
@@ -99,10 +100,10 @@ def _check_function(
     source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
 ) -> None:
     """A function named by its place can be imported, and has the settings that it is given."""
-    if ":" not in name and not parameters:
-        return  # ours, which need not be imported to be known
-    from populora_core.population.registry import find, settings_of
+    from populora_core.population.registry import find, is_place, settings_of
 
+    if not is_place(name) and not parameters:
+        return  # ours, which need not be imported to be known
     try:
         settings_of(name, find(registry, name, "function", key), parameters)
     except PopulationError as error:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from populora_core.errors import PopulationError
 from populora_core.population import registry
 from populora_core.population.member import Member
-from populora_core.population.rating import Rating, lower_bound
 
 Array = NDArray[np.float64]
 Fitness = Callable[..., Array]
@@ -49,11 +48,6 @@ FITNESS: dict[str, Fitness | str] = {"internal": internal, "external": external,
 
 NEEDS_EVALUATION = frozenset({"external", "blend"})
 """Which of them need every member's external fitness."""
-
-
-def internal_fitness(rating: Rating) -> float:
-    """Relative fitness of one member, from play: the lower bound of the TrueSkill rating."""
-    return lower_bound(rating)
 
 
 def learnable_share(solve_rates: Iterable[float | None]) -> float | None:

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from populora_core.population.fitness import internal_fitness
-from populora_core.population.rating import Match, Outcome, match_outcome, rate
+from populora_core.population.rating import Match, Outcome, lower_bound, match_outcome, rate
 from populora_core.rewards import student_reward, teacher_reward
 from populora_core.stages.context import StageContext
 from populora_core.verifier.grading import judge_attempts
@@ -140,7 +139,7 @@ def _ratings(
                 "role": member.role,
                 "mu": rating.mu,
                 "sigma": rating.sigma,
-                "fitness": internal_fitness(rating),
+                "fitness": lower_bound(rating),
                 "external_fitness": None,
                 "eligible": ctx.generation - last < ctx.config.grade.eligible_window,
                 "productive_generation": last,
