@@ -99,7 +99,7 @@ class ConsoleObserver:
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:
-    """One line a person understands: valid proposals, solve rates, replacements."""
+    """One line a person understands: valid proposals, solve rates, compute, replacements."""
     valid = "  ".join(f"{t.problem_type[-1]} {t.valid:.0%}" for t in summary.types)
     solved = "  ".join(
         f"{t.problem_type[-1]} " + ("–" if t.solve_rate is None else f"{t.solve_rate:.0%}")
@@ -107,8 +107,12 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     )
     line = (
         f"[bold]generation {summary.generation:>3}[/]/{generations}  valid {valid}  [cyan]│[/]  "
-        f"solved {solved}  [cyan]│[/]  {summary.seconds:.0f} s"
+        f"solved {solved}  [cyan]│[/]  "
     )
+    if summary.members:
+        tokens = summary.trained_tokens / 1000
+        line += f"trained {tokens:.1f}k tokens, {tokens / summary.members:.1f}k a member  [cyan]│[/]  "
+    line += f"{summary.seconds:.0f} s"
     for row in summary.replaced:
         parents = " + ".join(row["parent_ids"])
         line += f"\n    [yellow]{row['removed_id']}[/] replaced by [green]{row['child_id']}[/]: "

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from flows.console import console, generation_line, population_table
 from populora_core.errors import RunDirectoryError
-from populora_core.report.summary import generation_summary, overall
+from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.run import Run
 from populora_core.stages.loop import later_generations
 from populora_core.stages.table import stages_of
@@ -47,7 +47,7 @@ def show_run(run: Run) -> None:
 
 
 def show_generation(run: Run, generation: int) -> None:
-    """The stages of one generation: rows, seconds, and whether their files are whole."""
+    """The stages of one generation, whether their files are whole, and what each member's learning took."""
     _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
     table = Table(title=f"generation {generation}", title_justify="left")
     for name in ("stage", "state", "seconds", "attempt", "key", "file", "rows", "content"):
@@ -66,6 +66,7 @@ def show_generation(run: Run, generation: int) -> None:
             table.add_row(*about, file.name.removesuffix(".parquet"), rows, file.content[:8])
             about = [""] * 5
     console.print(table)
+    _print_rows(token_rows(run.directory, generation))
 
 
 def show_stage(run: Run, generation: int | None, stage: str) -> None:

@@ -46,6 +46,8 @@ PROMISED = {
     "attempts": "generation attempt_id problem_id match_id student_id sample_index prompt completion answer "
     "verdict reward advantage completion_tokens",
     "updates": "generation member_id role tokens loss grad_norm entropy clip_fraction learning_rate seconds",
+    "tokens": "generation member_id role slot prompt_tokens generated_tokens trained_tokens updates "
+    "cumulative_prompt_tokens cumulative_generated_tokens cumulative_trained_tokens cumulative_updates",
     "ratings": "generation member_id mu sigma fitness external_fitness eligible",
     "evolutions": "generation role removed_id child_id parent_ids operator operator_parameters "
     "removed_fitness",
@@ -148,6 +150,27 @@ def test_updates_take_their_seconds_from_the_manifest(catalogue):
     assert catalogue.rows(sql) == [
         {"member_id": TEACHER, "seconds": 0.5},
         {"member_id": STUDENT, "seconds": 0.75},
+    ]
+
+
+def test_tokens_are_counted_by_member_and_role_and_summed_along_the_slot(tmp_path):
+    write_run(tmp_path, generations=2)
+    third = generation_tables(3)["update"]["updates"]
+    idle = [row | {"member_id": CHILD, "entropy": None} for row in third if row["role"] == "student"]
+    commit_stage(tmp_path, 3, "update", {"updates": idle})
+    counts = ("prompt_tokens", "generated_tokens", "trained_tokens", "updates")
+    with Catalogue(tmp_path) as opened:
+        rows = opened.rows("FROM tokens WHERE role = 'student' ORDER BY generation")
+    assert [(row["generation"], row["member_id"], row["slot"]) for row in rows] == [
+        (1, STUDENT, 0),
+        (2, STUDENT, 0),
+        (3, CHILD, 0),
+    ]
+    assert [[row[name] for name in counts] for row in rows] == [[2, 4, 4, 1], [2, 4, 4, 1], [0, 0, 4, 0]]
+    assert [[row[f"cumulative_{name}"] for name in counts] for row in rows] == [
+        [2, 4, 4, 1],
+        [4, 8, 8, 2],
+        [4, 8, 12, 2],
     ]
 
 

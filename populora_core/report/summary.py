@@ -22,6 +22,19 @@ GROUP BY 1 ORDER BY 1
 REPLACED = """
 SELECT removed_id, child_id, operator, parent_ids FROM evolutions WHERE generation = {generation} ORDER BY 1
 """
+TOKENS = """
+SELECT count(DISTINCT member_id) AS members, coalesce(sum(trained_tokens), 0)::BIGINT AS trained
+FROM tokens WHERE generation = {generation}
+"""
+MEMBER_TOKENS = """
+SELECT coalesce(member_id, 'all') AS member, coalesce(role, '') AS "role played",
+       sum(prompt_tokens)::BIGINT AS read, sum(generated_tokens)::BIGINT AS written,
+       sum(trained_tokens)::BIGINT AS trained, sum(updates)::BIGINT AS updates,
+       sum(cumulative_trained_tokens)::BIGINT AS "trained so far"
+FROM tokens WHERE generation = ?
+GROUP BY GROUPING SETS ((member_id, role), ()) HAVING count(*) > 0
+ORDER BY grouping(member_id), member_id, role DESC
+"""
 POPULATION = """
 SELECT p.member_id, p.role, p.mu, p.sigma, p.mu - 3 * p.sigma AS fitness, coalesce(r.eligible, true) AS eligible,
        p.born_generation, p.operator
@@ -51,11 +64,18 @@ class TypeFigures:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSummary:
-    """What a person wants to know of a generation at a glance."""
+    """What a person wants to know of a generation at a glance.
+
+    Attributes:
+        members: those that were trained; 0 before the update.
+        trained_tokens: of all of them together.
+    """
 
     generation: int
     types: tuple[TypeFigures, ...]
     replaced: tuple[Mapping[str, Any], ...]
+    members: int
+    trained_tokens: int
     seconds: float
 
 
@@ -63,10 +83,24 @@ def generation_summary(directory: Path, generation: int) -> GenerationSummary:
     with Catalogue(directory) as catalogue:
         types = catalogue.rows(BY_TYPE.format(generation=generation))
         replaced = catalogue.rows(REPLACED.format(generation=generation))
+        tokens = catalogue.rows(TOKENS.format(generation=generation))[0]
         seconds = catalogue.rows(
             f"SELECT coalesce(sum(seconds), 0) AS s FROM stages WHERE generation = {generation}"
         )[0]["s"]
-    return GenerationSummary(generation, tuple(TypeFigures(**row) for row in types), tuple(replaced), seconds)
+    return GenerationSummary(
+        generation,
+        tuple(TypeFigures(**row) for row in types),
+        tuple(replaced),
+        members=tokens["members"],
+        trained_tokens=tokens["trained"],
+        seconds=seconds,
+    )
+
+
+def token_rows(directory: Path, generation: int) -> list[dict[str, Any]]:
+    """Tokens that each member read, wrote and trained on in each role, and all of them together at the end."""
+    with Catalogue(directory) as catalogue:
+        return catalogue.rows(MEMBER_TOKENS, [generation])
 
 
 def population_rows(directory: Path) -> list[dict[str, Any]]:

@@ -19,6 +19,9 @@ GENERATION = Column(
 )
 MEMBER_ID = Column("member_id", TEXT, "The member: role, slot and birth generation.")
 ROLE = Column("role", TEXT, "Role of the member.")
+PLAYED = Column(
+    "role", TEXT, "Role that it played: teacher, learning from proposals, or student, from attempts."
+)
 SLOT = Column("slot", INT, "Place in the sub-population, handed on to the child that replaces the member.")
 BORN = Column("born_generation", INT, "Generation in which the member was made.")
 PARENT_IDS = Column("parent_ids", TEXTS, "Members that it was bred from; empty for a founder.")
@@ -231,7 +234,7 @@ _DECLARED = (
         (
             GENERATION,
             MEMBER_ID,
-            ROLE,
+            PLAYED,
             Column("n_rows", INT, "Completions with an advantage."),
             Column("tokens", INT, "Tokens of those completions, over which the loss is averaged."),
             Column("loss", FLOAT, "Clipped policy-gradient loss, a token mean.", nullable=True),

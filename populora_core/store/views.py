@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from populora_core.store.columns import INT, TEXT, Column
+from populora_core.store.columns import INT, LONG, TEXT, Column
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 
@@ -75,6 +75,49 @@ _MEMBERS = """(
     SELECT member_id, arg_max(path, generation) AS path, arg_max(sha256, generation) AS sha256
     FROM tables.adapters GROUP BY member_id
 ) AS newest USING (member_id)"""
+
+_SPENT = """(
+    SELECT generation, teacher_id AS member_id, 'teacher' AS role, prompt_tokens, completion_tokens
+    FROM tables.proposals
+    UNION ALL
+    SELECT generation, student_id, 'student', prompt_tokens, completion_tokens FROM tables.attempts
+)"""
+_TOKENS = f"""tables.updates AS updates LEFT JOIN (
+    SELECT generation, member_id, role, sum(prompt_tokens) AS prompt_tokens, sum(completion_tokens) AS generated_tokens
+    FROM {_SPENT} GROUP BY ALL
+) AS spent USING (generation, member_id, role) JOIN (
+    SELECT DISTINCT member_id, slot FROM tables.population
+) AS population USING (member_id)"""
+
+
+_COUNTS = (
+    ("prompt_tokens", "Tokens of the prompts, one prompt for every completion.", "spent.prompt_tokens"),
+    ("generated_tokens", "Tokens of the completions.", "spent.generated_tokens"),
+    ("trained_tokens", "Tokens of the completions with an advantage.", "updates.tokens"),
+    # The entropy is that of the tokens that a step was taken on, null without a step.
+    (
+        "updates",
+        "Policy-gradient steps: 0 where there was nothing to learn from.",
+        "updates.entropy IS NOT NULL",
+    ),
+)
+
+
+def _count(name: str, meaning: str, expression: str) -> ViewColumn:
+    """What one generation took, 0 for nothing."""
+    return ViewColumn(Column(name, LONG, meaning), f"coalesce(({expression})::BIGINT, 0)")
+
+
+def _cumulative(count: ViewColumn) -> ViewColumn:
+    """The count since the first generation, of the slot: a child goes on where the member before it ended."""
+    column = replace(
+        count.column,
+        name=f"cumulative_{count.column.name}",
+        meaning=f"Sum of `{count.column.name}` of the slot in this role since the first generation.",
+    )
+    window = "PARTITION BY updates.role, population.slot ORDER BY updates.generation"
+    return ViewColumn(column, f"(sum({count.expression}) OVER ({window}))::BIGINT")
+
 
 _DECLARED = (
     View(
@@ -163,7 +206,7 @@ _DECLARED = (
     ),
     View(
         "updates",
-        "The policy-gradient step of each member and role.",
+        TABLES["updates"].meaning,
         _from("updates", member_seconds="generation, member_id"),
         (
             *_of(
@@ -172,6 +215,17 @@ _DECLARED = (
             ),
             *_joined("member_seconds", "seconds"),
             *_of("updates", "n_rows logprob_mismatch largest_mismatch"),
+        ),
+    ),
+    View(
+        "tokens",
+        "What each member cost in each role that it played: tokens read, written and trained on.",
+        _TOKENS,
+        (
+            *_of("updates", "generation member_id role"),
+            *_of("population", "slot"),
+            *(_count(*declared) for declared in _COUNTS),
+            *(_cumulative(_count(*declared)) for declared in _COUNTS),
         ),
     ),
     View(
