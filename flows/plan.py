@@ -25,7 +25,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
         console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
         console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
 
-    proposals = config.population.teachers * len(config.propose.types) * config.propose.per_type
+    proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
     attempts = proposals * config.solve.attempts
     console.print(
         f"\n{config.run.generations} generations, each of {proposals} proposals and at most {attempts} attempts; "

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from populora_core.config_checks import check_folders, check_names, closest
+from populora_core.config_files import read_config
 from populora_core.errors import ConfigError
 
 BUNDLED = "bundled:"
@@ -55,10 +56,30 @@ class BaseSection(Section):
 
 
 class PopulationSection(Section):
-    """How many members each sub-population has (found)."""
+    """How many members each sub-population has: teachers and students, or one solo member (found)."""
 
-    teachers: Annotated[int, Field(ge=1, le=99)] = 4
-    students: Annotated[int, Field(ge=1, le=99)] = 4
+    teachers: Annotated[int, Field(ge=0, le=99)] = 4
+    students: Annotated[int, Field(ge=0, le=99)] = 4
+    solo: Annotated[int, Field(ge=0, le=1)] = Field(0, description="1: a single agent that plays both roles")
+
+    @model_validator(mode="after")
+    def _somebody_for_each_role(self) -> PopulationSection:
+        if self.solo and (self.teachers or self.students):
+            raise ValueError(
+                f"a solo member plays alone, but there are {self.teachers} teachers and {self.students} "
+                "students; set teachers = 0 and students = 0, or solo = 0"
+            )
+        if not self.solo and not (self.teachers and self.students):
+            raise ValueError(
+                f"nobody {'solves' if self.teachers else 'proposes'}: teachers and students must each be at "
+                "least 1; for the single agent set solo = 1, teachers = 0 and students = 0"
+            )
+        return self
+
+    @property
+    def proposers(self) -> int:
+        """Members that write problems."""
+        return self.teachers + self.solo
 
 
 class StartSection(Section):
@@ -66,6 +87,7 @@ class StartSection(Section):
 
     teachers: tuple[str, ...] = ()
     students: tuple[str, ...] = ()
+    solo: tuple[str, ...] = ()
 
 
 class AdapterSection(Section):
@@ -244,7 +266,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _members_for_adapters(self) -> Config:
-        for role in ("teachers", "students"):
+        for role in ("teachers", "students", "solo"):
             members, given = getattr(self.population, role), len(getattr(self.adapters.start_from, role))
             if given > members:
                 raise ValueError(
@@ -257,22 +279,12 @@ class Config(Section):
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML file, apply `section.key=value` overrides, refuse what cannot run.
+    """Read a TOML file and what it extends, apply `section.key=value` overrides, refuse what cannot run.
 
     Raises:
         ConfigError: missing file or folder, bad TOML, unknown key, wrong value, impossible combination.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ConfigError(
-            f"there is no configuration file {path}",
-            expected="a TOML file",
-            remedy="ls configs/ shows the shipped ones; pass one with --config",
-        )
-    try:
-        data = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML", came=str(error), remedy="mend that line") from error
+    data = read_config(Path(path))
     for override in overrides:
         _apply(data, override)
     config = build_config(data, str(path))

@@ -24,7 +24,7 @@ OPERATOR = "warm_start"
 def start_folders(config: Config) -> dict[str, Path]:
     """member_id -> the PEFT folder that this founder starts from; a newborn founder is not in it."""
     start = config.adapters.start_from
-    given = {"teacher": start.teachers, "student": start.students}
+    given = {"teacher": start.teachers, "student": start.students, "solo": start.solo}
     return {
         ids.member_id(role, slot, 0): Path(folder).expanduser()
         for role, folders in given.items()

@@ -1,4 +1,4 @@
-"""Shared fixtures: a small finished run on the bundled base, made once."""
+"""Shared fixtures: a small finished run on the bundled base, and one of a single agent, each made once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ SMALL = {
     "solve": {"attempts": 3},
     "evolve": {"every": 2, "minimum_age": 1},
     "compute": {"backend": "inline", "shards": 2, "threads": 1},
+}
+
+SOLO = {  # what the single agent has instead
+    "population": {"teachers": 0, "students": 0, "solo": 1},
+    "grade": {"teacher_unsolved": -0.5, "teacher_always_solved": -0.5},
+    "evolve": {"every": 1},
 }
 
 
@@ -89,6 +95,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three generations; read it, never write to it."""
     directory = tmp_path_factory.mktemp("runs") / "finished"
     with Session(start(directory, small_config())) as session:
+        train(session, GENERATIONS)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a single agent; read it, never write to it."""
+    directory = tmp_path_factory.mktemp("runs") / "finished_solo"
+    with Session(start(directory, small_config(**SOLO))) as session:
         train(session, GENERATIONS)
     return directory
 

@@ -30,11 +30,13 @@ pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 Rows = list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
+CHOSEN = os.environ.get("POPULORA_RUN")
+
+
+@pytest.fixture(scope="module", params=[CHOSEN] if CHOSEN else ["finished", "finished_solo"])
 def audited(request: pytest.FixtureRequest) -> Path:
-    """The run directory of POPULORA_RUN, or the small finished run."""
-    chosen = os.environ.get("POPULORA_RUN")
-    return Path(chosen).resolve() if chosen else request.getfixturevalue("finished")
+    """The run directory of POPULORA_RUN, or each of the small finished runs."""
+    return Path(CHOSEN).resolve() if CHOSEN else request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +64,14 @@ def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            GROUP BY p.proposal_id, p.verdict, p.reward""",
     )
-    asked = config.population.teachers * len(config.propose.types) * config.propose.per_type
+    asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
     assert len(rows) == len(generations) * asked
+    always = {0.0: config.grade.teacher_unsolved, 1.0: config.grade.teacher_always_solved}
     for row in rows:
         if row["verdict"] != "valid":
             expected = None if row["verdict"] == "infrastructure" else -1.0
         else:
-            expected = None if row["n"] == 0 else 0.0 if row["p"] == 0 else 1.0 - row["p"]
+            expected = None if row["n"] == 0 else always.get(row["p"], 1.0 - row["p"])
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 
@@ -157,13 +160,13 @@ def test_every_problem_has_g_attempts_of_the_matched_student(audited: Path, conf
         ("adapters", "member_id", "members", "member_id"),
     ],
 )
-def test_no_id_dangles(audited: Path, view: str, column: str, target: str, key: str) -> None:
+def test_no_id_dangles(audited: Path, config: Config, view: str, column: str, target: str, key: str) -> None:
     rows = ask(
         audited,
         f"""WITH named AS (SELECT {column} AS id FROM {view})
             SELECT count(*) AS n, count(id) FILTER (id NOT IN (SELECT {key} FROM {target})) AS dangling FROM named""",
     )
-    assert rows[0]["n"] > 0
+    assert rows[0]["n"] > 0 or (view == "evolutions" and config.population.solo)
     assert rows[0]["dangling"] == 0
 
 
@@ -238,15 +241,37 @@ def test_no_program_is_a_problem_of_one_type_twice(audited: Path) -> None:
 
 def test_lineage_is_whole(audited: Path, config: Config) -> None:
     children = ask(audited, "SELECT * FROM members WHERE born_generation > 0")
-    assert children, "evolution must have replaced somebody"
+    assert bool(children) != bool(config.population.solo), "evolution replaces members, never the only one"
     for child in children:
         assert child["parent_ids"]
         assert child["operator"] != "founder"
     alive = ask(audited, "SELECT role, count(*) AS n FROM members WHERE died_generation IS NULL GROUP BY 1")
-    assert {row["role"]: row["n"] for row in alive} == {
-        "teacher": config.population.teachers,
-        "student": config.population.students,
-    }
+    population = config.population
+    founded = {"teacher": population.teachers, "student": population.students, "solo": population.solo}
+    assert {row["role"]: row["n"] for row in alive} == {role: n for role, n in founded.items() if n}
+
+
+def test_tokens_are_those_of_the_completions_and_of_their_advantages(
+    audited: Path, generations: range
+) -> None:
+    told = ask(audited, "FROM tokens")
+    for role, view, owner in (
+        ("teacher", "proposals", "teacher_id"),
+        ("student", "attempts", "student_id"),
+    ):
+        counted = ask(
+            audited,
+            f"""SELECT generation, {owner} AS member_id, sum(prompt_tokens) AS prompt_tokens,
+                       sum(completion_tokens) AS generated_tokens,
+                       coalesce(sum(completion_tokens) FILTER (advantage IS NOT NULL), 0) AS trained_tokens,
+                       bool_or(coalesce(advantage, 0) <> 0)::INT AS updates
+                FROM {view} GROUP BY ALL""",
+        )
+        rows = {(row["generation"], row["member_id"]): row for row in told if row["role"] == role}
+        assert len(rows) >= len(counted) >= len(generations)
+        for row in counted:
+            assert row.items() <= rows.pop((row["generation"], row["member_id"])).items()
+        assert not any(row["generated_tokens"] for row in rows.values()), "only the idle are left"
 
 
 @pytest.mark.skipif("POPULORA_RUN" not in os.environ, reason="make audit RUN_DIR=... audits a run of yours")

@@ -161,22 +161,29 @@ def update(
     worker: Worker,
     progress: Progress,
     members_file: Path,
-    rows: Sequence[TrainingRow],
+    steps: Sequence[Sequence[TrainingRow]],
     rules: UpdateRules,
     folders: Mapping[str, Path],
     output: Path,
 ) -> dict[str, Any]:
-    """Train the members that `folders` names; their new states go to `output`."""
+    """Train the members that `folders` names, step after step; their new states go to `output`.
+
+    Returns:
+        "stats" holds a member's statistics of every step, in order.
+    """
     from populora_core.learner.adapter_files import read_members, write_members
     from populora_core.learner.update import update_members
 
     started = time.perf_counter()
-    states, stats = update_members(worker.stacked, read_members(members_file, folders), rows, rules, progress)
+    states, stats = read_members(members_file, folders), []
+    for rows in steps:
+        states, of_step = update_members(worker.stacked, states, rows, rules, progress)
+        stats.append(of_step)
     seconds = time.perf_counter() - started
     write_members(output, states, worker.layout)
     return {
         "members_file": output,
-        "stats": {member: asdict(values) for member, values in stats.items()},
+        "stats": {member: [asdict(step[member]) for step in stats] for member in states},
         "seconds": seconds,
         "hashes": _export(worker.layout, states, folders, worker.spec.name),
     }

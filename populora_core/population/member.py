@@ -9,7 +9,7 @@ from populora_core.population.rating import Rating
 
 
 class Role(StrEnum):
-    """What a member plays."""
+    """What a member is, and what it plays."""
 
     TEACHER = "teacher"
     """Proposes problems."""
@@ -17,6 +17,11 @@ class Role(StrEnum):
     """Answers them."""
     SOLO = "solo"
     """Does both: the single-agent baseline."""
+
+    @property
+    def plays(self) -> tuple[Role, ...]:
+        """The roles that it plays, in the order in which it learns from them."""
+        return (Role.TEACHER, Role.STUDENT) if self is Role.SOLO else (self,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ def run(ctx: StageContext) -> None:
     population, rating = ctx.config.population, ctx.config.rating
     slots = [(Role.STUDENT, slot) for slot in range(population.students)]
     slots += [(Role.TEACHER, slot) for slot in range(population.teachers)]
+    slots += [(Role.SOLO, slot) for slot in range(population.solo)]
     names = [ids.member_id(role, slot, 0) for role, slot in slots]
     sources = start_folders(ctx.config)
     require_unchanged(sources, ctx.session.run.start_digests)

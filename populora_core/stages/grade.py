@@ -95,6 +95,8 @@ def _match_results(
             p_student_win=match["p_student_win"],
             draw_band=ctx.config.rating.draw_band,
         )
+        if match["teacher_id"] == match["student_id"]:
+            outcome = Outcome.VOID  # self-play has no winner: what one side gains the other, itself, loses
         rows[match["match_id"]] = {
             "match_id": match["match_id"],
             "outcome": outcome,

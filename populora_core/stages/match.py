@@ -1,4 +1,4 @@
-"""match: every teacher draws a student, near-even pairs first."""
+"""match: every teacher draws a student, near-even pairs first; a solo member meets itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from populora_core.stages.context import StageContext
 
 def run(ctx: StageContext) -> None:
     members = ctx.members()
-    teachers = [member for member in members if member.role is Role.TEACHER]
-    students = [member for member in members if member.role is Role.STUDENT]
+    teachers = [member for member in members if Role.TEACHER in member.role.plays]
+    students = [member for member in members if Role.STUDENT in member.role.plays]
     rules = ctx.rating_rules()
     p_student_win = np.array(
         [[win_probability(s.rating, t.rating, rules) for s in students] for t in teachers]

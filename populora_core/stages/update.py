@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from populora_core.config import UpdateSection
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
 
@@ -36,20 +37,24 @@ def run(ctx: StageContext) -> None:
     )
     # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
     propose, solve = ctx.config.propose, ctx.config.solve
-    training = _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature)
-    training += _training_rows("student_id", attempts, attempt_advantages, solve.temperature)
+    training = {
+        Role.TEACHER: _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature),
+        Role.STUDENT: _training_rows("student_id", attempts, attempt_advantages, solve.temperature),
+    }
+    members = ctx.members()
+    steps = _steps(members, training)
 
-    folders = ctx.adapter_folders([member.member_id for member in ctx.members()])
+    folders = ctx.adapter_folders([member.member_id for member in members])
     done = ctx.map_members(
         "update",
         folders,
-        lambda members: {
+        lambda share: {
             "members_file": ctx.input_file(MEMBERS),
-            "rows": [row for row in training if row.member_id in members],
+            "steps": [[row for row in step if row.member_id in share] for step in steps],
             "rules": _update_rules(settings),
-            "folders": {member: folders[member] for member in members},
+            "folders": {member: folders[member] for member in share},
         },
-        total=sum(row.advantage != 0.0 for row in training),
+        total=sum(row.advantage != 0.0 for step in steps for row in step),
         parts=ctx.path(MEMBERS),
     )
     ctx.work("merge", parts=[part["members_file"] for part in done], members_file=ctx.path(MEMBERS))
@@ -59,13 +64,25 @@ def run(ctx: StageContext) -> None:
     ctx.write(
         "updates",
         [
-            {"generation": ctx.generation, "member_id": m.member_id, "role": m.role, **stats[m.member_id]}
-            for m in ctx.members()
+            {"generation": ctx.generation, "member_id": member.member_id, "role": role, **values}
+            for member in members
+            for role, values in zip(member.role.plays, stats[member.member_id], strict=False)
         ],
     )
     ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
     ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
     ctx.write_adapters({member: sha for part in done for member, sha in part["hashes"].items()})
+
+
+def _steps(
+    members: Iterable[Member], training: Mapping[Role, Sequence[TrainingRow]]
+) -> list[list[TrainingRow]]:
+    """The rows of every member's first role, then those of the second role of members that play two."""
+    plays = {member.member_id: member.role.plays for member in members}
+    return [
+        [row for role, rows in training.items() for row in rows if plays[row.member_id].index(role) == step]
+        for step in range(max(map(len, plays.values())))
+    ]
 
 
 def _update_rules(settings: UpdateSection) -> UpdateRules:

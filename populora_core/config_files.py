@@ -1,0 +1,74 @@
+"""Configuration files as plain data; one may extend another and then holds only what differs."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from populora_core.errors import ConfigError
+
+EXTENDS = "extends"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The sections of a TOML file; what it extends gives every key that it does not set itself.
+
+    `extends = "FILE"`, relative to the file that says so, stands above the first section. Sections are merged
+    key by key; a key's value replaces the whole value that it had, tables and lists included.
+
+    Raises:
+        ConfigError: a file is missing, is not valid TOML, or extends itself by way of others.
+    """
+    return _read(path, ())
+
+
+def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
+    data = _parse(path, descent)
+    if EXTENDS not in data:
+        return data
+    name = data.pop(EXTENDS)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{path}: {EXTENDS} names no file",
+            expected=f'{EXTENDS} = "demo.toml", a path relative to this file',
+            came=repr(name),
+        )
+    above, descent = path.parent / name, (*descent, path)
+    if above.resolve() in (file.resolve() for file in descent):
+        raise ConfigError(
+            f"{path} extends itself",
+            expected="a chain of files that ends",
+            came=" -> ".join(map(str, (*descent, above))),
+            remedy=f"take {EXTENDS} out of one of them",
+        )
+    return _merged(_read(above, descent), data)
+
+
+def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
+    if not path.is_file():
+        if descent:
+            raise ConfigError(
+                f"{descent[-1]} extends a file that is not there",
+                expected=f"a TOML file, relative to {descent[-1].parent}",
+                came=str(path),
+                remedy=f"correct the path in {EXTENDS}",
+            )
+        raise ConfigError(
+            f"there is no configuration file {path}",
+            expected="a TOML file",
+            remedy="ls configs/ shows the shipped ones; pass one with --config",
+        )
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML", came=str(error), remedy="mend that line") from error
+
+
+def _merged(above: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(above)
+    for section, settings in own.items():
+        inherited = above.get(section)
+        both = isinstance(inherited, dict) and isinstance(settings, dict)
+        merged[section] = {**inherited, **settings} if both else settings
+    return merged

@@ -1,0 +1,158 @@
+"""The single agent: one adapter in both roles, through the same stages as a population."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import GENERATIONS, SOLO, contents, small_config, start
+from test_cli import populora
+from test_resume import KILLED, resume
+
+from populora_core import open_run
+from populora_core.base_model import load_base
+from populora_core.config import apply_overrides
+from populora_core.export import export_member
+from populora_core.learner.adapter_files import read_layout, read_members
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.stacked import StackedAdapters
+from populora_core.learner.update import update_members
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.engine import run_generation
+from populora_core.stages.loop import fork, rerun, train
+from populora_core.store.artifacts import stage_dir
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+SOLO_ID = "solo-00-g0000"
+
+
+def ask(run: Path, sql: str) -> list[dict]:
+    with open_run(run) as catalogue:
+        return catalogue.rows(sql)
+
+
+def members_file(run: Path, generation: int) -> Path:
+    return stage_dir(run, generation, "update" if generation else "found") / "members.safetensors"
+
+
+def test_it_meets_itself_and_its_rating_stays(finished_solo: Path) -> None:
+    matches = ask(finished_solo, "SELECT DISTINCT teacher_id, student_id, weight, outcome FROM matches")
+    assert matches == [{"teacher_id": SOLO_ID, "student_id": SOLO_ID, "weight": 1.0, "outcome": "void"}]
+    ratings = ask(finished_solo, "SELECT DISTINCT mu, sigma, role FROM ratings")
+    assert ratings == [{"mu": 25.0, "sigma": pytest.approx(25 / 3), "role": "solo"}]
+
+
+def test_it_is_never_replaced_although_evolution_is_on(finished_solo: Path) -> None:
+    assert Run.open(finished_solo).config.evolve.every == 1
+    assert ask(finished_solo, "FROM evolutions") == []
+    assert [row["died_generation"] for row in ask(finished_solo, "FROM members")] == [None]
+
+
+def test_it_learns_from_its_proposals_and_then_from_its_answers(finished_solo: Path) -> None:
+    """The stored weights follow from the stored rows by two steps, in this order and not in the other."""
+    run = Run.open(finished_solo)
+    layout = read_layout(members_file(finished_solo, 0))
+    stacked = StackedAdapters(load_base(run.config.base.folder(), "float32", "cpu").model, layout)
+    settings = run.config.update
+    rules = UpdateRules(lr=settings.learning_rate, token_budget=settings.token_budget)
+    steps = [
+        [
+            TrainingRow(
+                SOLO_ID,
+                tuple(row["prompt_ids"]),
+                tuple(row["completion_ids"]),
+                tuple(row["logprobs"]),
+                row["advantage"],
+            )
+            for row in ask(
+                finished_solo,
+                f"""SELECT t.*, v.advantage FROM tables.{view} t JOIN {view} v USING ({key})
+                    WHERE t.generation = 1 AND v.advantage IS NOT NULL ORDER BY {key}""",
+            )
+        ]
+        for view, key in (("proposals", "proposal_id"), ("attempts", "attempt_id"))
+    ]
+
+    def weights(ordered: list[list[TrainingRow]]) -> torch.Tensor:
+        states = read_members(members_file(finished_solo, 0))
+        for rows in ordered:
+            states, _ = update_members(stacked, states, rows, rules)
+        return states[SOLO_ID].weights
+
+    stored = read_members(members_file(finished_solo, 1))[SOLO_ID]
+    assert stored.steps == 2
+    right, wrong = ((weights(order) - stored.weights).abs().max() for order in (steps, steps[::-1]))
+    assert right < 1e-6 < 100 * right + 1e-4 < wrong
+
+
+def test_updates_and_tokens_have_a_row_for_each_role_that_it_plays(finished_solo: Path) -> None:
+    for view in ("updates", "tokens"):
+        rows = ask(finished_solo, f"SELECT generation, member_id, role FROM {view} ORDER BY ALL")
+        assert [tuple(row.values()) for row in rows] == [
+            (generation, SOLO_ID, role)
+            for generation in range(1, GENERATIONS + 1)
+            for role in ("student", "teacher")
+        ]
+
+
+def test_killed_between_its_steps_it_finishes_equal_to_an_undisturbed_run(
+    finished_solo: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "killed"
+    start(directory, small_config(**SOLO))
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(directory), "2", "update"], timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    resume(directory)
+    assert contents(directory) == contents(finished_solo)
+
+
+def test_processes_give_what_one_process_gives(finished_solo: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    with Session(start(directory, small_config(**SOLO, compute={"backend": "local"}))) as session:
+        train(session, 1)
+    expected = contents(finished_solo)
+    assert contents(directory) == {name: expected[name] for name in expected if name < "0002"}
+
+
+def test_its_update_is_redone_equal_and_a_fork_goes_on(finished_solo: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(finished_solo, directory)
+    before = contents(directory)
+    with Session(Run.open(directory)) as session:
+        rerun(session, 1, "update")
+    assert contents(directory) == before
+    source = Run.open(directory)
+    forked = fork(source, 2, tmp_path / "fork", apply_overrides(source.config, ["solve.attempts=2"]))
+    resume(forked.directory)
+    assert ask(forked.directory, "SELECT DISTINCT n_attempts AS n FROM problems WHERE generation = 3") == [
+        {"n": 2}
+    ]
+
+
+def test_it_is_inspected_and_exported_like_any_member(finished_solo: Path, tmp_path: Path) -> None:
+    shown = populora("inspect", finished_solo)
+    assert shown.returncode == 0, shown.stderr
+    assert "tokens" in shown.stdout and SOLO_ID in shown.stdout
+    one = populora("inspect", finished_solo, "--generation", 1).stdout
+    assert one.count(SOLO_ID) == 2, "once for each role"
+    done = populora("export", finished_solo, SOLO_ID, "--to", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_can_start_from_an_adapter(finished_solo: Path, tmp_path: Path) -> None:
+    export_member(Run.open(finished_solo), SOLO_ID, tmp_path / "adapter")
+    warm = small_config(
+        **SOLO, adapters={"rank": 4, "alpha": 8.0, "start_from": {"solo": [str(tmp_path / "adapter")]}}
+    )
+    with Session(start(tmp_path / "warm", warm)) as session:
+        run_generation(session, 0)
+    exported = read_members(members_file(finished_solo, GENERATIONS))[SOLO_ID]
+    founder = read_members(members_file(tmp_path / "warm", 0))[SOLO_ID]
+    assert torch.equal(founder.weights, exported.weights)
