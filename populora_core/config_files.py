@@ -69,6 +69,7 @@ def _merged(above: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     merged = dict(above)
     for section, settings in own.items():
         inherited = above.get(section)
-        both = isinstance(inherited, dict) and isinstance(settings, dict)
-        merged[section] = {**inherited, **settings} if both else settings
+        if isinstance(inherited, dict) and isinstance(settings, dict):
+            settings = inherited | settings
+        merged[section] = settings
     return merged

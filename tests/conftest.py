@@ -31,6 +31,7 @@ SMALL = {
 SOLO = {  # what the single agent has instead
     "population": {"teachers": 0, "students": 0, "solo": 1},
     "grade": {"teacher_unsolved": -0.5, "teacher_always_solved": -0.5},
+    "update": {"estimator": "trr_pp"},
     "evolve": {"every": 1},
 }
 

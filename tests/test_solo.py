@@ -144,6 +144,7 @@ def test_it_is_inspected_and_exported_like_any_member(finished_solo: Path, tmp_p
     assert one.count(SOLO_ID) == 2, "once for each role"
     done = populora("export", finished_solo, SOLO_ID, "--to", tmp_path / "out")
     assert done.returncode == 0, done.stderr
+    assert f"| updates | {2 * GENERATIONS}, over" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_it_can_start_from_an_adapter(finished_solo: Path, tmp_path: Path) -> None:

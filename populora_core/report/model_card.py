@@ -127,8 +127,8 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
     until = [snapshot.member_id, snapshot.generation]
     with Catalogue(run.directory) as catalogue:
         trained = catalogue.rows(
-            "SELECT count(DISTINCT generation) AS updates, coalesce(sum(tokens), 0)::BIGINT AS tokens "
-            "FROM updates WHERE member_id = ? AND generation <= ?",
+            "SELECT coalesce(sum(updates), 0)::BIGINT AS updates, coalesce(sum(trained_tokens), 0)::BIGINT AS tokens "
+            "FROM tokens WHERE member_id = ? AND generation <= ?",
             until,
         )[0]
         snippet = MERGED_SNIPPET if merged else ADAPTER_SNIPPET
