@@ -246,7 +246,8 @@ _DECLARED = (
                 "logprob_mismatch",
                 FLOAT,
                 "Mean over those tokens of |log-probability by the learner, at the weights that sampled, "
-                "less the sampler's|: numerics alone.",
+                "less the sampler's|: numerics alone. Where a solo member learns from its answers, also what its "
+                "step before changed.",
                 nullable=True,
             ),
             Column("largest_mismatch", FLOAT, "The largest of those differences.", nullable=True),
