@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+from functools import partial
 from pathlib import Path
 
 from flows.console import console
+from populora_core.compute.memory import (
+    GB,
+    SAMPLER_ROWS,
+    SAMPLER_TOKENS,
+    Fit,
+    Workload,
+    estimate,
+    fit,
+    read_shape,
+)
 from populora_core.config import Config
+from populora_core.errors import BaseModelError
 from populora_core.stages.table import FOUND, LOOP
+
+PARTS = {
+    "base": "frozen weights",
+    "adapters": "float32 weights, and their shadow in the base's precision",
+    "gradient": "of all members",
+    "activations": "of one micro-batch of update.token_budget tokens",
+    "logits": "of one chunk, with gradients",
+    "step": "weights, moments and temporaries of the members stepped at once",
+    "cache": "the sampler's keys and values, twice",
+    "reading": "prompts on their way through one layer, logits of one token a row",
+    "states": "in host memory: members as they come, as they go, and as bytes for the disk",
+}
+LESS = (
+    "To need less: update.gradient_checkpointing = true, a lower update.token_budget, base.dtype = bfloat16, "
+    "fewer compute.shards, a lower adapters.rank."
+)
 
 
 def print_plan(config: Config, run_dir: Path) -> None:
@@ -25,9 +55,60 @@ def print_plan(config: Config, run_dir: Path) -> None:
         console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
         console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
 
-    proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
-    attempts = proposals * config.solve.attempts
+    _print_memory(config)
+    proposals, attempts = _counts(config)
     console.print(
         f"\n{config.run.generations} generations, each of {proposals} proposals and at most {attempts} attempts; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
+
+
+def _counts(config: Config) -> tuple[int, int]:
+    """Proposals of one generation, and the attempts that it has at most."""
+    proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
+    return proposals, proposals * config.solve.attempts
+
+
+def _print_memory(config: Config) -> None:
+    """Print what each process needs at most, part by part, and whether the device has it."""
+    try:
+        shape = read_shape(config.base.folder(), config.adapters.rank)
+    except BaseModelError as error:  # a base that cannot be estimated may well be run
+        console.print(f"\n[bold]memory[/]: {error.problem}", soft_wrap=True)
+        return
+    shards = config.compute.shards
+    processes = shards if config.compute.backend == "local" else 1
+    rows = min(SAMPLER_ROWS, math.ceil(max(_counts(config)) / shards))
+    needed = estimate(
+        shape,
+        Workload(
+            members=math.ceil((config.population.teachers + config.population.students) / shards),
+            base_bytes=4 if config.base.dtype == "float32" else 2,
+            update_tokens=max(config.update.token_budget, config.propose.max_tokens, config.solve.max_tokens),
+            checkpointing=config.update.gradient_checkpointing,
+            sampler_rows=rows,
+            sampler_tokens=min(SAMPLER_TOKENS, rows * shape.context),
+        ),
+    )
+    cuda = config.base.device == "cuda"
+    if cuda:
+        place, capacity = "one GPU", config.compute.gpu_gb * GB
+    else:
+        place, capacity = "this machine", float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    host = 0 if cuda else processes * needed.states
+    shared, learner = processes * needed.shared + host, processes * needed.learner + host
+    on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
+    on_two = fit(learner, needed.sampler, capacity)
+    say = partial(console.print, highlight=False, soft_wrap=True)
+
+    say(f"\n[bold]memory[/], at most; {processes} process(es) on {place} of {_size(capacity)}:")
+    for part, meaning in PARTS.items():
+        say(f"  {part:<12} {_size(getattr(needed, part)):>8}  {meaning}")
+    say(f"  sampler and learner on one base (torch): {_size(shared)}: {on_one_base}")
+    say(f"  a sampler with its own base (vllm): {_size(needed.sampler)} beside {_size(learner)}: {on_two}")
+    if on_one_base is Fit.TOO_LARGE:
+        say(f"  [bold]It does not fit.[/] {LESS}")
+
+
+def _size(size: float) -> str:
+    return f"{size / GB:.1f} GB" if size >= GB / 10 else f"{size / 10**6:.1f} MB"

@@ -234,6 +234,7 @@ class ComputeSection(Section):
     )
     shards: Count = 2
     threads: Count = Field(1, description="threads of one shard")
+    gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
 
     def plan(self) -> dict[str, int]:
         """What of this section decides results: the backend does not."""

@@ -1,0 +1,65 @@
+"""The peak memory of one real update of a random model, in a process of its own: `python measured_update.py JSON`.
+
+Prints the bytes of the peak above what was there before the update: the base and the members' states.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from populora_core.learner.layout import AdapterLayout
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.stacked import StackedAdapters
+from populora_core.learner.state import MemberState
+from populora_core.learner.update import update_members
+
+
+def status(key: str) -> int:
+    """A figure of /proc/self/status in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+
+
+def main(
+    config: dict[str, Any], dtype: str, members: int, rank: int, tokens: int, checkpointing: bool
+) -> int:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with torch.device("cpu"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=getattr(torch, dtype))
+    model.requires_grad_(False).eval()
+    layout = AdapterLayout.of(model, rank, 2.0 * rank)
+    stacked = StackedAdapters(model, layout)
+    rng = np.random.default_rng(0)
+    states = {f"m{index}": MemberState.newborn(layout.init_row(rng)) for index in range(members)}
+
+    def rows(length: int, count: int) -> list[TrainingRow]:
+        def ids() -> tuple[int, ...]:
+            return tuple(rng.integers(2, config["vocab_size"], length // 2).tolist())
+
+        return [
+            TrainingRow(f"m{index % members}", ids(), ids(), (-5.0,) * (length // 2), 1.0)
+            for index in range(count)
+        ]
+
+    def update(length: int, count: int) -> None:
+        rules = UpdateRules(token_budget=tokens, gradient_checkpointing=checkpointing)
+        update_members(stacked, states, rows(length, count), rules)
+
+    update(4, members)  # what libraries allocate once is not the update's
+    stacked.load({})
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    update(tokens // (2 * members), 4 * members)  # two full micro-batches
+    return status("VmHWM") - before
+
+
+if __name__ == "__main__":
+    print(main(**json.loads(sys.argv[1])))
