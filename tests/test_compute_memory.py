@@ -146,8 +146,8 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
 @pytest.mark.parametrize(
     ("config", "dtype", "members", "rank", "tokens"),
     [
-        (REPOSITORY / "base_model" / "tiny", "float32", 8, 8, 4096),
-        (REPOSITORY / "base_model" / "tiny", "bfloat16", 8, 8, 4096),
+        (REPOSITORY / "base_model" / "tiny", "float32", 8, 8, 2048),
+        (REPOSITORY / "base_model" / "tiny", "bfloat16", 8, 8, 1024),
         (A_HUNDRED_MILLION, "float32", 4, 16, 512),
     ],
     ids=["tiny", "tiny-bfloat16", "hundred-million"],

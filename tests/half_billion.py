@@ -1,0 +1,74 @@
+"""A randomly initialised base of half a billion parameters with Qwen2.5-0.5B's shapes, and a run on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from populora_core.config import REPOSITORY
+
+TINY = REPOSITORY / "base_model" / "tiny"
+CONFIG = """
+[run]
+generations = 3
+
+[base]
+path = "{base}"
+dtype = "bfloat16"
+
+[population]
+teachers = 2
+students = 2
+
+[propose]
+per_type = 2
+references = [0, 0]
+max_tokens = 4
+
+[solve]
+attempts = 2
+max_tokens = 4
+
+[update]
+token_budget = 128
+{update}
+
+[evolve]
+every = 1
+minimum_age = 1
+
+[compute]
+shards = 1
+threads = 2
+"""
+
+
+def write_base(folder: Path) -> None:
+    """A checkpoint folder in bfloat16 with the bundled tokenizer; most of its tokens have no text."""
+    config = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder)
+
+
+def write_config(path: Path, base: Path, update: str = "") -> None:
+    """A run of three generations with the smallest counts; `update` is appended to its section."""
+    path.write_text(CONFIG.format(base=base, update=update))

@@ -1,0 +1,99 @@
+"""Three generations on a base of half a billion parameters in bfloat16, and a gradient step of it.
+
+Its proposals are noise, so the loop has to cope: nothing is valid, nothing is solved, and every reward is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from half_billion import write_base, write_config
+
+from populora_core import open_run
+from populora_core.compute.memory import GB, Workload, estimate, read_shape
+from populora_core.config import REPOSITORY
+
+NEEDED = (
+    4 * GB
+)  # of memory that is free now: a copy of the base while it is written or used, and room to work
+MARGIN = 1 * GB  # the interpreter with its libraries, and what glibc keeps
+
+pytestmark = [pytest.mark.slow, pytest.mark.sandbox]
+
+
+def free_memory() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if free_memory() < NEEDED:
+        pytest.skip(f"needs {NEEDED / GB:.0f} GB of free memory; there are {free_memory() / GB:.1f}")
+    folder = tmp_path_factory.mktemp("half-billion")
+    write_base(folder)
+    return folder
+
+
+def by_position(rewards, groups, cohorts, *, std_floor, clip):
+    """An estimator that tells equal rewards apart, so that there is something to learn from."""
+    return [None if reward is None else (-1.0) ** row for row, reward in enumerate(rewards)]
+
+
+@pytest.mark.parametrize("estimator", ["reinforce_pp", f"{__name__}:by_position"])
+def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_path: Path, estimator: str):
+    write_config(tmp_path / "run.toml", base, f'estimator = "{estimator}"')
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "flows.cli",
+            "run",
+            "--plain",
+            "--config",
+            tmp_path / "run.toml",
+            "--run-dir",
+            run,
+        ],
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{Path(__file__).parent}"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+    with open_run(run) as catalogue:
+        stages = catalogue.rows(
+            "SELECT generation, count(*) AS n FROM stages WHERE generation > 0 GROUP BY ALL"
+        )
+        verdicts = catalogue.rows("SELECT verdict, reward, count(*) AS n FROM proposals GROUP BY ALL")
+        updates = catalogue.rows("SELECT role, tokens, grad_norm, logprob_mismatch FROM updates")
+        children = catalogue.rows("SELECT role, operator FROM evolutions")
+    assert [row["n"] for row in stages] == [7, 7, 7]
+    assert sum(row["n"] for row in verdicts) == 3 * 2 * 3 * 2
+    assert {(row["verdict"], row["reward"]) for row in verdicts} <= {
+        ("format_error", -1.0),
+        ("syntax_error", -1.0),
+    }
+    assert len(children) == 3 * 2
+    trained = [row for row in updates if row["grad_norm"] > 0.0]
+    if estimator == "reinforce_pp":
+        assert not trained  # equal rewards are nothing to learn from
+    else:
+        assert {row["role"] for row in trained} == {"teacher"}
+        assert all(0.0 < row["logprob_mismatch"] < 0.1 for row in trained)
+
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of the largest process
+    needed = estimate(
+        read_shape(base, rank=8),
+        Workload(members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64),
+    )
+    print(f"peak {peak / GB:.2f} GB, estimate {(needed.shared + needed.states) / GB:.2f} GB")
+    assert peak < needed.shared + needed.states + MARGIN
