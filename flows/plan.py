@@ -76,13 +76,13 @@ def _print_memory(config: Config) -> None:
     except BaseModelError as error:  # a base that cannot be estimated may well be run
         console.print(f"\n[bold]memory[/]: {error.problem}", soft_wrap=True)
         return
-    shards = config.compute.shards
+    shards, members = config.compute.shards, config.population.proposers + config.population.students
     processes = shards if config.compute.backend == "local" else 1
     rows = min(SAMPLER_ROWS, math.ceil(max(_counts(config)) / shards))
     needed = estimate(
         shape,
         Workload(
-            members=math.ceil((config.population.teachers + config.population.students) / shards),
+            members=math.ceil(members / shards),
             base_bytes=4 if config.base.dtype == "float32" else 2,
             update_tokens=max(config.update.token_budget, config.propose.max_tokens, config.solve.max_tokens),
             checkpointing=config.update.gradient_checkpointing,
