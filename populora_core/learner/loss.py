@@ -39,12 +39,11 @@ def backward_policy_gradient(
     are the sampler's, so that the ratio also corrects for how the sampler's numbers differ from the learner's.
     With an importance cap C that correction is apart from the trust region: A is multiplied by the constant
     min(learner's old probability / sampler's, C), truncated importance sampling (Ionides 2008), and the ratio
-    is taken against the learner itself: it is 1 and nothing is clipped. Where these are no longer the weights that
-    sampled, a second step on the same generation, the weight corrects for that as well.
+    is taken against the learner itself: it is 1 and nothing is clipped. Where these are no longer the weights
+    that sampled, a second step on the same generation, the weight corrects for that as well.
 
-    The output layer is frozen,
-    so the gradient with respect to `hidden` can be taken chunk by chunk: no more than `CHUNK_LOGITS` logits
-    exist at once, and one backward pass goes through the decoder.
+    The output layer is frozen, so the gradient with respect to `hidden` can be taken chunk by chunk: no more
+    than `CHUNK_LOGITS` logits exist at once, and one backward pass goes through the decoder.
 
     Args:
         output_layer: hidden states [m, d] -> logits [m, V].

@@ -245,9 +245,9 @@ _DECLARED = (
             Column(
                 "logprob_mismatch",
                 FLOAT,
-                "Mean over those tokens of |log-probability by the learner, at the weights that sampled, "
-                "less the sampler's|: numerics alone. Where a solo member learns from its answers, also what its "
-                "step before changed.",
+                "Mean absolute difference over those tokens between the learner's log-probability, at the weights "
+                "that sampled, and the sampler's: numerics alone. Where a solo member learns from its answers, also "
+                "what its step before changed.",
                 nullable=True,
             ),
             Column("largest_mismatch", FLOAT, "The largest of those differences.", nullable=True),
