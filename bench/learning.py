@@ -20,7 +20,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,27 +67,23 @@ def student(
     curve = []
     for generation in range(generations):
         problems = fresh_problems(kind, per_generation, source, known)
-        arena.load({"student": state})
-        rows, judged = arena.solve("student", problems, attempts, ids.draw_seed(seed, generation))
-        rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
-        groups = [str(index // attempts) for index in range(len(rows))]
-        state = _step(
-            arena, "student", state, rows, reinforce_pp(rewards, groups, ["student"] * len(rows)), rules
+        states, solved = student_step(
+            arena, {"student": state}, problems, attempts, ids.draw_seed(seed, generation), rules
         )
-        rates = [rate or 0.0 for rate in solve_rates(judged, attempts)]
-        curve.append(round(sum(rates) / len(rates), 4))
+        state = states["student"]
+        curve.append(round(solved["student"], 4))
         log(
             f"student {kind} seed {seed} generation {generation + 1}: solved {curve[-1]:.3f} of the fresh problems"
         )
     after = score("after")
-    gain, error = _paired([b - a for a, b in zip(before, after, strict=True)])
+    gain, error = paired([b - a for a, b in zip(before, after, strict=True)])
     return {
         "experiment": "student",
         "type": kind,
         "seed": seed,
         "generations": generations,
-        "before": _mean(before),
-        "after": _mean(after),
+        "before": mean(before),
+        "after": mean(after),
         "gain": gain,
         "standard_error": error,
         "gain_over_error": gain / error if error else None,
@@ -146,9 +142,9 @@ def teacher(
     for generation in range(generations):
         rows, rewards, found = play(per_type, generation)
         cohorts = [row["problem_type"] for row in rows]
-        states["teacher"] = _step(
-            arena, "teacher", states["teacher"], rows, reinforce_pp(rewards, cohorts, cohorts), rules
-        )
+        training = _training_rows("teacher", rows, reinforce_pp(rewards, cohorts, cohorts))
+        new, _ = update_members(arena.worker.stacked, {"teacher": states["teacher"]}, training, rules)
+        states |= new
         curve.append(round(share(found, "learnable"), 4))
         log(
             f"teacher seed {seed} generation {generation + 1}: learnable {curve[-1]:.3f}, "
@@ -176,6 +172,30 @@ def teacher(
     }
 
 
+def student_step(
+    arena: Arena,
+    states: Mapping[str, MemberState],
+    problems: Sequence[Problem],
+    attempts: int,
+    seed: int,
+    rules: UpdateRules,
+) -> tuple[dict[str, MemberState], dict[str, float]]:
+    """Students answer the same problems, and each takes one policy-gradient step on its own answers.
+
+    Returns:
+        The new states, and each student's solve rate before the step.
+    """
+    arena.load(states)
+    rows: list[TrainingRow] = []
+    solved = {}
+    for member, (answers, judged) in arena.solve_each(list(states), problems, attempts, seed).items():
+        rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
+        groups = [str(index // attempts) for index in range(len(answers))]
+        rows += _training_rows(member, answers, reinforce_pp(rewards, groups, [member] * len(answers)))
+        solved[member] = mean([rate or 0.0 for rate in solve_rates(judged, attempts)])
+    return update_members(arena.worker.stacked, states, rows, rules)[0], solved
+
+
 def fresh_problems(kind: str, count: int, source: np.random.Generator, known: set[str]) -> list[Problem]:
     """Problems from the base model's grammar that are not in `known`; their keys are added to it."""
     problems: list[Problem] = []
@@ -199,34 +219,25 @@ def _key(problem: Problem) -> str:
     return problem_key(problem.problem_type, problem.program, problem.inputs)
 
 
-def _step(
-    arena: Arena,
-    member: str,
-    state: MemberState,
-    rows: Sequence[Result],
-    values: Sequence[float | None],
-    rules: UpdateRules,
-) -> MemberState:
-    training = [
+def _training_rows(member: str, rows: Sequence[Result], values: Sequence[float | None]) -> list[TrainingRow]:
+    return [
         TrainingRow(
             member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), value
         )
         for row, value in zip(rows, values, strict=True)
         if value is not None
     ]
-    states, _ = update_members(arena.worker.stacked, {member: state}, training, rules)
-    return states[member]
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _paired(differences: Sequence[float]) -> tuple[float, float]:
+def paired(differences: Sequence[float]) -> tuple[float, float]:
     """Mean and standard error of paired differences."""
-    mean = _mean(differences)
-    variance = sum((d - mean) ** 2 for d in differences) / (len(differences) - 1)
-    return mean, math.sqrt(variance / len(differences))
+    middle = mean(differences)
+    variance = sum((d - middle) ** 2 for d in differences) / (len(differences) - 1)
+    return middle, math.sqrt(variance / len(differences))
 
 
 def table(folder: Path) -> str:

@@ -100,18 +100,36 @@ class Arena:
         rules: SamplingRules = SamplingRules(),
     ) -> tuple[list[Row], list[AttemptJudgement]]:
         """`attempts` answers to each problem, problem by problem, with their judgements."""
+        return self.solve_each([member], problems, attempts, seed, rules)[member]
+
+    def solve_each(
+        self,
+        members: Sequence[str],
+        problems: Sequence[Problem],
+        attempts: int,
+        seed: int,
+        rules: SamplingRules = SamplingRules(),
+    ) -> dict[str, tuple[list[Row], list[AttemptJudgement]]]:
+        """Several members on the same problems with the same random numbers: equal members answer alike."""
         asked = [problem for problem in problems for _ in range(attempts)]
         texts = [self.dialect.solve_prompt(problem) for problem in asked]
-        rows = complete(
-            self.worker,
-            self._prompts(member, texts, ids.draw_seed(seed, "solve"), rules, rules.answer_tokens),
-        )
+        draw = ids.draw_seed(seed, "solve")
+        prompts = [
+            prompt
+            for member in members
+            for prompt in self._prompts(member, texts, draw, rules, rules.answer_tokens)
+        ]
+        rows = complete(self.worker, prompts)
         judged = judge_attempts(
             self.dialect,
             lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=False),
-            list(zip(asked, rows, strict=True)),
+            list(zip(asked * len(members), rows, strict=True)),
         )
-        return rows, judged
+        share = len(asked)
+        return {
+            member: (rows[start : start + share], judged[start : start + share])
+            for member, start in zip(members, range(0, len(rows), share), strict=True)
+        }
 
     @staticmethod
     def _prompts(
