@@ -19,6 +19,7 @@ from rich.table import Table
 
 from populora_core.report.summary import (
     GenerationSummary,
+    coverage_rows,
     generation_summary,
     overall,
     population_rows,
@@ -131,6 +132,23 @@ def population_table(directory: Path) -> Table:
             f"{row['fitness']:.1f}" + ("" if row["eligible"] else " (idle)"),
             str(row["born_generation"]),
             row["operator"],
+        )
+    return table
+
+
+def coverage_table(directory: Path) -> Table:
+    table = Table(title="the problem space, newest generation", title_justify="left")
+    names = ("type", "cells so far", "new cells", "sets of constructs so far", "mean novelty", "mean lines")
+    for name in names:
+        table.add_column(name, justify="left" if name == "type" else "right")
+    for row in coverage_rows(directory):
+        table.add_row(
+            row["problem_type"],
+            str(row["cumulative_cells"]),
+            str(row["new_cells"]),
+            str(row["cumulative_construct_sets"]),
+            f"{row['mean_novelty']:.2f}",
+            f"{row['mean_lines_of_code']:.1f}",
         )
     return table
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console import console, generation_line, population_table
+from flows.console import console, coverage_table, generation_line, population_table
 from populora_core.errors import RunDirectoryError
 from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.run import Run
@@ -38,6 +38,7 @@ def show_run(run: Run) -> None:
         )
     if generations:
         console.print(population_table(run.directory))
+        console.print(coverage_table(run.directory))
     console.print(
         f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
         f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"

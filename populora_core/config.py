@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from populora_core.config_checks import check_folders, check_names, closest
+from populora_core.config_checks import check_folders, check_names, check_packages, closest
 from populora_core.config_files import read_config
 from populora_core.errors import ConfigError
 
@@ -129,6 +129,10 @@ class ProposeSection(Section):
     types: tuple[str, ...] = ("code_o", "code_i", "code_f")
     per_type: Count = 32
     references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
+    reference_source: Literal["buffer", "archive"] = Field(
+        "buffer",
+        description="archive: the most learnable problem of every cell of the problem space (extra `archive`)",
+    )
     buffer_capacity: Count = 16384
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
@@ -290,6 +294,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
         _apply(data, override)
     config = build_config(data, str(path))
     check_folders(config, str(path))
+    check_packages(config, str(path))
     return config
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,16 @@ def check_folders(config: Config, source: str) -> None:
                 came=error.came,
                 remedy=error.remedy,
             ) from error
+
+
+def check_packages(config: Config, source: str) -> None:
+    """Raise ConfigError unless the extras that the configuration uses are installed."""
+    if config.propose.reference_source == "archive" and importlib.util.find_spec("ribs") is None:
+        raise ConfigError(
+            f'{source}: propose.reference_source = "archive" needs pyribs, which is not installed',
+            expected="the extra `archive`",
+            remedy="pip install 'populora[archive]', or draw references from the buffer",
+        )
 
 
 def check_names(config: Config, source: str) -> None:

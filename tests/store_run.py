@@ -86,7 +86,7 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
         "cyclomatic_complexity": 1,
         "lines_of_code": 2,
         "variable_count": 1,
-        "cell": "2-0-1-0",
+        "cell": "2-0-1-0-arithmetic",
         "novelty": 1.0,
         "program_key": "key",
     }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.problems.complexity import Complexity, cell, measure
+from populora_core.problems.complexity import Complexity, measure
 from populora_core.problems.normal import ngrams, novelty, problem_key, program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 
@@ -174,11 +174,6 @@ def test_variables_are_counted_by_distinct_name():
         "    return len(e)\n"
     )
     assert measure(program).variable_count == len("abcdeghijklmnopq")
-
-
-def test_cells_are_logarithmic_bins():
-    assert cell(Complexity(8, 4, 7, 4)) == "3-2-2-2"
-    assert cell(Complexity(1, 0, 1, 0)) == "0-0-0-0"
 
 
 def test_a_program_that_does_not_parse_has_no_normal_form_and_no_complexity():

@@ -1,4 +1,4 @@
-"""How complex a program is: four numbers, and the cell of the problem space that they fall into."""
+"""How complex a program is, in four numbers."""
 
 from __future__ import annotations
 
@@ -48,17 +48,6 @@ def measure(program: str) -> Complexity:
         lines_of_code=sum(isinstance(node, ast.stmt) and not _is_string(node) for node in nodes),
         variable_count=len({name for node in nodes if (name := _bound_name(node)) is not None}),
     )
-
-
-def cell(complexity: Complexity) -> str:
-    """The cell of the problem space: floor(log2) of each number, such as `3-1-2-1`; 0 and 1 share bin 0."""
-    numbers = (
-        complexity.ast_depth,
-        complexity.cyclomatic_complexity,
-        complexity.lines_of_code,
-        complexity.variable_count,
-    )
-    return "-".join(str(max(number, 1).bit_length() - 1) for number in numbers)
 
 
 def _cyclomatic(function: ast.AST) -> int:

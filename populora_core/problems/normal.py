@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
@@ -20,6 +21,7 @@ NGRAM = 4
 Ngram = tuple[str, ...]
 
 _ABSENT, _END = "-", "."
+_VARIABLE = re.compile(r"%\d+")
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _IGNORED_FIELDS = {"ctx", "annotation", "returns", "type_comment", "type_ignores", "type_params", "kind"}
@@ -42,10 +44,22 @@ def problem_key(problem_type: str, program: str, inputs: Sequence[str]) -> str:
 def ngrams(program: str) -> frozenset[Ngram]:
     """The distinct runs of `NGRAM` tokens of the normal form.
 
-    The values of constants are left out, so that `x*3+8` says nothing new after `x*4+5`.
+    The values of constants are left out, so that `x*3+8` says nothing new after `x*4+5`. Variables are numbered
+    anew in each run: otherwise one more of them at the top would make all that follows look new.
     """
     words = [t for t in normal_tokens(program) if t not in (_ABSENT, _END) and not t.startswith("=")]
-    return frozenset(tuple(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1))
+    return frozenset(_renumbered(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1))
+
+
+def _renumbered(words: Sequence[str]) -> Ngram:
+    """The words with variables numbered by their first place among them."""
+    places: dict[str, str] = {}
+    return tuple(
+        _VARIABLE.sub(lambda found: places.setdefault(found[0], f"%{len(places)}"), word)
+        if "%" in word
+        else word
+        for word in words
+    )
 
 
 def novelty(program: str, seen: Set[Ngram]) -> float:

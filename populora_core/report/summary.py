@@ -42,6 +42,11 @@ FROM tables.population p LEFT JOIN ratings r USING (member_id, generation)
 WHERE p.generation = (SELECT max(generation) FROM tables.population)
 ORDER BY p.role, eligible DESC, fitness DESC, p.member_id
 """
+COVERAGE = """
+SELECT problem_type, generation, new_cells, cumulative_cells, cumulative_construct_sets, mean_novelty,
+       mean_lines_of_code
+FROM coverage QUALIFY generation = max(generation) OVER (PARTITION BY problem_type) ORDER BY problem_type
+"""
 OVERALL = """
 SELECT (SELECT count(*) FROM proposals) AS proposals,
        (SELECT count(*) FROM problems) AS problems,
@@ -107,6 +112,12 @@ def population_rows(directory: Path) -> list[dict[str, Any]]:
     """The living members, the fittest of each role first; newborns stand at their starting rating."""
     with Catalogue(directory) as catalogue:
         return catalogue.rows(POPULATION)
+
+
+def coverage_rows(directory: Path) -> list[dict[str, Any]]:
+    """The newest row of the view `coverage` for each problem type."""
+    with Catalogue(directory) as catalogue:
+        return catalogue.rows(COVERAGE)
 
 
 def overall(directory: Path) -> dict[str, Any]:

@@ -1,15 +1,23 @@
-"""propose: each teacher writes problems of every type, seeing reference problems from the buffer."""
+"""propose: each teacher writes problems of every type, seeing reference problems from the buffer or the archive."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from populora_core import ids
 from populora_core.compute.work import Prompt
+from populora_core.config_checks import check_packages
+from populora_core.problems.coverage import Cell
 from populora_core.stages.context import StageContext
+
+if TYPE_CHECKING:
+    from populora_core.problems.archive import Archive
+    from populora_core.problems.buffer import Buffer
 
 
 def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
-    buffer = ctx.buffer(settings.buffer_capacity)
+    source = _references(ctx)
     members = {member.member_id: member for member in ctx.members()}
     rows, prompts = [], []
     for match in ctx.rows("matches"):
@@ -19,7 +27,7 @@ def run(ctx: StageContext) -> None:
                 proposal_id = ids.proposal_id(ctx.generation, teacher.role, teacher.slot, problem_type, index)
                 rng = ctx.rng(proposal_id)
                 shown = int(rng.integers(settings.references[0], settings.references[1] + 1))
-                references = buffer.sample(problem_type, shown, rng)
+                references = source.sample(problem_type, shown, rng)
                 rows.append(
                     {
                         "generation": ctx.generation,
@@ -42,3 +50,20 @@ def run(ctx: StageContext) -> None:
                 )
     completions = ctx.generate(prompts)
     ctx.write("proposals", [row | text for row, text in zip(rows, completions, strict=True)])
+
+
+def _references(ctx: StageContext) -> Buffer | Archive:
+    """Where references are drawn from, made anew from the rows of all earlier generations."""
+    if ctx.config.propose.reference_source == "buffer":
+        return ctx.buffer(ctx.config.propose.buffer_capacity)
+    check_packages(ctx.config, "this run")
+    from populora_core.problems.archive import Archive, Graded  # pyribs is heavy, and an extra
+
+    rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
+    archive = Archive()
+    archive.add(
+        Graded(ctx.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
+        for row in ctx.rows("problems")
+        if rates[row["problem_id"]] is not None
+    )
+    return archive

@@ -79,6 +79,7 @@ LOOP: tuple[Stage, ...] = (
             "population": When.BEFORE,
             MEMBERS: When.BEFORE,
             "problems": When.PAST,
+            "problem_results": When.PAST,
         },
         gives=("proposals",),
         config=("adapters", "propose", "compute"),
@@ -87,7 +88,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=1,
+        version=2,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox",),

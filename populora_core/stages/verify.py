@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from populora_core import ids
-from populora_core.problems.complexity import cell, measure
+from populora_core.problems.complexity import measure
+from populora_core.problems.coverage import cell
 from populora_core.problems.normal import program_key
 from populora_core.stages.context import StageContext
 from populora_core.verifier.grading import ProposalCheck, check_proposals
@@ -76,7 +77,7 @@ def _admit(
             "cyclomatic_complexity": complexity.cyclomatic_complexity,
             "lines_of_code": complexity.lines_of_code,
             "variable_count": complexity.variable_count,
-            "cell": cell(complexity),
+            "cell": str(cell(problem.program, complexity)),
             "novelty": novelty,
             "program_key": program_key(problem.program),
         }

@@ -152,7 +152,11 @@ _DECLARED = (
             Column("cyclomatic_complexity", INT, "Cyclomatic complexity, summed over all functions."),
             Column("lines_of_code", INT, "Statements of the program, docstrings not counted."),
             Column("variable_count", INT, "Distinct names that the program binds."),
-            Column("cell", TEXT, "Cell of the problem space: floor(log2) of the four measures."),
+            Column(
+                "cell",
+                TEXT,
+                "Cell of the problem space: floor(log2) of the four measures, and the constructs used.",
+            ),
             Column("novelty", FLOAT, "Share of the program's n-grams that no earlier program had."),
             Column("program_key", TEXT, "sha256 of the program in normal form; equal for duplicates."),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from populora_core.store.columns import INT, LONG, TEXT, Column
+from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 
@@ -119,6 +119,27 @@ def _cumulative(count: ViewColumn) -> ViewColumn:
     return ViewColumn(column, f"(sum({count.expression}) OVER ({window}))::BIGINT")
 
 
+_COVERAGE = """(
+    SELECT generation, problem_type, count(*)::INTEGER AS problems,
+           count(DISTINCT cell)::INTEGER AS cells,
+           count(DISTINCT cell) FILTER (generation = cell_since)::INTEGER AS new_cells,
+           count(DISTINCT constructs)::INTEGER AS construct_sets,
+           count(DISTINCT constructs) FILTER (generation = constructs_since)::INTEGER AS new_construct_sets,
+           avg(novelty) AS mean_novelty, avg(lines_of_code) AS mean_lines_of_code
+    FROM (
+        SELECT *, min(generation) OVER (PARTITION BY problem_type, cell) AS cell_since,
+               min(generation) OVER (PARTITION BY problem_type, constructs) AS constructs_since
+        FROM (SELECT *, string_split(cell, '-')[-1] AS constructs FROM tables.problems)
+    )
+    GROUP BY generation, problem_type
+) AS coverage"""
+
+
+def _so_far(count: str) -> str:
+    """The sum of a count over this and all earlier generations."""
+    return f"sum(coverage.{count}) OVER (PARTITION BY problem_type ORDER BY generation)::INTEGER"
+
+
 _DECLARED = (
     View(
         "members",
@@ -188,6 +209,38 @@ _DECLARED = (
             ),
             *_joined("problem_results", "solve_rate n_attempts"),
             *_of("problems", "program_key"),
+        ),
+    ),
+    View(
+        "coverage",
+        "How much of the problem space each generation reaches: cells also grow with mere length, sets of "
+        "constructs and novelty do not.",
+        _COVERAGE,
+        (
+            ViewColumn(TABLES["problems"]["generation"], "coverage.generation"),
+            ViewColumn(TABLES["problems"]["problem_type"], "coverage.problem_type"),
+            ViewColumn(Column("problems", INT, "Problems of the generation and type."), "coverage.problems"),
+            ViewColumn(Column("cells", INT, "Different cells among them."), "coverage.cells"),
+            ViewColumn(
+                Column("new_cells", INT, "Of these, cells that no earlier problem of the type is in."),
+                "coverage.new_cells",
+            ),
+            ViewColumn(
+                Column("cumulative_cells", INT, "Cells of the type reached so far."), _so_far("new_cells")
+            ),
+            ViewColumn(
+                Column("construct_sets", INT, "Different sets of constructs, whatever the size."),
+                "coverage.construct_sets",
+            ),
+            ViewColumn(
+                Column("cumulative_construct_sets", INT, "Sets of constructs of the type reached so far."),
+                _so_far("new_construct_sets"),
+            ),
+            ViewColumn(Column("mean_novelty", FLOAT, "Mean of `problems.novelty`."), "coverage.mean_novelty"),
+            ViewColumn(
+                Column("mean_lines_of_code", FLOAT, "Mean of `problems.lines_of_code`."),
+                "coverage.mean_lines_of_code",
+            ),
         ),
     ),
     View(

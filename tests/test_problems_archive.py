@@ -1,0 +1,99 @@
+"""The archive: a cell keeps its best problem, whatever comes after it and however the problems come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora_core.problems.coverage import Cell, Construct
+from populora_core.problems.model import Problem
+
+pytest.importorskip("ribs", reason="pip install 'populora[archive]' brings pyribs")
+
+from populora_core.problems.archive import Archive, Graded, learnability
+
+CELLS = [
+    Cell((depth, 0, lines, 0), made_of)
+    for depth in (2, 3)
+    for lines in (0, 9)
+    for made_of in ((), (Construct.LOOP,))
+]
+FOUND = st.lists(
+    st.tuples(st.sampled_from(["code_o", "code_i"]), st.sampled_from(CELLS), st.integers(0, 8)), max_size=60
+)
+
+
+def graded(found: list[tuple[str, Cell, int]]) -> list[Graded]:
+    return [
+        Graded(Problem(f"p{i:02d}", kind, "def f(x):\n return x", ("(1,)",), ("1",), ""), cell, correct / 8)
+        for i, (kind, cell, correct) in enumerate(found)
+    ]
+
+
+def best_of_every_cell(batch: list[Graded], kind: str) -> list[str]:
+    best: dict[Cell, Graded] = {}
+    for each in batch:
+        if each.problem.problem_type == kind:
+            held = best.get(each.cell)
+            if held is None or learnability(each.solve_rate) > learnability(held.solve_rate):
+                best[each.cell] = each
+    return sorted(each.problem.problem_id for each in best.values())
+
+
+def test_half_solved_problems_are_the_most_learnable() -> None:
+    assert [learnability(p) for p in (0.0, 0.25, 0.5, 1.0)] == [0.0, 0.1875, 0.25, 0.0]
+
+
+@settings(deadline=None)
+@given(FOUND)
+def test_every_cell_holds_its_most_learnable_problem_the_first_of_equals(
+    found: list[tuple[str, Cell, int]],
+) -> None:
+    archive = Archive()
+    archive.add(graded(found))
+    for kind in ("code_o", "code_i"):
+        elites = [problem.problem_id for problem in archive.elites(kind)]
+        assert elites == best_of_every_cell(graded(found), kind)
+
+
+@settings(deadline=None)
+@given(FOUND, st.data())
+def test_a_rebuilt_archive_equals_one_that_grew(
+    found: list[tuple[str, Cell, int]], data: st.DataObject
+) -> None:
+    batch = graded(found)
+    whole, grown = Archive(), Archive()
+    whole.add(batch)
+    held: dict[Cell, float] = {}
+    while batch:
+        taken = data.draw(st.integers(1, len(batch)))
+        grown.add(batch[:taken])
+        rates = {each.problem.problem_id: each for each in graded(found)}
+        now = {
+            rates[p.problem_id].cell: learnability(rates[p.problem_id].solve_rate)
+            for p in grown.elites("code_o")
+        }
+        assert all(now[cell] >= value for cell, value in held.items()), "a cell lost its better elite"
+        held, batch = now, batch[taken:]
+    for kind in ("code_o", "code_i"):
+        assert grown.elites(kind) == whole.elites(kind)
+
+
+def test_sampling_follows_the_generator_and_shows_every_cell_equally_often() -> None:
+    archive = Archive()
+    archive.add(graded([("code_o", CELLS[0], 4)] * 90 + [("code_o", CELLS[1], 1)]))
+    assert archive.sample("code_o", 2, np.random.default_rng(5)) == archive.sample(
+        "code_o", 2, np.random.default_rng(5)
+    )
+    drawn = [archive.sample("code_o", 1, np.random.default_rng(seed))[0].problem_id for seed in range(200)]
+    assert set(drawn) == {"p00", "p90"}
+    assert 60 < drawn.count("p90") < 140
+
+
+def test_sampling_gives_what_there_is() -> None:
+    archive = Archive()
+    assert archive.sample("code_f", 2, np.random.default_rng(0)) == []
+    archive.add(graded([("code_f", CELLS[0], 0)]))
+    assert len(archive.sample("code_f", 2, np.random.default_rng(0))) == 1
