@@ -12,8 +12,8 @@ The solve rate is measured on held-out problems, each member with the same probl
 equal members score equally. Which parent is the better one is decided on other problems: chosen by the
 held-out ones, its rate there would be flattered by its luck.
 
-An operator returns its children to the better parent when at the last update the difference of their
-held-out solve rates, averaged over the seeds, is not below 0. Each seed's result is appended to the output
+An operator returns its children at the first measurement where the difference of their held-out solve rates to
+the better parent's, averaged over the seeds, is not below 0 by more than its standard error. Each seed's result is appended to the output
 file as it is finished; a seed that stands there is not done again.
 """
 
@@ -54,18 +54,17 @@ class Plan:
     """How much is trained and measured.
 
     Attributes:
-        parent_updates, parent_problems: of each parent's training before it breeds.
-        child_updates, child_problems: of each child's.
-        attempts: answers to each problem in training.
+        parent_updates: of each parent before it breeds.
+        child_updates: of each child.
+        problems, attempts: fresh problems of an update, and answers to each.
         every: updates between two measurements of the children.
         held_out, held_out_attempts: what a solve rate is measured on.
     """
 
     kind: str = "code_i"
-    parent_updates: int = 60
-    parent_problems: int = 32
+    parent_updates: int = 40
+    problems: int = 32
     child_updates: int = 20
-    child_problems: int = 16
     attempts: int = 8
     every: int = 5
     held_out: int = 200
@@ -79,11 +78,11 @@ def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Call
     choice = fresh_problems(plan.kind, plan.held_out, ids.generator(4242, "choice"), known)
 
     def train(
-        states: Mapping[str, MemberState], updates: range, problems: int, source: np.random.Generator
+        states: Mapping[str, MemberState], updates: range, source: np.random.Generator
     ) -> dict[str, MemberState]:
         trained = dict(states)
         for update in updates:
-            fresh = fresh_problems(plan.kind, problems, source, known)
+            fresh = fresh_problems(plan.kind, plan.problems, source, known)
             draw = ids.draw_seed(seed, *states, update)
             trained, solved = student_step(arena, trained, fresh, plan.attempts, draw, rules)
             log(
@@ -105,7 +104,7 @@ def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Call
     for name in ("parent 0", "parent 1"):
         newborn = {name: arena.newborn(ids.draw_seed(seed, name))}
         source = ids.generator(seed, name, "problems")
-        parents |= train(newborn, range(plan.parent_updates), plan.parent_problems, source)
+        parents |= train(newborn, range(plan.parent_updates), source)
     chosen_by = {name: mean(found) for name, found in rates(parents, choice).items()}
     worse, better = sorted(parents, key=chosen_by.__getitem__)
 
@@ -122,7 +121,7 @@ def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Call
             )
             log(f"seed {seed}, {name} after {start} updates: {mean(found):.3f} ({gap:+.3f} ± {error:.3f})")
         if start < plan.child_updates:
-            children = train(children, range(start, start + plan.every), plan.child_problems, source)
+            children = train(children, range(start, start + plan.every), source)
     return {
         "experiment": "retention",
         "seed": seed,
@@ -156,32 +155,43 @@ def breed(
 
 
 def table(results: Sequence[Result]) -> str:
-    """The mean difference to the better parent over the seeds, a row an operator, and who returns."""
+    """The mean difference to the better parent over the seeds, a row an operator, and who returns when."""
     updates = [point["update"] for point in results[0]["children"][0]["curve"]]
-    head = ["operator", *(f"after {update}" for update in updates), "spread", "returns", "default"]
+    head = ["operator", *(f"after {update}" for update in updates), "the seeds' last", "returns", "default"]
     lines = [head, ["---"] * len(head)]
+    defaults = EvolveSection()
     for name, curves in _curves(results).items():
-        gaps = np.array([[point["difference"] for point in curve] for curve in curves])
-        last = gaps[:, -1]
+        last = [curve[-1]["difference"] for curve in curves]
+        back = returned(curves)
         lines.append(
             [
                 f"`{name}`" + (" (control)" if name in CONTROLS else ""),
-                *(f"{gap:+.3f}" for gap in gaps.mean(axis=0)),
-                f"{last.min():+.3f} to {last.max():+.3f}",
-                "yes" if name in returning(results) else "**no**",
-                "yes" if name in EvolveSection().mutations + EvolveSection().crossovers else "no",
+                *(f"{gap:+.3f} ± {error:.3f}" for gap, error in zip(*_mean_curve(curves), strict=True)),
+                ", ".join(f"{gap:+.3f}" for gap in last),
+                "**no**" if back is None else f"after {back}",
+                "yes" if name in defaults.mutations + defaults.crossovers else "no",
             ]
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def returning(results: Sequence[Result]) -> list[str]:
-    """The operators whose children return: at the last update, not below the better parent over the seeds."""
-    return [
-        name
-        for name, curves in _curves(results).items()
-        if mean([curve[-1]["difference"] for curve in curves]) >= 0.0
-    ]
+def returned(curves: Sequence[Sequence[Result]]) -> int | None:
+    """The first update after which the children are back at the better parent; None where they never are.
+
+    Args:
+        curves: of one operator, one a seed, measured after the same updates.
+    """
+    for point, gap, error in zip(curves[0], *_mean_curve(curves), strict=True):
+        if gap >= -error:
+            return point["update"]
+    return None
+
+
+def _mean_curve(curves: Sequence[Sequence[Result]]) -> tuple[list[float], list[float]]:
+    """The mean difference over the seeds at each measurement, and its standard error from those within seeds."""
+    gaps = np.array([[point["difference"] for point in curve] for curve in curves])
+    errors = np.array([[point["standard_error"] for point in curve] for curve in curves])
+    return gaps.mean(axis=0).tolist(), (np.sqrt((errors**2).sum(axis=0)) / len(curves)).tolist()
 
 
 def _curves(results: Sequence[Result]) -> dict[str, list[list[Result]]]:
