@@ -13,8 +13,8 @@ equal members score equally. Which parent is the better one is decided on other 
 held-out ones, its rate there would be flattered by its luck.
 
 An operator returns its children at the first measurement where the difference of their held-out solve rates to
-the better parent's, averaged over the seeds, is not below 0 by more than its standard error. Each seed's result is appended to the output
-file as it is finished; a seed that stands there is not done again.
+the better parent's, averaged over the seeds, is not below 0 by more than its standard error. Each seed's
+result is appended to the output file as it is finished; a seed that stands there is not done again.
 """
 
 from __future__ import annotations
