@@ -188,17 +188,15 @@ def plot(found: dict[str, Any]) -> str:
         title = f"<title>{row['matches']} matches, solve rate {row['solved']:.3f}</title>"
         parts.append(f'<circle cx="{x}" cy="{y}" r="{radius}" fill="#0072b2">{title}</circle>')
         x, y = spot(row["predicted"], row["won"])
-        parts.append(
-            f'<rect x="{x - 4}" y="{y - 4}" width="8" height="8" fill="none" stroke="#d55e00" stroke-width="2"/>'
-        )
+        parts.append(_square(x, y))
     middle, foot = LEFT + SIDE / 2, TOP + SIDE + 40
     parts += [
         f'<text x="{middle}" y="{foot}" text-anchor="middle">predicted probability that the student wins</text>',
         f'<text transform="translate(18 {TOP + SIDE / 2}) rotate(-90)" text-anchor="middle">observed share</text>',
-        f'<circle cx="{LEFT + 16}" cy="{TOP + 16}" r="5" fill="#0072b2"/>',
-        f'<text x="{LEFT + 28}" y="{TOP + 20}">solve rate (area: matches)</text>',
-        f'<rect x="{LEFT + 12}" y="{TOP + 30}" width="8" height="8" fill="none" stroke="#d55e00" stroke-width="2"/>',
-        f'<text x="{LEFT + 28}" y="{TOP + 38}">matches won by the student</text>',
+        f'<circle cx="{LEFT + 140}" cy="{TOP + SIDE - 36}" r="5" fill="#0072b2"/>',
+        f'<text x="{LEFT + 152}" y="{TOP + SIDE - 32}">solve rate (area: matches)</text>',
+        _square(LEFT + 140, TOP + SIDE - 18),
+        f'<text x="{LEFT + 152}" y="{TOP + SIDE - 14}">matches won by the student</text>',
     ]
     width, height = LEFT + SIDE + 24, TOP + SIDE + 56
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -210,6 +208,11 @@ def plot(found: dict[str, Any]) -> str:
             "</svg>\n",
         ]
     )
+
+
+def _square(x: float, y: float) -> str:
+    place = f'x="{x - 4:.1f}" y="{y - 4:.1f}"'
+    return f'<rect {place} width="8" height="8" fill="none" stroke="#d55e00" stroke-width="2"/>'
 
 
 def main() -> None:

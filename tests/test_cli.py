@@ -129,7 +129,9 @@ def test_a_finished_run_is_resumed_without_doing_anything(copy_of: Callable[[], 
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -> None:
-    assert "generation   3/3" in populora("inspect", finished).stdout
+    glance = populora("inspect", finished).stdout
+    assert "generation   3/3" in glance
+    assert "cells so far" in glance
     assert "attempt_grades" in populora("inspect", finished, "--generation", 2).stdout
     manifest = json.loads(populora("inspect", finished, "--generation", 2, "--stage", "solve").stdout)
     assert manifest["stage"] == "solve"

@@ -47,6 +47,14 @@ def test_a_bad_config_is_refused_by_name(tmp_path: Path, text: str, parts: list[
         assert part in str(caught.value)
 
 
+def test_the_archive_is_refused_where_pyribs_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs pyribs.*\n.*\n.*populora\[archive\]"):
+        load_config(_file(tmp_path, "[propose]\nreference_source = 'archive'"))
+
+
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="no configuration file"):
         load_config("nowhere.toml")

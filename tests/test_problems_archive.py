@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from conftest import contents, small_config, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from populora_core.problems.coverage import Cell, Construct
 from populora_core.problems.model import Problem
+from populora_core.session import Session
+from populora_core.stages.engine import run_stage
+from populora_core.stages.loop import train
+from populora_core.stages.table import STAGES
+from populora_core.store.catalogue import Catalogue
 
 pytest.importorskip("ribs", reason="pip install 'populora[archive]' brings pyribs")
 
@@ -97,3 +105,27 @@ def test_sampling_gives_what_there_is() -> None:
     assert archive.sample("code_f", 2, np.random.default_rng(0)) == []
     archive.add(graded([("code_f", CELLS[0], 0)]))
     assert len(archive.sample("code_f", 2, np.random.default_rng(0))) == 1
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_teachers_see_elites_of_earlier_generations_and_the_stage_can_be_redone(tmp_path: Path) -> None:
+    config = small_config(propose={"reference_source": "archive"})
+    with Session(start(tmp_path / "run", config)) as session:
+        train(session, 3)
+        before = contents(tmp_path / "run")
+        run_stage(session, 3, STAGES["propose"], force=True)
+    assert contents(tmp_path / "run") == before
+    with Catalogue(tmp_path / "run") as catalogue:
+        shown = catalogue.rows(
+            "SELECT DISTINCT unnest(reference_ids) AS id FROM proposals WHERE generation = 3"
+        )
+        rates = {
+            row["problem_id"]: (row["problem_type"], row["cell"], row["solve_rate"])
+            for row in catalogue.rows("FROM problems WHERE generation < 3 AND solve_rate IS NOT NULL")
+        }
+    assert shown
+    for row in shown:
+        kind, cell, rate = rates[row["id"]]
+        rivals = [r for k, c, r in rates.values() if (k, c) == (kind, cell)]
+        assert learnability(rate) == max(map(learnability, rivals))
