@@ -193,10 +193,10 @@ def plot(found: dict[str, Any]) -> str:
     parts += [
         f'<text x="{middle}" y="{foot}" text-anchor="middle">predicted probability that the student wins</text>',
         f'<text transform="translate(18 {TOP + SIDE / 2}) rotate(-90)" text-anchor="middle">observed share</text>',
-        f'<circle cx="{LEFT + 140}" cy="{TOP + SIDE - 36}" r="5" fill="#0072b2"/>',
-        f'<text x="{LEFT + 152}" y="{TOP + SIDE - 32}">solve rate (area: matches)</text>',
-        _square(LEFT + 140, TOP + SIDE - 18),
-        f'<text x="{LEFT + 152}" y="{TOP + SIDE - 14}">matches won by the student</text>',
+        f'<circle cx="{LEFT + 124}" cy="{TOP + SIDE - 36}" r="5" fill="#0072b2"/>',
+        f'<text x="{LEFT + 136}" y="{TOP + SIDE - 32}">solve rate (area: matches)</text>',
+        _square(LEFT + 124, TOP + SIDE - 18),
+        f'<text x="{LEFT + 136}" y="{TOP + SIDE - 14}">matches won by the student</text>',
     ]
     width, height = LEFT + SIDE + 24, TOP + SIDE + 56
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'

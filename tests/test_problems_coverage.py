@@ -48,6 +48,7 @@ def program(*statements: str) -> str:
         ("raise x", "exception"),
         ("while x: pass\n return x", "loop"),
         ("a, b = x\n return a", ""),
+        ("y: list[int] = x\n return y", ""),
         ("for y in x:\n  if y > 1: return x[y] * 2", "arithmetic branch index logic loop"),
     ],
 )

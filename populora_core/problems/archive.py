@@ -3,8 +3,8 @@
 MAP-Elites (Mouret and Clune, arXiv 1504.04909) on the archives of pyribs. Where the buffer shows teachers what
 was written often, the archive shows every occupied cell equally often, each by its elite.
 
-The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's reward, and with it
-the largest gradient that a problem can give its students. A problem is attempted in its own generation alone,
+The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's success, which is 0
+where a student learns nothing since all its attempts fare alike. A problem is attempted in its own generation alone,
 so p is that of the student it met then and is never measured again. Problems that everybody or nobody solved
 have 0 and stand only where nothing better was found.
 """

@@ -1,13 +1,14 @@
 """Cells of the problem space: programs that share one are alike in size and in what they are made of.
 
 A cell is floor(log2) of four measures of size, together with the set of constructs that the program uses. Size
-alone would count a program for new as soon as it is longer. How much of a cell's program was never written
-before is what `normal.novelty` says.
+alone would count a program for new as soon as it is longer. How much of a program was never written before
+is what `normal.novelty` says.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -79,11 +80,21 @@ def constructs(program: str) -> tuple[Construct, ...]:
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
-    tree = parse_program(program)
-    found = {construct for node in ast.walk(tree) if (construct := _construct(node)) is not None}
-    if sum(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(tree)) > 1:
+    nodes = list(_run(parse_program(program)))
+    found = {construct for node in nodes if (construct := _construct(node)) is not None}
+    if sum(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in nodes) > 1:
         found.add(Construct.FUNCTION)
     return tuple(sorted(found))
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all below it but annotations: `list[int]` there indexes nothing."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from _run(child)
 
 
 def _construct(node: ast.AST) -> Construct | None:
