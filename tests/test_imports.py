@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("torch", "transformers", "peft", "vllm", "docker", "ray", "prefect")
+HEAVY = ("torch", "transformers", "peft", "vllm", "docker", "ray", "prefect", "ribs")
 LIGHT = (
     "populora_core",
     "populora_core.config",
@@ -23,6 +23,7 @@ LIGHT = (
     "populora_core.stages.loop",
     "populora_core.stages.evolve",
     "populora_core.store.catalogue",
+    "populora_core.problems.coverage",
     "populora_core.problems.dialects",
     "populora_core.learner.estimators",
     "populora_core.population.replacement",
