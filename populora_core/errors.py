@@ -76,3 +76,7 @@ class PopulationError(PopuloraError, ValueError):
 
 class WorkerLost(PopuloraError):
     """A worker process ended before it answered."""
+
+
+class BenchmarkError(PopuloraError, ValueError):
+    """A suite or benchmark that is unknown, missing, or not in its published schema."""

@@ -1,0 +1,1 @@
+"""Benchmarks: what members are measured on that no member has set."""

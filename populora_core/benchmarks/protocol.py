@@ -1,0 +1,175 @@
+"""What a benchmark is: rows in, problems with prompts out, and a grader of completions.
+
+A benchmark knows its published schema, its prompt templates and its rules of grading; where its rows lie, how
+often and at which temperature they are answered stands in a suite (see `suite`).
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from populora_core.errors import BenchmarkError
+from populora_core.verifier.protocol import Limits, Sandbox
+
+Schema = Mapping[str, tuple[type, ...]]
+"""Column -> the Python types that its values may have; `NoneType` among them where a value may be missing."""
+
+
+class Aggregation(StrEnum):
+    """How several completions of one problem make its score."""
+
+    PASS = "pass"
+    """Each completion counts: pass@k, unbiased."""
+    MAJ = "maj"
+    """As `pass`, and the most frequent answer counts too: maj@k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One problem of a benchmark.
+
+    Attributes:
+        item_id: unique within the benchmark, stable between loads: derived from the row, never from its place
+            in memory.
+        fields: the row in the benchmark's own published schema, checked.
+        stratum: difficulty or kind within the benchmark, for tables and stratified halves; empty for none.
+    """
+
+    item_id: str
+    benchmark: str
+    fields: Mapping[str, Any]
+    stratum: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One completion that is to be graded.
+
+    Attributes:
+        ended: whether the model ended it itself; False where it was cut off at max_tokens.
+    """
+
+    text: str
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ItemScore:
+    """What a grader found of one completion.
+
+    Attributes:
+        correct: None where infrastructure failed, which is never a wrong answer.
+        verdict: a word of a closed vocabulary, `AttemptVerdict` where it fits.
+        answer: what was read from the completion, in a form in which equal answers are equal text as far as
+            the benchmark can say (`maj` votes on it); None for no answer.
+        detail: why, for a person; nothing that differs from run to run.
+    """
+
+    correct: bool | None
+    verdict: str
+    answer: str | None
+    detail: str = ""
+
+
+class Benchmark(Protocol):
+    """One set of problems with its prompts and its rules of grading.
+
+    Attributes:
+        version: raised whenever prompts or grading change, so that old results are not taken for new ones.
+        schema: the published schema; further columns are allowed.
+        limits: what one graded program may take; None for the limits of the run, or where nothing is run.
+    """
+
+    name: str
+    version: int
+    schema: Schema
+    aggregation: Aggregation
+    limits: Limits | None
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
+        """The problems of the published rows, in order.
+
+        Raises:
+            BenchmarkError: a column is missing or has another type (`check_rows`), or a row makes no problem.
+        """
+        ...
+
+    def prompt(self, item: Item, family: str) -> str:
+        """What a model is asked.
+
+        Args:
+            family: the model family, which is the dialect that the run speaks with its base: `compact` or
+                `instruct`. One template each; the text goes through the dialect's own `encode`.
+
+        Raises:
+            BenchmarkError: there is no template for this family.
+        """
+        ...
+
+    def template(self, family: str) -> str:
+        """Name and digest of the template that `prompt` fills, recorded with every result."""
+        ...
+
+    def grade(
+        self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
+    ) -> list[ItemScore]:
+        """Judge `responses[i]` as an answer to `items[i]`; model text runs in the sandbox alone."""
+        ...
+
+
+BENCHMARKS: dict[str, str] = {}
+"""Name -> place "package.module:Class" of a class without arguments, imported on first use."""
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of this name, or at this place "package.module:Class".
+
+    Raises:
+        BenchmarkError: there is none.
+    """
+    place = BENCHMARKS.get(name, name if ":" in name else "")
+    try:
+        made: Callable[[], Benchmark] = pkgutil.resolve_name(place)
+        return made()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise BenchmarkError(
+            f"there is no benchmark {name!r}",
+            expected="one of " + ", ".join(sorted(BENCHMARKS)) + "; or a class as package.module:Class",
+            came=str(error),
+            remedy="correct the suite file",
+        ) from error
+
+
+def check_rows(rows: Iterable[Mapping[str, Any]], schema: Schema, source: str) -> list[Mapping[str, Any]]:
+    """The rows, once every one has the columns of the schema.
+
+    Args:
+        source: what the rows are, for the error.
+
+    Raises:
+        BenchmarkError: names the first column that is missing or has another type, and its row.
+    """
+    checked = list(rows)
+    if not checked:
+        raise BenchmarkError(f"{source} holds no rows", remedy="fetch it again, or give the right file")
+    for number, row in enumerate(checked):
+        for column, types in schema.items():
+            if column not in row:
+                raise BenchmarkError(
+                    f"{source} has no column {column!r} in row {number}",
+                    expected=", ".join(schema),
+                    came=", ".join(map(str, row)),
+                    remedy="give the file in the benchmark's own published schema",
+                )
+            if not isinstance(row[column], types):
+                raise BenchmarkError(
+                    f"{source}: column {column!r} of row {number} has the wrong type",
+                    expected=" or ".join(kind.__name__ for kind in types),
+                    came=f"{type(row[column]).__name__} {row[column]!r:.60}",
+                    remedy="give the file in the benchmark's own published schema",
+                )
+    return checked

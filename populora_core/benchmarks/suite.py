@@ -1,0 +1,91 @@
+"""Suites: which benchmarks, whose rows, how often and how warm they are answered. One TOML file each."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from populora_core.errors import BenchmarkError
+
+BUNDLED = "bundled:"
+DATA = Path(__file__).resolve().parent / "data"
+
+
+class Entry(BaseModel):
+    """One benchmark of a suite.
+
+    `dataset` is `bundled:FILE`, or a data set of the hub that `populora suite fetch` gets at `revision`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: str
+    dataset: str
+    config: str | None = None
+    split: str = "test"
+    revision: str | None = None
+    sha256: str | None = Field(None, description="of the file with the rows, checked on every load")
+    attempts: Annotated[int, Field(ge=1, le=999)] = 1
+    k: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
+    temperature: Annotated[float, Field(ge=0.0)] = Field(0.0, description="0: greedy")
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Annotated[int, Field(ge=1)] = 1024
+
+    @model_validator(mode="after")
+    def _enough_attempts(self) -> Entry:
+        if not self.k or max(self.k) > self.attempts:
+            raise ValueError("k must name at least one number, none above attempts")
+        if self.temperature == 0.0 and self.attempts > 1:
+            raise ValueError("greedy answers are all alike: attempts must be 1 where temperature is 0")
+        return self
+
+    @property
+    def bundled(self) -> Path | None:
+        """The file that comes with the project; None for a data set that has to be fetched."""
+        return DATA / self.dataset.removeprefix(BUNDLED) if self.dataset.startswith(BUNDLED) else None
+
+
+class Suite(BaseModel):
+    """What `populora evaluate --suite FILE` measures.
+
+    Attributes:
+        validation: the share of each benchmark's problems, within each stratum, that only selection by external
+            fitness sees; the rest, the test half, is what is reported.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suite: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    benchmarks: Annotated[tuple[Entry, ...], Field(min_length=1)]
+
+    @property
+    def digest(self) -> str:
+        """sha256 over everything that the file says."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def load_suite(path: str | Path) -> Suite:
+    """Read a suite file.
+
+    Raises:
+        BenchmarkError: no such file, bad TOML, an unknown key or a wrong value.
+    """
+    path = Path(path)
+    try:
+        return Suite.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise BenchmarkError(
+            f"there is no suite file {path}", remedy="ls configs/suites/ shows the shipped ones"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError) as error:
+        raise BenchmarkError(
+            f"{path} is no usable suite",
+            came=str(error),
+            remedy="mend these keys; configs/suites/tiny.toml is an example",
+        ) from error
