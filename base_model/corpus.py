@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from base_model.documents import encode_document, write_document
+from base_model.documents import Document, encode_document, write_document
 from base_model.tokenizer import PAD
 
 SORT_WINDOW = 4000
@@ -39,19 +39,23 @@ def generate_shard(
     tokenizer: PreTrainedTokenizerFast,
     tokens: int,
     progress: Callable[[int], None] | None = None,
+    watch: Callable[[Document], None] | None = None,
 ) -> Shard:
-    """Documents until they hold at least ``tokens`` tokens."""
+    """Documents until they hold at least ``tokens`` tokens; ``watch`` sees each one."""
     ids: list[np.ndarray] = []
     weights: list[np.ndarray] = []
     total = 0
     while total < tokens:
-        document_ids, document_weights = encode_document(tokenizer, write_document(rng, tokenizer))
+        document = write_document(rng, tokenizer)
+        if watch is not None:
+            watch(document)
+        document_ids, document_weights = encode_document(tokenizer, document)
         ids.append(np.asarray(document_ids, np.uint16))
         weights.append(np.asarray(document_weights, np.float16))
         total += len(document_ids)
         if progress is not None and len(ids) % 20_000 == 0:
             progress(total)
-    offsets = np.concatenate([[0], np.cumsum([len(document) for document in ids])])
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in ids])])
     return Shard(np.concatenate(ids), np.concatenate(weights), offsets)
 
 

@@ -121,12 +121,16 @@ class Benchmark(Protocol):
         ...
 
 
-BENCHMARKS: dict[str, str] = {}
-"""Name -> place "package.module:Class" of a class without arguments, imported on first use."""
+BENCHMARKS: dict[str, str] = {
+    "tiny_code_o": "populora_core.benchmarks.tiny:code_o",
+    "tiny_code_i": "populora_core.benchmarks.tiny:code_i",
+    "tiny_code_f": "populora_core.benchmarks.tiny:code_f",
+}
+"""Name -> place "package.module:name" of what makes the benchmark, imported on first use."""
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of this name, or at this place "package.module:Class".
+    """The benchmark of this name, or at this place "package.module:name".
 
     Raises:
         BenchmarkError: there is none.
@@ -138,7 +142,7 @@ def benchmark(name: str) -> Benchmark:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise BenchmarkError(
             f"there is no benchmark {name!r}",
-            expected="one of " + ", ".join(sorted(BENCHMARKS)) + "; or a class as package.module:Class",
+            expected="one of " + ", ".join(sorted(BENCHMARKS)) + "; or what makes one as package.module:name",
             came=str(error),
             remedy="correct the suite file",
         ) from error

@@ -1,0 +1,70 @@
+"""Rows of a benchmark from a file: Parquet, JSON lines or a JSON list."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from populora_core.errors import BenchmarkError
+
+Rows = list[dict[str, Any]]
+
+
+def read_rows(path: Path, sha256: str | None = None) -> Rows:
+    """The rows of a file, in order.
+
+    Args:
+        sha256: what the file's bytes must hash to; None where nothing is pinned.
+
+    Raises:
+        BenchmarkError: no such file, another content than pinned, or no readable rows.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BenchmarkError(
+            f"there is no benchmark file {path}",
+            came=str(error),
+            remedy="populora suite fetch gets the files of a suite, or takes them --from a folder",
+        ) from error
+    came = hashlib.sha256(data).hexdigest()
+    if sha256 is not None and came != sha256:
+        raise BenchmarkError(
+            f"{path} is not the file that the suite was written for",
+            expected=f"sha256 {sha256}",
+            came=f"sha256 {came}",
+            remedy="fetch the pinned revision; or put the new checksum into the suite, if you mean to change it",
+        )
+    reader = READERS.get(path.suffix)
+    if reader is None:
+        raise BenchmarkError(f"{path} has an unknown format", expected=", ".join(READERS), came=path.suffix)
+    try:
+        rows = reader(path)
+    except (ValueError, OSError) as error:  # of pyarrow and json alike
+        raise BenchmarkError(
+            f"{path} cannot be read", came=str(error), remedy="fetch the file again"
+        ) from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise BenchmarkError(f"{path} does not hold rows", expected="one object a row")
+    return rows
+
+
+def _parquet(path: Path) -> Rows:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path).read().to_pylist()
+
+
+def _json_lines(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _json(path: Path) -> Rows:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return rows if isinstance(rows, list) else [rows]
+
+
+READERS: dict[str, Callable[[Path], Rows]] = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json}

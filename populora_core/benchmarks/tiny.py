@@ -1,0 +1,124 @@
+"""The bundled held-out suite of the tiny base: fresh problems of the three types, made by `base_model.suite`.
+
+They are asked and judged as a student's problems are: the dialect's own prompt and grammar, the verifier's grading.
+A `code_f` answer must be right on every example, those that the prompt does not show too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.errors import BenchmarkError, ProblemError
+from populora_core.problems.dialects import Dialect, dialect
+from populora_core.problems.model import Problem
+from populora_core.sampler.protocol import FinishReason
+from populora_core.verifier.grading import judge_attempts
+from populora_core.verifier.protocol import Sandbox
+from populora_core.verifier.verdicts import AttemptVerdict
+from populora_core.verifier.verify import verify
+
+SCHEMA: Schema = {
+    "item_id": (str,),
+    "problem_type": (str,),
+    "level": (int,),
+    "program": (str,),
+    "inputs": (list,),
+    "outputs": (list,),
+}
+
+
+class TinyBenchmark:
+    """The problems of one type.
+
+    Args:
+        problem_type: a name of the registry of problem types.
+    """
+
+    version = 1
+    schema = SCHEMA
+    aggregation = Aggregation.PASS
+    limits = None
+
+    def __init__(self, problem_type: str) -> None:
+        self.problem_type, self.name = problem_type, f"tiny_{problem_type}"
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
+        checked = check_rows(rows, SCHEMA, self.name)
+        return [
+            Item(row["item_id"], self.name, row, stratum=f"level {row['level']}")
+            for row in checked
+            if row["problem_type"] == self.problem_type
+        ]
+
+    def prompt(self, item: Item, family: str) -> str:
+        return _dialect(family).solve_prompt(problem_of(item))
+
+    def template(self, family: str) -> str:
+        return f"{family}/solve_{self.problem_type} {_dialect(family).digest[:12]}"
+
+    def grade(
+        self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
+    ) -> list[ItemScore]:
+        attempts = [
+            (problem_of(item), {"completion": response.text, "finish_reason": _reason(response)})
+            for item, response in zip(items, responses, strict=True)
+        ]
+        judged = judge_attempts(
+            _dialect(family), lambda jobs: verify(sandbox, jobs, determinism=False), attempts
+        )
+        return [
+            ItemScore(
+                correct=None
+                if judgement.verdict is AttemptVerdict.INFRASTRUCTURE
+                else judgement.verdict is AttemptVerdict.CORRECT,
+                verdict=judgement.verdict,
+                answer=judgement.answer,
+            )
+            for judgement in judged
+        ]
+
+
+def code_o() -> TinyBenchmark:
+    """Predict the output."""
+    return TinyBenchmark("code_o")
+
+
+def code_i() -> TinyBenchmark:
+    """Find an input."""
+    return TinyBenchmark("code_i")
+
+
+def code_f() -> TinyBenchmark:
+    """Write the function."""
+    return TinyBenchmark("code_f")
+
+
+def problem_of(item: Item) -> Problem:
+    """The item as a student's problem."""
+    fields = item.fields
+    return Problem(
+        item.item_id,
+        fields["problem_type"],
+        fields["program"],
+        tuple(fields["inputs"]),
+        tuple(fields["outputs"]),
+        message="",
+    )
+
+
+def _reason(response: Response) -> FinishReason:
+    return FinishReason.STOP if response.ended else FinishReason.LENGTH
+
+
+def _dialect(family: str) -> Dialect:
+    try:
+        return dialect(family)
+    except ProblemError as error:
+        raise BenchmarkError(
+            f"there is no template for the model family {family!r}",
+            expected=error.expected,
+            came=family,
+            remedy=error.remedy,
+        ) from error
