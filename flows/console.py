@@ -38,6 +38,7 @@ DOING = {
     "solve": "students answer",
     "grade": "the sandbox judges the answers",
     "update": "every member learns",
+    "evaluate": "held-out problems measure the population",
     "evolve": "the weakest are replaced",
 }
 

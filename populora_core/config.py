@@ -230,6 +230,28 @@ class EvolveSection(Section):
         return self
 
 
+class EvaluateSection(Section):
+    """When the population is measured on problems that it did not set (evaluate)."""
+
+    every: Annotated[int, Field(ge=0)] = Field(0, description="generations between evaluations; 0: never")
+    suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
+    window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
+
+    def file(self) -> Path:
+        """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
+        if self.suite.startswith(BUNDLED):
+            return REPOSITORY / "configs" / "suites" / f"{self.suite.removeprefix(BUNDLED)}.toml"
+        return Path(self.suite).expanduser()
+
+    def plan(self) -> dict[str, Any]:
+        """What of this section decides results: the suite by content, and nothing where it is never used."""
+        if not self.every:
+            return {"every": 0}
+        from populora_core.benchmarks.suite import load_suite, suite_digest
+
+        return {"every": self.every, "window": self.window, "suite": suite_digest(load_suite(self.file()))}
+
+
 class ComputeSection(Section):
     """Where shards run; the shard plan is part of every stage key that it matters to."""
 
@@ -266,6 +288,7 @@ class Config(Section):
     grade: GradeSection = GradeSection()
     update: UpdateSection = UpdateSection()
     evolve: EvolveSection = EvolveSection()
+    evaluate: EvaluateSection = EvaluateSection()
     compute: ComputeSection = ComputeSection()
     store: StoreSection = StoreSection()
 

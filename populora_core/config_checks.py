@@ -7,14 +7,14 @@ import importlib.util
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import AdapterError, ConfigError, PopulationError
+from populora_core.errors import AdapterError, BenchmarkError, ConfigError, PopulationError
 
 if TYPE_CHECKING:
     from populora_core.config import Config, Setting
 
 
 def check_folders(config: Config, source: str) -> None:
-    """Raise ConfigError unless the base model's folder is there, and every adapter to start from is whole."""
+    """Raise ConfigError unless base model and suite are there, and every adapter to start from is whole."""
     from populora_core.warm_start import require_files, start_folders
 
     folder = config.base.folder()
@@ -25,6 +25,8 @@ def check_folders(config: Config, source: str) -> None:
             came=f"{config.base.path} (looked in {folder})",
             remedy="give the folder of a transformers checkpoint, or bundled:tiny",
         )
+    if config.evaluate.every:
+        _check_suite(config, source)
     for member, folder in start_folders(config).items():
         try:
             require_files(folder)
@@ -44,6 +46,29 @@ def check_packages(config: Config, source: str) -> None:
             f'{source}: propose.reference_source = "archive" needs pyribs, which is not installed',
             expected="the extra `archive`",
             remedy="pip install 'populora[archive]', or draw references from the buffer",
+        )
+
+
+def _check_suite(config: Config, source: str) -> None:
+    """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
+    from populora_core.benchmarks.suite import Part, load_suite, suite_items
+
+    try:
+        suite = load_suite(config.evaluate.file())
+        empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
+    except BenchmarkError as error:
+        raise ConfigError(
+            f"{source}: evaluate.suite cannot be used: {error.problem}",
+            expected=error.expected,
+            came=error.came,
+            remedy=error.remedy,
+        ) from error
+    if empty:
+        raise ConfigError(
+            f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",
+            expected="validation above 0 in the suite file: the loop never sees the half that is reported",
+            came=f"validation = {suite.validation}",
+            remedy="set validation in a suite file of your own, for instance 0.5",
         )
 
 
@@ -99,11 +124,13 @@ def check_names(config: Config, source: str) -> None:
             came=repr(name),
             remedy="take the settings out or name the function",
         )
-    if evolve.fitness in NEEDS_EVALUATION:
+    every = config.evaluate.every
+    if evolve.fitness in NEEDS_EVALUATION and evolve.every and (not every or evolve.every % every):
         raise ConfigError(
-            f"{source}: evolve.fitness is {evolve.fitness!r}, but no stage measures external fitness",
-            expected='evolve.fitness = "internal"',
-            remedy="select by the internal fitness, or register a fitness of your own",
+            f"{source}: evolve.fitness is {evolve.fitness!r}, but not every evolution follows an evaluation",
+            expected=f"evaluate.every = {evolve.every}, or a divisor of evolve.every",
+            came=f"evaluate.every = {every}",
+            remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
         )
 
 

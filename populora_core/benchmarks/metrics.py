@@ -43,7 +43,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> Array:
     """
     drawn, correct = np.broadcast_arrays(np.asarray(n, np.int64), np.asarray(c, np.int64))
     if k < 1 or (drawn < k).any() or (correct < 0).any() or (correct > drawn).any():
-        raise ValueError(f"pass@{k} needs 1 <= k <= n and 0 <= c <= n; came n {n}, c {c}")
+        raise ValueError(f"pass@{k} needs 1 <= k <= n and 0 <= c <= n; came n {drawn}, c {correct}")
     step = np.arange(k)
     left = np.maximum(drawn[..., None] - correct[..., None] - step, 0)  # 0 once fewer than k are wrong
     return 1.0 - np.prod(left / (drawn[..., None] - step), axis=-1)

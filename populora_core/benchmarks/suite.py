@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.protocol import Item, benchmark
 from populora_core.errors import BenchmarkError
+from populora_core.store.manifest import file_sha256
 
 BUNDLED = "bundled:"
 DATA = Path(__file__).resolve().parent / "data"
@@ -78,10 +80,12 @@ class Suite(BaseModel):
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     benchmarks: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
-    @property
-    def digest(self) -> str:
-        """sha256 over everything that the file says."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+    @model_validator(mode="after")
+    def _entries_differ(self) -> Suite:
+        asked = [(entry.benchmark, entry.temperature) for entry in self.benchmarks]
+        if len(set(asked)) != len(asked):
+            raise ValueError("a benchmark may come twice only at different temperatures")
+        return self
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -115,6 +119,17 @@ def load_items(entry: Entry) -> list[Item]:
     if len({item.item_id for item in items}) != len(items):
         raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id a problem")
     return items
+
+
+def suite_items(suite: Suite, part: Part) -> list[tuple[Entry, list[Item]]]:
+    """Every benchmark of a suite with its problems of one half (see `load_items`)."""
+    return [(entry, part_of(load_items(entry), part, suite.validation)) for entry in suite.benchmarks]
+
+
+def suite_digest(suite: Suite) -> str:
+    """sha256 over everything that the suite file says and over the rows that it names."""
+    rows = [entry.sha256 or file_sha256(rows_file(entry)) for entry in suite.benchmarks]
+    return hashlib.sha256(json.dumps([suite.model_dump(mode="json"), rows]).encode()).hexdigest()
 
 
 def rows_file(entry: Entry) -> Path:

@@ -17,7 +17,7 @@ from populora_core.sampler.protocol import FinishReason
 from populora_core.verifier.grading import judge_attempts
 from populora_core.verifier.protocol import Sandbox
 from populora_core.verifier.verdicts import AttemptVerdict
-from populora_core.verifier.verify import verify
+from populora_core.verifier.verify import verify_or_raise
 
 SCHEMA: Schema = {
     "item_id": (str,),
@@ -26,6 +26,7 @@ SCHEMA: Schema = {
     "program": (str,),
     "inputs": (list,),
     "outputs": (list,),
+    "known_program": (bool,),
 }
 
 
@@ -66,7 +67,7 @@ class TinyBenchmark:
             for item, response in zip(items, responses, strict=True)
         ]
         judged = judge_attempts(
-            _dialect(family), lambda jobs: verify(sandbox, jobs, determinism=False), attempts
+            _dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
         return [
             ItemScore(

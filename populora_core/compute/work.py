@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One completion to sample, in text."""
+    """One completion to sample, in text; without a member by the bare base."""
 
-    member_id: str
+    member_id: str | None
     text: str
     seed: int
     temperature: float
@@ -106,7 +106,7 @@ def generate(
     """Load the prompts' members and complete the prompts (see `complete`)."""
     from populora_core.learner.adapter_files import read_members
 
-    states = read_members(members_file, {prompt.member_id for prompt in prompts})
+    states = read_members(members_file, {prompt.member_id for prompt in prompts if prompt.member_id})
     worker.stacked.load({member: state.weights for member, state in states.items()})
     return complete(worker, prompts, progress)
 

@@ -38,8 +38,9 @@ class StageContext:
 
     Attributes:
         seed: the stage's own seed; every random stream derives from it.
-        folders: artifact name -> the stage folders that hold it, oldest first (one, but for `When.PAST`).
+        folders: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
         extra: goes into the manifest: times, paths and what else is not content.
+        unfinished: folders of finished parts, which outlive a kill; they go once the stage is committed.
     """
 
     session: Session
@@ -49,6 +50,7 @@ class StageContext:
     writer: StageWriter
     progress: Callable[[int, int], None]
     extra: dict[str, Any] = field(default_factory=dict)
+    unfinished: list[Path] = field(default_factory=list)
 
     @property
     def config(self) -> Config:
@@ -65,7 +67,7 @@ class StageContext:
     # Inputs
 
     def table(self, name: str) -> pa.Table:
-        """The input table; for `When.PAST` all earlier generations' rows in order."""
+        """The input table; for `When.PAST` and `When.SO_FAR` the rows of all generations in order."""
         tables = [read_table(folder, name) for folder in self.folders[name]]
         return pa.concat_tables(tables) if tables else to_table(name, [])
 
@@ -77,7 +79,7 @@ class StageContext:
 
     def members(self) -> list[Member]:
         """The living members before this stage, in the order of their ids."""
-        return [_member(row) for row in self.rows("population")]
+        return [member_of(row) for row in self.rows("population")]
 
     def buffer(self, capacity: int) -> Buffer:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
@@ -107,7 +109,7 @@ class StageContext:
         """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share."""
         if not prompts:
             return []
-        owners = sorted({prompt.member_id for prompt in prompts})
+        owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
         done = self.map_members(
             "generate",
             owners,
@@ -117,7 +119,9 @@ class StageContext:
             },
             total=len(prompts),
         )
-        shard_of = {member: part for part, share in enumerate(self._shares(owners)) for member in share}
+        shard_of: dict[str | None, int] = {
+            member: part for part, share in enumerate(self._shares(owners)) for member in share
+        }
         answers = [iter(part) for part in done]  # a shard keeps the order of its prompts
         return [next(answers[shard_of[prompt.member_id]]) for prompt in prompts]
 
@@ -232,7 +236,8 @@ class StageContext:
                 fsync(final.parent)
 
 
-def _member(row: Row) -> Member:
+def member_of(row: Row) -> Member:
+    """A row of `population` as a member."""
     return Member(
         member_id=row["member_id"],
         role=Role(row["role"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ def run_stage(
             code_revision=code_revision(),
             extra=context.extra,
         )
+    for folder in context.unfinished:
+        shutil.rmtree(folder, ignore_errors=True)
     session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
     return StageResult(generation, stage.name, False, manifest.seconds, manifest)
 
@@ -155,6 +158,8 @@ def _settings(run: Run, stage: Stage) -> dict[str, Any]:
     chosen = {section: settings[section] for section in stage.config}
     if "compute" in chosen:
         chosen["compute"] = run.config.compute.plan()
+    if "evaluate" in chosen:
+        chosen["evaluate"] = run.config.evaluate.plan()
     if "adapters" in chosen:
         chosen["adapters"] = run.config.adapters.shape()
     return chosen
@@ -191,4 +196,5 @@ def _sources(generation: int, stage: Stage, artifact: str, when: When) -> list[t
         return [(generation, giver(artifact, own[: own.index(stage)]))]
     if when is When.BEFORE:
         return [(generation - 1, giver(artifact, stages_of(generation - 1)))]
-    return [(past, giver(artifact, own)) for past in range(1, generation)]
+    last = generation if when is When.SO_FAR else generation - 1
+    return [(number, giver(artifact, own)) for number in range(1, last + 1)]

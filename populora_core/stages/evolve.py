@@ -82,6 +82,7 @@ def _plan(
 ) -> tuple[list[Replacement], dict[str, float]]:
     """Who is replaced and how, and the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
+    external = {row["member_id"]: row["external_fitness"] for row in ctx.rows("external_fitness")}
     rules = EvolutionRules(
         every=settings.every,
         fraction=settings.fraction,
@@ -103,7 +104,7 @@ def _plan(
             fitness |= fitness_of(
                 settings.fitness,
                 own,
-                {m.member_id: ratings[m.member_id]["external_fitness"] for m in own},
+                external,
                 settings.parameters.get(settings.fitness, {}),
             )
             evolution = Evolution(rules)

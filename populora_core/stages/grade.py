@@ -142,7 +142,6 @@ def _ratings(
                 "mu": rating.mu,
                 "sigma": rating.sigma,
                 "fitness": lower_bound(rating),
-                "external_fitness": None,
                 "eligible": ctx.generation - last < ctx.config.grade.eligible_window,
                 "productive_generation": last,
             }

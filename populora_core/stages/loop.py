@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from populora_core.benchmarks.run_evaluation import supersede_outdated
 from populora_core.config import Config
 from populora_core.errors import RunDirectoryError
 from populora_core.run import Run, refuse_occupied
@@ -35,6 +36,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
             session.observer.generation_found(generation)
             continue
         run_one(session, generation)
+        supersede_outdated(session.run, generation)
         publish(session.run.directory)
         session.observer.generation_ended(generation)
 
@@ -88,6 +90,7 @@ def rerun(
     results = [run_stage(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
         results.append(run_stage(session, generation, follower))
+    supersede_outdated(run, generation)
     publish(run.directory)
     return results
 

@@ -23,6 +23,7 @@ class When(StrEnum):
     NOW = "now"  # from an earlier stage of the same generation
     BEFORE = "before"  # from the last stage of the previous generation that gives it
     PAST = "past"  # from every earlier generation, in order
+    SO_FAR = "so far"  # from every generation up to this one, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=1,
+        version=2,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,
@@ -137,9 +138,31 @@ LOOP: tuple[Stage, ...] = (
         base=True,
     ),
     Stage(
+        "evaluate",
+        version=1,
+        needs={
+            "population": When.BEFORE,
+            MEMBERS: When.NOW,
+            "adapters": When.NOW,
+            "problems": When.SO_FAR,
+            "problem_results": When.SO_FAR,
+        },
+        gives=("external_fitness", "evaluations", "evaluation_items"),
+        config=("adapters", "evaluate", "compute"),
+        base=True,
+        dialect=True,
+        sandbox=True,
+    ),
+    Stage(
         "evolve",
-        version=2,
-        needs={"population": When.BEFORE, "ratings": When.NOW, MEMBERS: When.NOW, "adapters": When.NOW},
+        version=3,
+        needs={
+            "population": When.BEFORE,
+            "ratings": When.NOW,
+            "external_fitness": When.NOW,
+            MEMBERS: When.NOW,
+            "adapters": When.NOW,
+        },
         gives=("population", "evolutions", MEMBERS, "adapters"),
         config=("adapters", "rating", "evolve"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from populora_core import ids
+from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
 from populora_core.problems.normal import program_key
@@ -40,6 +41,8 @@ def _admit(
 ) -> tuple[dict[str, Row], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
+    A problem of the held-out suite counts as known, so that no run trains on what it is measured by.
+
     Returns:
         The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
     """
@@ -59,7 +62,7 @@ def _admit(
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         novelty = buffer.novelty(problem.program)
-        if not buffer.add(problem):
+        if held_out().holds(problem.program, problem.inputs) or not buffer.add(problem):
             duplicates.add(proposal_id)
             continue
         complexity = measure(problem.program)

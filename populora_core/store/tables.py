@@ -60,6 +60,15 @@ REWARD = Column("reward", FLOAT, "Reward; null where infrastructure failed.", nu
 ADVANTAGE = Column(
     "advantage", FLOAT, "Advantage that weighs the policy gradient; null without a reward.", nullable=True
 )
+EVALUATED = Column("member_id", TEXT, "The member; `base` for the base model without an adapter.")
+SUITE = Column("suite", TEXT, "Suite of benchmarks.")
+PART = Column("part", TEXT, "Half of the suite: `test` is reported, `validation` is for selection.")
+TEMPERATURE = Column(
+    "temperature", FLOAT, "Sampling temperature; 0 is greedy; null for `all`.", nullable=True
+)
+TEMPLATE = Column(
+    "template", TEXT, "Prompt template of the model family, with its digest; null for `all`.", True
+)
 SHA256 = Column("sha256", TEXT, "sha256 of the adapter's weights file.")
 
 _DECLARED = (
@@ -226,7 +235,6 @@ _DECLARED = (
             MU,
             SIGMA,
             Column("fitness", FLOAT, "Internal fitness: mu - 3 sigma."),
-            Column("external_fitness", FLOAT, "External fitness; null when not evaluated.", nullable=True),
             Column("eligible", BOOL, "False, so ranked below all others, without recent success."),
             PRODUCTIVE,
         ),
@@ -275,19 +283,65 @@ _DECLARED = (
         ),
     ),
     Table(
+        "external_fitness",
+        ("evaluate",),
+        "External fitness of the members that were evaluated before evolution.",
+        (GENERATION, MEMBER_ID, Column("external_fitness", FLOAT, "External fitness.")),
+    ),
+    Table(
         "evaluations",
         ("evaluate",),
-        "Scores on benchmarks.",
+        "Scores on benchmarks, of members as they were when evaluated.",
         (
             GENERATION,
-            MEMBER_ID,
-            Column("suite", TEXT, "Suite of benchmarks."),
-            Column("benchmark", TEXT, "Benchmark of the suite."),
-            Column("n", INT, "Problems of the benchmark."),
-            Column("n_correct", INT, "Problems that were solved."),
-            Column("score", FLOAT, "n_correct / n."),
+            EVALUATED,
+            SUITE,
+            Column("benchmark", TEXT, "Benchmark of the suite; `all` for the mean of its benchmarks."),
+            Column("n", INT, "Problems that were judged."),
+            Column("n_correct", INT, "Problems with a correct completion."),
+            Column(
+                "score", FLOAT, "Mean score over the problems; n_correct / n where each is answered once."
+            ),
             Column("low", FLOAT, "Lower end of the score's 95 % interval."),
             Column("high", FLOAT, "Upper end of the score's 95 % interval."),
+            PART,
+            Column("metric", TEXT, "What the score is: `pass@k`, or `maj@k` for the most frequent answer."),
+            Column("attempts", INT, "Completions of each problem; null for `all`.", nullable=True),
+            TEMPERATURE,
+            TEMPLATE,
+            Column("n_infrastructure", INT, "Problems that count for nothing, because the sandbox failed."),
+            Column(
+                "delta", FLOAT, "Score minus the base model's; null where that was not asked.", nullable=True
+            ),
+            Column("delta_low", FLOAT, "Lower end of its paired 95 % interval.", nullable=True),
+            Column("delta_high", FLOAT, "Upper end of its paired 95 % interval.", nullable=True),
+        ),
+    ),
+    Table(
+        "evaluation_items",
+        ("evaluate",),
+        "Completions behind the scores.",
+        (
+            GENERATION,
+            EVALUATED,
+            SUITE,
+            PART,
+            Column("benchmark", TEXT, "Benchmark of the suite."),
+            Column("item_id", TEXT, "Problem of the benchmark."),
+            Column("stratum", TEXT, "Difficulty or kind of the problem; empty for none."),
+            Column(
+                "sample_index", INT, "Number of the completion among the member's at the problem, from 0."
+            ),
+            TEMPERATURE,
+            TEMPLATE,
+            Column("prompt", TEXT, "Text that the model was given."),
+            Column("completion", TEXT, "Text that the model wrote."),
+            Column("completion_tokens", INT, "Length of the completion in tokens, the end token included."),
+            Column("finish_reason", TEXT, "Why sampling ended."),
+            Column("answer", TEXT, "Answer in the completion; null for none.", nullable=True),
+            Column("verdict", TEXT, "Verdict of the benchmark's grader."),
+            Column("correct", BOOL, "Whether it counts; null where infrastructure failed.", nullable=True),
+            Column("detail", TEXT, "Why, in words; empty where the verdict says it."),
         ),
     ),
 )

@@ -284,14 +284,16 @@ _DECLARED = (
     View(
         "ratings",
         TABLES["ratings"].meaning,
-        _from("ratings"),
-        _of(
-            "ratings",
-            "generation member_id mu sigma fitness external_fitness eligible role productive_generation",
+        _from("ratings", external_fitness="generation, member_id"),
+        (
+            *_of("ratings", "generation member_id mu sigma fitness"),
+            *_joined("external_fitness", "external_fitness"),
+            *_of("ratings", "eligible role productive_generation"),
         ),
     ),
     _whole("evolutions"),
     _whole("evaluations"),
+    _whole("evaluation_items"),
     _whole("stages"),
 )
 

@@ -1,0 +1,45 @@
+"""What no run may train on: the problems of the bundled suite, by the normal form of their programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from populora_core.benchmarks.files import read_rows
+from populora_core.benchmarks.suite import DATA
+from populora_core.problems.normal import program_key
+
+TINY = DATA / "tiny.parquet"
+
+
+class HeldOut:
+    """Programs, and inputs of programs that are too common to be held out themselves.
+
+    Args:
+        rows: of the tiny suite (see `base_model.suite`).
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._inputs: dict[str, frozenset[str] | None] = {}
+        for row in rows:
+            inputs = frozenset(row["inputs"]) if row["known_program"] else None
+            self._inputs[program_key(row["program"])] = inputs
+
+    def holds(self, program: str, inputs: Sequence[str]) -> bool:
+        """Whether a problem of whatever type with this program and these canonical inputs is held out.
+
+        Raises:
+            ProgramSyntaxError: the program does not parse.
+        """
+        key = program_key(program)
+        if key not in self._inputs:
+            return False
+        own = self._inputs[key]
+        return own is None or not own.isdisjoint(inputs)
+
+
+@cache
+def held_out() -> HeldOut:
+    """The problems of the bundled suite, both halves."""
+    return HeldOut(read_rows(TINY))

@@ -1,0 +1,87 @@
+"""evaluate: external fitness, measured before evolution.
+
+A student's is its score on the validation half of a suite, a teacher's the learnable share of its problems. The
+half that is reported is never seen here; `populora evaluate` measures that.
+"""
+
+from __future__ import annotations
+
+from populora_core.benchmarks.evaluation import ITEMS, Evaluation, players_of
+from populora_core.benchmarks.scores import headline_scores, score_rows
+from populora_core.benchmarks.suite import Part, Suite, load_suite
+from populora_core.errors import ArtifactError
+from populora_core.population.fitness import learnable_share
+from populora_core.population.member import Member, Role
+from populora_core.stages.context import StageContext
+from populora_core.stages.table import MEMBERS
+from populora_core.store.manifest import generation_dir
+
+
+def run(ctx: StageContext) -> None:
+    settings = ctx.config.evaluate
+    if not settings.every or ctx.generation % settings.every:
+        for name in ("external_fitness", "evaluations", ITEMS):
+            ctx.write(name, [])
+        return
+    members = ctx.members()
+    scores = _measure(ctx, load_suite(settings.file()), [m for m in members if m.role is not Role.TEACHER])
+    ctx.write(
+        "external_fitness",
+        [
+            {
+                "generation": ctx.generation,
+                "member_id": member.member_id,
+                "external_fitness": _share(ctx, member)
+                if member.role is Role.TEACHER
+                else scores[member.member_id],
+            }
+            for member in members
+        ],
+    )
+
+
+def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str, float]:
+    """member_id -> its score on the validation half.
+
+    Raises:
+        ArtifactError: infrastructure left a member without a score, and it can be ranked by none.
+    """
+    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
+    finished = generation_dir(ctx.session.run.directory, ctx.generation) / ".evaluate"
+    evaluation = Evaluation(
+        ctx.session,
+        suite,
+        Part.VALIDATION,
+        players_of({member.member_id: hashes[member.member_id] for member in members}),
+        ctx.generation,
+        ctx.input_file(MEMBERS),
+        finished,
+    )
+    items = evaluation.run(ctx.progress)
+    ctx.unfinished.append(finished)
+    rows = score_rows(items.to_pylist(), suite, base=None)
+    ctx.writer.write_table(ITEMS, items)
+    ctx.write("evaluations", rows)
+    scores = headline_scores(rows, suite)
+    if missing := [member.member_id for member in members if member.member_id not in scores]:
+        raise ArtifactError(
+            f"{missing[0]} has no external fitness",
+            expected="judged answers to every benchmark of the suite",
+            came="nothing but infrastructure failures",
+            remedy="mend the sandbox, then resume",
+        )
+    return scores
+
+
+def _share(ctx: StageContext, teacher: Member) -> float:
+    """The share of its problems of the last generations that were solved sometimes but not always; 0 without any."""
+    first = ctx.generation - ctx.config.evaluate.window
+    rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
+    return (
+        learnable_share(
+            rates[row["problem_id"]]
+            for row in ctx.rows("problems")
+            if row["teacher_id"] == teacher.member_id and row["generation"] > first
+        )
+        or 0.0
+    )
