@@ -149,6 +149,13 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
             ],
             "adapters": [adapter_row(generation, TEACHER), adapter_row(generation, STUDENT)],
         },
+        "evaluate": {
+            "external_fitness": [
+                {"generation": generation, "member_id": STUDENT, "external_fitness": 0.5},
+            ],
+            "evaluations": [evaluation_row(generation, STUDENT)],
+            "evaluation_items": [item_row(generation, STUDENT)],
+        },
         "evolve": {
             "population": [
                 member_row(generation, TEACHER),
@@ -191,9 +198,54 @@ def rating_row(generation: int, member_id: str) -> Row:
         "mu": 25.0,
         "sigma": 8.0,
         "fitness": 1.0,
-        "external_fitness": None,
         "eligible": True,
         "productive_generation": generation,
+    }
+
+
+def evaluation_row(generation: int, member_id: str, score: float = 0.5) -> Row:
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "suite": "small",
+        "benchmark": "counting",
+        "n": 8,
+        "n_correct": int(8 * score),
+        "score": score,
+        "low": 0.25,
+        "high": 0.875,
+        "part": "validation",
+        "metric": "pass@1",
+        "attempts": 1,
+        "temperature": 0.0,
+        "template": "compact/solve_code_o 0123",
+        "n_infrastructure": 0,
+        "delta": None,
+        "delta_low": None,
+        "delta_high": None,
+    }
+
+
+def item_row(generation: int, member_id: str) -> Row:
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "suite": "small",
+        "part": "validation",
+        "benchmark": "counting",
+        "item_id": "counting-1",
+        "stratum": "level 1",
+        "sample_index": 0,
+        "temperature": 0.0,
+        "template": "compact/solve_code_o 0123",
+        "prompt": "p",
+        "completion": "c",
+        "completion_tokens": 1,
+        "finish_reason": "stop",
+        "answer": None,
+        "verdict": "infrastructure",
+        "correct": None,
+        "detail": "",
     }
 
 

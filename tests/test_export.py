@@ -13,7 +13,7 @@ import yaml
 from conftest import small_config, start
 from peft import PeftModel
 from safetensors.torch import load_file
-from store_run import TEACHER, commit_stage, write_run
+from store_run import TEACHER, commit_stage, evaluation_row, write_run
 from test_cli import ERROR, populora
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -161,19 +161,12 @@ def test_the_card_tells_evaluations_that_were_made_by_then(
     run = Run.open(copy_of())
     member = oldest(run)
     for generation, score in ((2, 0.5), (3, 0.625)):
-        row = {
-            "generation": generation,
-            "member_id": member,
-            "suite": "small",
-            "benchmark": "counting",
-            "n": 8,
-        }
-        row |= {"n_correct": int(8 * score), "score": score, "low": 0.25, "high": 0.875}
+        row = evaluation_row(generation, member, score)
         commit_stage(run.directory, generation, "evaluate", {"evaluations": [row]})
     export_member(run, member, tmp_path / "out", generation=2)
     card = (tmp_path / "out" / CARD).read_text()
     assert "\n## Evaluations\n" in card
-    assert "| 2 | small | counting | 8 | 0.5 | 0.25 | 0.875 |" in card
+    assert "| 2 | small | validation | counting | pass@1 | 8 | 0.5 | 0.25 | 0.875 |" in card
     assert "0.625" not in card
 
 

@@ -46,6 +46,9 @@ def test_a_combination_that_cannot_run_is_refused_by_name(overrides: list[str], 
 
 
 @pytest.mark.parametrize("fitness", ["external", "blend"])
-def test_a_fitness_that_nothing_measures_is_refused_before_any_work(fitness: str) -> None:
-    with pytest.raises(ConfigError, match="no stage measures external fitness"):
-        apply_overrides(Config(), [f"evolve.fitness={fitness}"])
+@pytest.mark.parametrize("every", [0, 4])
+def test_a_fitness_that_nothing_measures_is_refused_before_any_work(fitness: str, every: int) -> None:
+    selected = ["evolve.every=10", f"evolve.fitness={fitness}"]
+    with pytest.raises(ConfigError, match="not every evolution follows an evaluation"):
+        apply_overrides(Config(), [*selected, f"evaluate.every={every}"])
+    assert apply_overrides(Config(), [*selected, "evaluate.every=5"]).evaluate.every == 5

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.evaluation import BASE, BASE_PLAYER, ITEMS, Evaluation, players_of
 from populora_core.benchmarks.scores import score_rows
-from populora_core.benchmarks.suite import Part, Suite
+from populora_core.benchmarks.suite import Part, Suite, suite_items
 from populora_core.errors import RunDirectoryError
 from populora_core.population.fitness import internal_fitness, rank
 from populora_core.population.member import Role
@@ -44,6 +45,10 @@ class Evaluated:
     generation: int
     rows: list[Row]
     reused: bool
+
+    def items(self) -> list[Row]:
+        """Every completion behind the scores."""
+        return read_table(self.folder, ITEMS).to_pylist()
 
 
 class RunEvaluation:
@@ -113,6 +118,16 @@ class RunEvaluation:
         self.evaluation.clear()
         publish(run.directory)
         return Evaluated(self._folder, self.generation, rows, False)
+
+
+def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
+    """How much of the suite's reported half the problems of the run up to a generation repeat."""
+    items = [item for _, own in suite_items(suite, Part.TEST) for item in own]
+    texts = []
+    for number in range(1, generation + 1):
+        problems = read_table(stage_dir(run.directory, number, "verify"), "problems")
+        texts += [f"{row['program']}\n{row['message']}" for row in problems.to_pylist()]
+    return contamination(items, texts)
 
 
 def newest_generation(run: Run) -> int:

@@ -56,17 +56,17 @@ def headlines(suite: Suite) -> list[Metric]:
     return list(first.values())
 
 
-def headline_scores(rows: Iterable[Row], suite: Suite) -> dict[str, float]:
-    """member_id -> its score over the whole suite, from rows of `evaluations` of one generation and half."""
+def headline_rows(rows: Iterable[Row], suite: Suite) -> list[Row]:
+    """One row a player of `evaluations` of one generation and half: its score over the whole suite."""
     first = headlines(suite)
     name = ALL if len(first) > 1 else first[0].entry.benchmark
-    return {
-        row["member_id"]: row["score"]
+    return [
+        row
         for row in rows
         if row["benchmark"] == name
         and row["metric"] == first[0].name
         and row["temperature"] in (None, first[0].entry.temperature)
-    }
+    ]
 
 
 @dataclass(frozen=True, slots=True)

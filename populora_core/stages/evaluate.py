@@ -7,7 +7,7 @@ half that is reported is never seen here; `populora evaluate` measures that.
 from __future__ import annotations
 
 from populora_core.benchmarks.evaluation import ITEMS, Evaluation, players_of
-from populora_core.benchmarks.scores import headline_scores, score_rows
+from populora_core.benchmarks.scores import headline_rows, score_rows
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.errors import ArtifactError
 from populora_core.population.fitness import learnable_share
@@ -62,7 +62,7 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     rows = score_rows(items.to_pylist(), suite, base=None)
     ctx.writer.write_table(ITEMS, items)
     ctx.write("evaluations", rows)
-    scores = headline_scores(rows, suite)
+    scores = {row["member_id"]: row["score"] for row in headline_rows(rows, suite)}
     if missing := [member.member_id for member in members if member.member_id not in scores]:
         raise ArtifactError(
             f"{missing[0]} has no external fitness",

@@ -1,0 +1,78 @@
+"""How much of a suite a run has seen: n-gram overlap of the run's problems with the suite's.
+
+Exact copies cannot occur for the bundled suite, since the verify stage refuses them; what is reported is how alike
+the rest is. A small language repeats itself, so the overlap is to be read against that of fresh problems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from populora_core.benchmarks.protocol import Item
+
+NGRAM = 13  # words, as in the GPT-3 paper (Brown et al. 2020, appendix C)
+_WORD = re.compile(r"\w+|[^\w\s]")
+Ngram = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """Overlap of documents with the problems of a suite.
+
+    Attributes:
+        n: words of an n-gram.
+        overlapping: problems that share at least one n-gram with a document.
+        mean_share: over the problems, of the share of their n-grams that some document has.
+        worst: ids of the problems with the highest shares, highest first.
+    """
+
+    n: int
+    items: int
+    documents: int
+    overlapping: int
+    mean_share: float
+    highest: float
+    worst: tuple[str, ...]
+
+
+def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRAM) -> Contamination:
+    """The overlap of a suite's problems with the documents that a run trained on.
+
+    Args:
+        items: at least one.
+        documents: text of the run's problems.
+    """
+    seen: set[Ngram] = set()
+    count = 0
+    for document in documents:
+        seen |= ngrams(document, n)
+        count += 1
+    shares = {}
+    for item in items:
+        own = ngrams(item_text(item), n)
+        shares[item.item_id] = len(own & seen) / len(own) if own else 0.0
+    worst = sorted(shares, key=lambda item_id: (-shares[item_id], item_id))[:5]
+    return Contamination(
+        n=n,
+        items=len(items),
+        documents=count,
+        overlapping=sum(share > 0 for share in shares.values()),
+        mean_share=sum(shares.values()) / len(shares),
+        highest=max(shares.values()),
+        worst=tuple(item_id for item_id in worst if shares[item_id] > 0),
+    )
+
+
+def item_text(item: Item) -> str:
+    """All text of a problem: question, tests and solution alike, since any of them may have leaked."""
+    return "\n".join(value for value in item.fields.values() if isinstance(value, str))
+
+
+def ngrams(text: str, n: int) -> frozenset[Ngram]:
+    """The distinct runs of n words or signs, in lower case; a shorter text is one run."""
+    words = tuple(_WORD.findall(text.lower()))
+    if not words:
+        return frozenset()
+    return frozenset(words[start : start + n] for start in range(max(1, len(words) - n + 1)))
