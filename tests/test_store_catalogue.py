@@ -54,6 +54,7 @@ PROMISED = {
     "evolutions": "generation role removed_id child_id parent_ids operator operator_parameters "
     "removed_fitness",
     "evaluations": "generation member_id suite benchmark n n_correct score low high",
+    "evaluation_items": "generation member_id suite part benchmark item_id stratum sample_index",
     "stages": "generation stage attempt started_at seconds rows key code_revision",
 }
 
