@@ -1,0 +1,140 @@
+"""Evaluate: many runs on one suite, as a Prefect flow; the nightly deployment runs it over all that changed.
+
+Each run is one task. The scores and the trend appear as table artifacts, and the flow ends in a failed state with a
+message when a population dropped by more than chance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Completed, Failed, State
+
+from populora_core.benchmarks.run_evaluation import RunEvaluation, newest_generation
+from populora_core.benchmarks.scores import headline_rows
+from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.benchmarks.trend import Point, evaluated_generations, trend
+from populora_core.errors import PopuloraError, RunDirectoryError
+from populora_core.run import RECORD, Run
+from populora_core.session import attach
+
+
+@flow(name="evaluate", persist_result=False)
+def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any]:
+    """Measure runs on the reported half of a suite.
+
+    Args:
+        run_dirs: run directories, or folders of them; in a folder only runs whose newest generation was not
+            evaluated yet are taken.
+        suite: a suite file.
+        members: all, best, or a member's id.
+
+    Returns:
+        A failed state that names every population that dropped and every run that could not be evaluated.
+    """
+    chosen = load_suite(suite)
+    failures: list[str] = []
+    done: list[str] = []
+    for directory in _runs(run_dirs, chosen):
+        name = Path(directory).name
+        try:
+            points = evaluate_run(directory, suite, members)
+        except PopuloraError as error:  # one run that is in use or damaged must not hide the others
+            failures.append(f"{name} could not be evaluated: {error.problem}")
+            continue
+        done.append(name)
+        if points and points[-1].dropped:
+            failures.append(_drop(name, points))
+    if failures:
+        return Failed(message="; ".join(failures))
+    return Completed(message=f"{len(done)} runs evaluated on {chosen.suite}, no population dropped")
+
+
+@task(name="evaluate run", task_run_name="evaluate {directory}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
+    """Evaluate one run and show its scores and its trend."""
+    chosen, logger, told = load_suite(suite), get_run_logger(), [0]
+
+    def progress(done: int, total: int) -> None:
+        if 4 * done // total > told[0]:
+            told[0] = 4 * done // total
+            logger.info("%d of %d completions", done, total)
+
+    with attach(directory) as session:
+        asked = RunEvaluation(session, chosen, members)
+        logger.info("%d completions to make, generation %d", asked.evaluation.completions, asked.generation)
+        found = asked.run(progress)
+        points = trend(session.run, chosen)
+    name = _artifact_name(directory, chosen.suite)
+    shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
+    create_table_artifact(
+        key=f"scores-{name}",
+        table=[
+            {column: _short(row[column]) for column in shown} for row in headline_rows(found.rows, chosen)
+        ],
+        description=f"{chosen.suite} after generation {found.generation} of {directory}",
+    )
+    create_table_artifact(
+        key=f"trend-{name}",
+        table=[
+            {
+                "generation": point.generation,
+                "members": point.members,
+                "mean": _short(point.mean.value),
+                "low": _short(point.mean.low),
+                "high": _short(point.mean.high),
+                "change": _short(point.change.value) if point.change else None,
+                "change_low": _short(point.change.low) if point.change else None,
+                "change_high": _short(point.change.high) if point.change else None,
+            }
+            for point in points
+        ],
+        description=f"population mean on {chosen.suite}, {directory}",
+    )
+    return points
+
+
+def _runs(places: Sequence[str], suite: Suite) -> list[str]:
+    """The run directories among the places, and those in folders that have changed since they were evaluated."""
+    found = []
+    for place in map(Path, places):
+        if (place / RECORD).exists():
+            found.append(place)
+        else:
+            found += [
+                path.parent for path in sorted(place.glob(f"*/{RECORD}")) if _changed(path.parent, suite)
+            ]
+    return [str(path.resolve()) for path in found]
+
+
+def _changed(directory: Path, suite: Suite) -> bool:
+    """Whether the newest generation of a run is yet to be evaluated."""
+    try:
+        run = Run.open(directory)
+        return newest_generation(run) not in evaluated_generations(run, suite)
+    except RunDirectoryError:
+        return False  # not begun, or not readable: there is nothing to measure
+
+
+def _drop(name: str, points: Sequence[Point]) -> str:
+    last, change = points[-1], points[-1].change
+    assert change is not None
+    return (
+        f"{name} dropped by {-change.value:.3f} ({-change.high:.3f} to {-change.low:.3f}) from generation "
+        f"{points[-2].generation} to {last.generation}: mean {points[-2].mean.value:.3f}, now {last.mean.value:.3f}"
+    )
+
+
+def _artifact_name(directory: str, suite: str) -> str:
+    """A key of an artifact: lower-case letters, digits and dashes only."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{Path(directory).name}-{suite}".lower()).strip("-")
+
+
+def _short(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
