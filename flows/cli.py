@@ -91,7 +91,9 @@ def resume(directory: RunDir, generations: Generations = None, plain: Plain = Fa
 def rerun(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the generation of the stage")],
-    stage: Annotated[str, typer.Option(help="match, propose, verify, solve, grade, update or evolve")],
+    stage: Annotated[
+        str, typer.Option(help="match, propose, verify, solve, grade, update, evaluate or evolve")
+    ],
     seed: Annotated[int | None, typer.Option(help="draw anew with this seed")] = None,
     truncate: Annotated[
         bool,

@@ -104,7 +104,7 @@ def _runs(places: Sequence[str], suite: Suite) -> list[str]:
     """The run directories among the places, and those in folders that have changed since they were evaluated."""
     found = []
     for place in map(Path, places):
-        if (place / RECORD).exists():
+        if (place / RECORD).exists() or not place.is_dir():
             found.append(place)
         else:
             found += [

@@ -13,7 +13,7 @@ from tasks.stages import TASKS
 
 @flow(name="generation", flow_run_name="{run_name} g{generation:04d}", persist_result=False)
 def generation(run_dir: str, run_name: str, generation: int) -> None:
-    """Match, propose, verify, solve, grade, update, evolve."""
+    """Match, propose, verify, solve, grade, update, evaluate, evolve."""
     with attach(run_dir):
         for stage in stages_of(generation):
             TASKS[stage.name](run_dir, generation)

@@ -63,9 +63,9 @@ def test_maj_at_one_is_pass_at_one() -> None:
 @pytest.mark.parametrize(("problems", "rate"), [(30, 0.1), (30, 0.5), (120, 0.03), (300, 0.35)])
 def test_an_interval_covers_the_true_rate_95_times_in_100(problems: int, rate: float) -> None:
     rng = np.random.default_rng(1)
-    found = [mean_interval([rng.random(problems) < rate], rng) for _ in range(1000)]
+    found = [mean_interval([rng.random(problems) < rate], rng) for _ in range(600)]
     covered = np.mean([interval.low <= rate <= interval.high for interval in found])
-    assert covered >= 0.93, "three standard errors of the simulation below 0.95"
+    assert covered >= 0.923, "three standard errors of the simulation below 0.95"
 
 
 def test_an_interval_is_no_wider_than_it_must_be() -> None:
@@ -84,13 +84,13 @@ def test_nothing_right_in_thirty_still_has_an_upper_bound() -> None:
 def test_a_paired_interval_covers_the_true_difference_95_times_in_100(gain: float) -> None:
     rng = np.random.default_rng(3)
     covered = 0
-    for _ in range(1000):
+    for _ in range(600):
         hard = rng.random(200)  # one latent difficulty decides both: strongly paired
         before, after = hard < 0.4, (hard + rng.normal(0, 0.02, 200)) < 0.4 + gain
         truth = gain
         found = paired_interval([after], [before], rng)
         covered += found.low <= truth <= found.high
-    assert covered >= 930
+    assert covered >= 0.923 * 600
 
 
 def test_pairing_narrows_a_comparison() -> None:

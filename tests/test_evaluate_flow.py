@@ -1,0 +1,89 @@
+"""The evaluate flow: runs that went on are measured, a drop is a failed state with a message."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from populora_core.config import REPOSITORY
+from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+
+FLOW = """
+import asyncio, json, sys
+from flows.evaluate import evaluate
+from prefect.client.orchestration import get_client
+
+states = [evaluate([place], sys.argv[1], return_state=True) for place in sys.argv[2:]]
+
+async def artifacts():
+    async with get_client() as client:
+        return sorted({found.key for found in await client.read_latest_artifacts()})
+
+print(json.dumps({"states": [[s.type.value, s.message] for s in states], "artifacts": asyncio.run(artifacts())}))
+"""
+
+
+def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copy_of()
+    suite = tmp_path / "small.toml"
+    suite.write_text(
+        (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.95")
+    )
+
+    def flow(*places: Path) -> dict:
+        done = subprocess.run(
+            [sys.executable, "-c", FLOW, str(suite), *map(str, places)],
+            cwd=REPOSITORY,
+            env=os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
+            capture_output=True,
+            text=True,
+            timeout=580,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    first = flow(directory.parent, directory.parent)
+    assert first["artifacts"] == ["scores-copy-tiny", "trend-copy-tiny"]
+    (one, told), (two, nothing) = first["states"]
+    assert (one, two) == ("COMPLETED", "COMPLETED")
+    assert told.startswith("1 runs evaluated on tiny")
+    assert nothing.startswith("0 runs"), "in a folder, only what went on since is taken"
+
+    _perfect_past(directory)
+    (kind, message), (other, absent) = flow(directory, tmp_path / "no-run")["states"]
+    assert kind == "FAILED"
+    assert "copy dropped by 0." in message and "from generation 2 to 3" in message
+    assert other == "FAILED"
+    assert "is not a run directory" in absent
+
+
+def _perfect_past(directory: Path) -> None:
+    """An evaluation of the generation before in which every member solved every problem."""
+    source = stage_dir(directory, 3, "evaluate-tiny")
+    manifest, items = read_manifest(source), read_table(source, "evaluation_items")
+    assert manifest is not None
+    solved = items.set_column(
+        items.schema.get_field_index("correct"), items.schema.field("correct"), [[True] * len(items)]
+    )
+    with StageWriter(directory, 2, "evaluate-tiny") as writer:
+        writer.write_table("evaluation_items", solved)
+        writer.commit(
+            key="k",
+            stage_version=1,
+            seed=0,
+            config=manifest.config,
+            inputs={},
+            started=0.0,
+            seconds=0.0,
+            code_revision="r",
+        )
