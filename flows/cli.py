@@ -206,48 +206,24 @@ def export(
 def evaluate(
     directory: RunDir,
     suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
-    members: Annotated[
-        str, typer.Option(help="all, best (the fittest of each role by play), or an id")
-    ] = "all",
-    generation: Annotated[
-        int | None, typer.Option(min=0, help="as they were after this generation (default: the newest)")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="of draws and intervals (default: the suite's)")
-    ] = None,
+    members: Annotated[str, typer.Option(help="all, best (fittest of each role by play), or an id")] = "all",
+    generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,
 ) -> None:
     """Measure members and the base model on a suite: scores with intervals, every answer kept.
 
     What is finished stays when this is interrupted or killed; the same command goes on from there.
     """
-    from flows import scores
-    from flows.console import console
+    from flows.scores import show_evaluation
     from populora_core.benchmarks.evaluation import seeded
-    from populora_core.benchmarks.run_evaluation import RunEvaluation, overlap
     from populora_core.benchmarks.suite import load_suite
     from populora_core.run import Run
-    from populora_core.session import Session
 
-    chosen = seeded(load_suite(suite), seed)
-    opened = Run.open(directory)
     try:
-        with Session(opened) as session:
-            asked = RunEvaluation(session, chosen, members, generation)
-            console.print(scores.cost_line(asked.evaluation, chosen), soft_wrap=True, highlight=False)
-            with scores.progress_bar(console) as progress:
-                found = asked.run(progress)
+        show_evaluation(Run.open(directory), seeded(load_suite(suite), seed), members, generation)
     except KeyboardInterrupt:
-        console.print("[yellow]interrupted[/]: finished shards stay, the same command goes on from there")
+        print("interrupted: finished shards stay, the same command goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    console.print(scores.score_table(found.rows, chosen))
-    if len(chosen.benchmarks) > 1:
-        console.print(scores.benchmark_table(found.rows))
-    for line in scores.population_lines(found.rows, found.items(), chosen):
-        console.print(line, soft_wrap=True, highlight=False)
-    console.print(
-        scores.contamination_line(overlap(opened, chosen, found.generation)), soft_wrap=True, highlight=False
-    )
-    console.print(scores.where(found.folder, opened.directory), soft_wrap=True, highlight=False, style="dim")
 
 
 @app.command()

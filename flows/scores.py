@@ -11,12 +11,36 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flows.console import console
 from populora_core.benchmarks.contamination import Contamination
 from populora_core.benchmarks.evaluation import BASE, Evaluation
+from populora_core.benchmarks.run_evaluation import RunEvaluation, overlap
 from populora_core.benchmarks.scores import ALL, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
+from populora_core.run import Run
+from populora_core.session import Session
 
 Row = Mapping[str, Any]
+
+
+def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None) -> None:
+    """Evaluate a run, telling cost, progress and scores."""
+    with Session(run) as session:
+        asked = RunEvaluation(session, suite, members, generation)
+        _say(cost_line(asked.evaluation, suite))
+        with progress_bar(console) as progress:
+            found = asked.run(progress)
+    console.print(score_table(found.rows, suite))
+    if len(suite.benchmarks) > 1:
+        console.print(benchmark_table(found.rows))
+    for line in population_lines(found.rows, found.items(), suite):
+        _say(line)
+    _say(contamination_line(overlap(run, suite, found.generation)))
+    _say(where(found.folder, run.directory))
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def cost_line(evaluation: Evaluation, suite: Suite) -> str:

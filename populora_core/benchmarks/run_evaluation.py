@@ -17,8 +17,9 @@ from populora_core.benchmarks.evaluation import BASE, BASE_PLAYER, ITEMS, Evalua
 from populora_core.benchmarks.scores import score_rows
 from populora_core.benchmarks.suite import Part, Suite, suite_items
 from populora_core.errors import RunDirectoryError
-from populora_core.population.fitness import internal_fitness, rank
+from populora_core.population.fitness import rank
 from populora_core.population.member import Role
+from populora_core.population.rating import lower_bound
 from populora_core.run import Run, code_revision
 from populora_core.session import Session
 from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
@@ -207,7 +208,7 @@ def _best(run: Run, generation: int, rows: list[Row]) -> list[str]:
     if generation > 0:
         ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
         eligible |= {row["member_id"]: row["eligible"] for row in ratings}
-    fitness = {member.member_id: internal_fitness(member.rating) for member in members}
+    fitness = {member.member_id: lower_bound(member.rating) for member in members}
     best = []
     for role in Role:
         own = [member for member in members if member.role is role]

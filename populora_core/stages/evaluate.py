@@ -24,7 +24,7 @@ def run(ctx: StageContext) -> None:
             ctx.write(name, [])
         return
     members = ctx.members()
-    scores = _measure(ctx, load_suite(settings.file()), [m for m in members if m.role is not Role.TEACHER])
+    scores = _measure(ctx, load_suite(settings.file()), [m for m in members if Role.STUDENT in m.role.plays])
     ctx.write(
         "external_fitness",
         [
