@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from populora_core.errors import SandboxUnavailable
-from populora_core.problems.literals import MAX_LITERAL_CHARS, MAX_LITERAL_DEPTH
+from populora_core.problems.literals import MAX_LITERAL_DEPTH
 from populora_core.verifier.policy import ALLOWED_MODULES
 from populora_core.verifier.protocol import Limits
 
@@ -85,7 +85,7 @@ def sandbox_contents(limits: Limits, hash_seed: int) -> Contents:
     Raises:
         SandboxUnavailable: the machine is not Linux, or the interpreter cannot be found.
     """
-    interpreter = find_interpreter()
+    interpreter = find_interpreter(limits.modules)
     spare_uids = can_spare_uids()
     files = [interpreter.executable, *interpreter.folders]
     if interpreter.loader is not None:
@@ -110,9 +110,8 @@ def runner_settings(limits: Limits, spare_uids: bool, socket: str | None = None)
     settings = {
         **asdict(limits),
         "progress_seconds": PROGRESS * limits.cpu_seconds,
-        "literal_chars": MAX_LITERAL_CHARS,
         "literal_depth": MAX_LITERAL_DEPTH,
-        "modules": ALLOWED_MODULES,
+        "modules": (*ALLOWED_MODULES, *limits.modules),
         "uids": SPARE_UIDS if spare_uids else None,
         "socket": socket,
     }
@@ -125,8 +124,8 @@ def runner_digest() -> str:
 
 
 @cache
-def find_interpreter() -> Interpreter:
-    """The interpreter and all it needs to start and import what programs may import."""
+def find_interpreter(modules: tuple[str, ...] = ()) -> Interpreter:
+    """The interpreter and all it needs to start and import what programs may import, `modules` among it."""
     if sys.platform != "linux":
         raise SandboxUnavailable(
             "the sandbox needs Linux",
@@ -137,7 +136,7 @@ def find_interpreter() -> Interpreter:
     if not executable.exists():
         executable = Path(sys.executable).resolve()
     probe = subprocess.run(
-        [str(executable), *PYTHON_FLAGS, "-c", _PROBE, str(RUNNER.parent), *ALLOWED_MODULES],
+        [str(executable), *PYTHON_FLAGS, "-c", _PROBE, str(RUNNER.parent), *ALLOWED_MODULES, *modules],
         env={},
         capture_output=True,
         text=True,

@@ -242,7 +242,7 @@ class SandboxPool:
             status, reason = Status.ERROR, f"{len(literals)} answers came for {len(job.inputs)} inputs"
             return JobResult(job.job_id, status, (), reason, reply.cpu_seconds)
         try:
-            outputs = tuple(map(canonical_text, literals))
+            outputs = tuple(canonical_text(literal, self.limits.literal_chars) for literal in literals)
         except LiteralTooLong as error:
             return JobResult(job.job_id, Status.OUTPUT_LIMIT, (), str(error), reply.cpu_seconds)
         except NotPlainData as error:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
 from populora_core.errors import ConfigError, SandboxUnavailable
+from populora_core.problems.literals import MAX_LITERAL_CHARS
 from populora_core.verifier.verdicts import Status
 
 MIB = 1 << 20
@@ -54,6 +55,9 @@ class Limits:
         memory_bytes: address space beyond what the interpreter itself takes.
         output_bytes: all literals of the outputs, and the text that the program prints.
         request_bytes: the program and its inputs on their way in; a larger job is refused as an error.
+        literal_chars: the literal of one output.
+        modules: modules of the standard library that a program can import beyond those that the static policy
+            allows; more memory for each program, and no wall less.
 
     Raises:
         ConfigError: a limit that is not positive, which would be no limit at all.
@@ -64,10 +68,12 @@ class Limits:
     memory_bytes: int = 256 * MIB
     output_bytes: int = 64 * 1024
     request_bytes: int = MIB
+    literal_chars: int = MAX_LITERAL_CHARS
+    modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value <= 0:
+            if name != "modules" and value <= 0:
                 raise ConfigError(
                     f"the sandbox limit {name} is not positive",
                     expected="a number above 0",
