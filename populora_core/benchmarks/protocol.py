@@ -125,6 +125,16 @@ BENCHMARKS: dict[str, str] = {
     "tiny_code_o": "populora_core.benchmarks.tiny:code_o",
     "tiny_code_i": "populora_core.benchmarks.tiny:code_i",
     "tiny_code_f": "populora_core.benchmarks.tiny:code_f",
+    "humaneval_plus": "populora_core.benchmarks.evalplus:HumanEvalPlus",
+    "mbpp_plus": "populora_core.benchmarks.evalplus:MbppPlus",
+    "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",
+    "aime24": "populora_core.benchmarks.mathematics:Aime24",
+    "aime25": "populora_core.benchmarks.mathematics:Aime25",
+    "amc23": "populora_core.benchmarks.mathematics:Amc23",
+    "math500": "populora_core.benchmarks.mathematics:Math500",
+    "minerva": "populora_core.benchmarks.mathematics:Minerva",
+    "gsm8k": "populora_core.benchmarks.mathematics:Gsm8k",
+    "olympiadbench": "populora_core.benchmarks.mathematics:OlympiadBench",
 }
 """Name -> place "package.module:name" of what makes the benchmark, imported on first use."""
 

@@ -1,0 +1,80 @@
+"""Values as text between the host and a sandbox, richer than plain data: benchmarks know complex numbers and inf.
+
+The text of this module is also part of every program that a benchmark runs, so it is one file of standard library
+code for Python 3.9 or later. Both directions only ever build builtin values: what a program answers is data.
+"""
+
+import json
+
+
+class Opaque:
+    """Stands for a value that is none of those below; equal to nothing."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __eq__(self, other):
+        return False
+
+    def __repr__(self):
+        return "<" + self.kind + ">"
+
+
+def encode(value):
+    """The text of a value. A subclass of a builtin type counts as that type, as `==` would take it."""
+    return json.dumps(_pack(value, 0))
+
+
+def decode(text):
+    """The value that a text stands for.
+
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, RecursionError: it stands for none.
+    """
+    return _unpack(json.loads(text))
+
+
+def _pack(value, depth):
+    if depth > 60:
+        return ["o", "value that is nested too deeply"]
+    depth += 1
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        return number if -(2**53) < number < 2**53 else ["i", hex(number)]
+    if isinstance(value, float):
+        return ["f", float.__repr__(value)]
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, complex):
+        return ["c", float.__repr__(value.real), float.__repr__(value.imag)]
+    if isinstance(value, (bytes, bytearray)):
+        return ["b", bytes(value).hex()]
+    for kind, name in ((list, "l"), (tuple, "t"), (set, "s"), (frozenset, "s")):
+        if isinstance(value, kind):
+            return [name, [_pack(item, depth) for item in list(value)]]
+    if isinstance(value, dict):
+        return ["d", [[_pack(key, depth), _pack(item, depth)] for key, item in dict.items(value)]]
+    return ["o", type(value).__name__]
+
+
+def _unpack(packed):
+    if not isinstance(packed, list):
+        if isinstance(packed, (dict, float)):
+            raise ValueError("not a packed value")
+        return packed
+    name, *parts = packed
+    if name == "i":
+        return int(parts[0], 16)
+    if name == "f":
+        return float(parts[0])
+    if name == "c":
+        return complex(float(parts[0]), float(parts[1]))
+    if name == "b":
+        return bytes.fromhex(parts[0])
+    if name == "o":
+        return Opaque(str(parts[0]))
+    if name == "d":
+        return {_unpack(key): _unpack(item) for key, item in parts[0]}
+    return {"l": list, "t": tuple, "s": set}[name](_unpack(item) for item in parts[0])

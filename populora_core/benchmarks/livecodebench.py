@@ -1,0 +1,263 @@
+"""LiveCodeBench, code generation, release v5: programs judged by standard input and output, or by calls.
+
+The data set has no reference solutions. Its limit of 6 seconds a test is scaled by what a program of known work
+takes in the same batch, so that a slow or busy machine does not turn right programs into wrong ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from populora_core.benchmarks import prompts
+from populora_core.benchmarks.answers import code_blocks, cut_at
+from populora_core.benchmarks.code_tests import (
+    call_input,
+    code_limits,
+    function_program,
+    judge_time,
+    read_result,
+    run_batch,
+    stdin_input,
+    stdin_program,
+)
+from populora_core.benchmarks.livecodebench_cases import (
+    Case,
+    TestType,
+    arguments_of,
+    metadata_of,
+    read_cases,
+    right_output,
+    right_value,
+)
+from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.errors import BenchmarkError
+from populora_core.verifier.protocol import Job, JobResult, Sandbox
+from populora_core.verifier.verdicts import AttemptVerdict, Status
+
+TEST_SECONDS = 6.0
+CEILING_SECONDS = 12.0
+YARDSTICK = """
+def f(n):
+    total, seen = 0, {}
+    for i in range(n):
+        total = (total * 31 + i) % 1000003
+        seen[total % 997] = i
+    return total
+"""
+YARDSTICK_INPUT = "(1000000,)"
+YARDSTICK_SECONDS = 0.2
+"""CPU time of the yardstick on a machine on which the limit is exactly 6 seconds; see docs/evaluation-graders.md."""
+
+TOGETHER = 16
+"""Candidates whose tests are in memory at a time: a problem's tests can have tens of megabytes."""
+FIRST_TESTS = 1
+"""Tests of the first round; each round has four times as many, for those that passed so far."""
+
+SCHEMA: Schema = {
+    "question_title": (str,),
+    "question_content": (str,),
+    "platform": (str,),
+    "question_id": (str,),
+    "contest_id": (str,),
+    "contest_date": (str, date),
+    "starter_code": (str,),
+    "difficulty": (str,),
+    "public_test_cases": (str,),
+    "private_test_cases": (str,),
+    "metadata": (str,),
+}
+
+_MODULES = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
+    "itertools", "functools", "operator", "io", "sys", "json",
+)  # fmt: skip
+PRELUDE = "\n".join(
+    [f"from {module} import *" for module in (*_MODULES, "builtins", "typing")]
+    + [f"import {module}" for module in _MODULES]
+    + ["sys.setrecursionlimit(50000)"]
+)
+"""What LiveCodeBench imports for every solution."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A program on its way through the tests of its problem."""
+
+    program: str
+    name: str | None
+    cases: list[Case]
+    passed: int = 0
+    score: ItemScore | None = field(default=None)
+
+
+class LiveCodeBench:
+    """livecodebench/code_generation_lite; its strata are the difficulties."""
+
+    name = "livecodebench"
+    version = 1
+    aggregation = Aggregation.PASS
+    limits = code_limits(CEILING_SECONDS)
+    schema = SCHEMA
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
+        """See `Benchmark.load`. Private cases are unpacked when they are needed: they are gigabytes."""
+        items = []
+        for row in check_rows(rows, self.schema, self.name):
+            source = f"{self.name} {row['question_id']}"
+            cases = read_cases(row["public_test_cases"], source)
+            if any(case.kind is TestType.FUNCTIONAL for case in cases) or row["starter_code"]:
+                _function_name(row)
+            items.append(Item(row["question_id"], self.name, row, row["difficulty"]))
+        return items
+
+    def prompt(self, item: Item, family: str) -> str:
+        fields = item.fields
+        question, starter = fields["question_content"].strip(), fields["starter_code"]
+        return prompts.fill(family, self._template(item), question=question, starter_code=starter.rstrip())
+
+    def template(self, family: str) -> str:
+        return f"{prompts.record(family, 'stdin')}, {prompts.record(family, 'starter')}"
+
+    def grade(
+        self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
+    ) -> list[ItemScore]:
+        """See `Benchmark.grade`; equal programs for one problem run once."""
+        programs = [
+            self._program(item, response.text, family)
+            for item, response in zip(items, responses, strict=True)
+        ]
+        asked = {
+            (item.item_id, program): item
+            for item, program in zip(items, programs, strict=True)
+            if program is not None
+        }
+        scores: dict[tuple[str, str], ItemScore] = {}
+        keys = sorted(asked, key=lambda key: key[0])  # so that a problem's tests are unpacked once
+        for start in range(0, len(keys), TOGETHER):
+            some = keys[start : start + TOGETHER]
+            cases = {key[0]: _cases(asked[key]) for key in some}
+            candidates = [_Candidate(key[1], _call_name(asked[key]), cases[key[0]]) for key in some]
+            _judge(sandbox, candidates)
+            scores.update(
+                (key, candidate.score)
+                for key, candidate in zip(some, candidates, strict=True)
+                if candidate.score
+            )
+        nothing = ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
+        return [
+            nothing if program is None else scores[item.item_id, program]
+            for item, program in zip(items, programs, strict=True)
+        ]
+
+    def _template(self, item: Item) -> str:
+        return "starter" if item.fields["starter_code"] else "stdin"
+
+    def _program(self, item: Item, text: str, family: str) -> str | None:
+        if family == prompts.COMPLETION:
+            text = cut_at(text, ("\n# Problem", "\n```"))
+            head = item.fields["starter_code"].rstrip()
+            return f"{head}{text}" if text.strip() else None
+        blocks = [block for block in code_blocks(text) if block.strip()]
+        return blocks[-1] if blocks else None
+
+
+def _judge(sandbox: Sandbox, candidates: Sequence[_Candidate]) -> None:
+    """Score the candidates: a few tests first, then more for those that passed, so that loops cost little."""
+    yardstick = [Job(f"yardstick {number}", YARDSTICK, (YARDSTICK_INPUT,)) for number in range(3)]
+    seconds: float | None = None
+    tests = FIRST_TESTS
+    while waiting := [candidate for candidate in candidates if candidate.score is None]:
+        jobs = [
+            (candidate, case, _job(candidate, case))
+            for candidate in waiting
+            for case in candidate.cases[candidate.passed : candidate.passed + tests]
+        ]
+        measures = yardstick if seconds is None else []
+        results = run_batch(sandbox, [*measures, *(job for _, _, job in jobs)])
+        if seconds is None:
+            seconds = min(_limit(results[: len(measures)]), sandbox.limits.cpu_seconds)
+        for (candidate, case, job), result in zip(jobs, results[len(measures) :], strict=True):
+            if candidate.score is None:
+                candidate.score = _fault(candidate, case, judge_time(sandbox, job, result, seconds))
+                candidate.passed += candidate.score is None
+        for candidate in waiting:
+            if candidate.score is None and candidate.passed == len(candidate.cases):
+                candidate.score = ItemScore(True, AttemptVerdict.CORRECT, candidate.program)
+        tests *= 4
+
+
+def _limit(measured: Sequence[JobResult]) -> float:
+    """Seconds of CPU time that a test may take on this machine, now."""
+    seconds = [result.cpu_seconds for result in measured if result.status is Status.OK]
+    slowness = statistics.median(seconds) / YARDSTICK_SECONDS if seconds else 1.0
+    return TEST_SECONDS * max(1.0, slowness)
+
+
+def _job(candidate: _Candidate, case: Case) -> Job:
+    if case.kind is TestType.STDIN:
+        return Job("candidate", stdin_program(candidate.program, PRELUDE), (stdin_input(case.input),))
+    name = candidate.name
+    target = f"_module.Solution().{name} if 'Solution' in _module.__dict__ else _module.{name}"
+    return Job(
+        "candidate", function_program(candidate.program, target, PRELUDE), (call_input(arguments_of(case)),)
+    )
+
+
+def _fault(candidate: _Candidate, case: Case, result: JobResult) -> ItemScore | None:
+    """The score of a candidate that failed a case; None if it passed."""
+    number = f"test {candidate.passed}"
+    ran = read_result(result, decoded=case.kind is TestType.FUNCTIONAL)
+    if ran.verdict is AttemptVerdict.INFRASTRUCTURE:
+        return ItemScore(None, ran.verdict, candidate.program, f"{number}: {ran.detail}")
+    if ran.verdict is not None:
+        return ItemScore(False, ran.verdict, candidate.program, f"{number}: {ran.verdict}")
+    right = right_output if case.kind is TestType.STDIN else right_value
+    if right(ran.values[0], case.output):
+        return None
+    return ItemScore(False, AttemptVerdict.WRONG, candidate.program, f"{number} is wrong")
+
+
+def _cases(item: Item) -> list[Case]:
+    source = f"{item.benchmark} {item.item_id}"
+    cases = [
+        case
+        for column in ("public_test_cases", "private_test_cases")
+        if item.fields[column]
+        for case in read_cases(item.fields[column], source)
+    ]
+    if not cases:
+        raise BenchmarkError(f"{source} has no test case", remedy="fetch the file again")
+    return cases
+
+
+def _call_name(item: Item) -> str | None:
+    return (
+        _function_name(item.fields)
+        if item.fields["starter_code"]
+        else metadata_of(item.fields).get("func_name")
+    )
+
+
+def _function_name(row: Mapping[str, Any]) -> str:
+    """The function that functional tests call.
+
+    Raises:
+        BenchmarkError: metadata does not name it.
+    """
+    try:
+        name = metadata_of(row)["func_name"]
+        if isinstance(name, str) and name.isidentifier():
+            return name
+        came = repr(name)
+    except (ValueError, KeyError, TypeError) as error:
+        came = f"{type(error).__name__}: {error}"
+    raise BenchmarkError(
+        f"livecodebench {row['question_id']} does not say which function is called",
+        expected='metadata as JSON with the name in "func_name"',
+        came=came,
+        remedy="fetch the file again",
+    )

@@ -1,0 +1,103 @@
+"""What a completion answers, and how an answer is put to math-verify."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora_core.benchmarks.answers import code_blocks, cut_at, defines, mathematics_answer
+from populora_core.benchmarks.mathematics import as_latex
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\text{a \} b}}", r"\text{a \} b}"),
+        (r"\fbox{3}", "3"),
+        (r"\boxed 5.", "5"),
+        (r"first \boxed{3}, which is wrong, hence \boxed{4}", "4"),
+        (r"\boxed{4} \boxed{4}", "4"),
+        (r"\boxed{1} and \boxed{2}", "1, 2"),
+        (r"$\boxed{1}$, $\boxed{2}$, and $\boxed{3}$", "1, 2, 3"),
+        (r"\(\boxed{1}\) or \(\boxed{2}\)", "1, 2"),
+        (r"\boxed{1} is too small, \boxed{2}", "2"),
+        (r"\boxed{\boxed{2}}", r"\boxed{2}"),
+        (r"<think>\boxed{1}</think><answer> 2 </answer>", "1"),
+        ("<think>1</think><answer> 2 </answer>", "2"),
+        ("9 * 2 = 18\n#### 18", "18"),
+        ("The answer is 42.", "42"),
+        ("**Answer:** 13", "13"),
+        ("The final answer is: $3.5$. I hope it is correct.", "$3.5$"),
+        (r"\boxed{}", None),
+        (r"\boxed{   }", None),
+        (r"\boxed{4", None),
+        ("The sum is 12, and the mean is 4.", None),
+        ("", None),
+    ],
+)
+def test_the_answer_of_a_worked_solution(text: str, answer: str | None) -> None:
+    assert mathematics_answer(text) == answer
+
+
+@given(st.text(), st.text(alphabet="0123456789+-x^ ", min_size=1).filter(str.strip))
+def test_a_box_that_comes_last_is_the_answer(before: str, inside: str) -> None:
+    assert mathematics_answer(f"{before}\n\nTherefore:\n\\boxed{{{inside}}}") == inside.strip()
+
+
+@given(st.text(alphabet="\\boxed{} $,.and\n13"))
+def test_any_text_is_read(text: str) -> None:
+    mathematics_answer(text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "latex"),
+    [
+        ("$x$", "x"),
+        (r"\(x\)", "x"),
+        ("$1$ and $2$", "$1$ and $2$"),
+        ("204.", "204"),
+        ("6.02e23", r"6.02 \times 10^{23}"),
+        ("-1E-5", r"-1 \times 10^{-5}"),
+        ("2e", "2e"),
+        ("64 cookies", r"64\text{ cookies}"),
+        ("5 x", "5 x"),
+        (r"510 \pmod{1000}", "510"),
+        ("**13**", "13"),
+        (" 3~m ", "3 m"),
+        ("-2./3", "-2/3"),
+        (r"0.\overline{3}", r"\frac{3}{9}"),
+        (r"-1.2\overline{45}", r"-\frac{1233}{990}"),
+    ],
+)
+def test_an_answer_as_latex(answer: str, latex: str) -> None:
+    assert as_latex(answer) == latex
+
+
+def test_code_blocks_are_found_in_order_whatever_their_language() -> None:
+    text = "a\n```python\nx = 1\n```\nb\n```\ny = 2\n```\n```py\nz = 3"
+    assert code_blocks(text) == ["x = 1", "y = 2", "z = 3"]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def g(): ...", True),
+        ("g = lambda: 1", True),
+        ("class g: ...", True),
+        ("from math import gcd as g", True),
+        ("class A:\n    def g(self): ...", False),
+        ("def h(): ...", False),
+        ("def g(:", True),  # a broken program still says what it would define
+        ("", False),
+    ],
+)
+def test_whether_code_defines_a_function(code: str, found: bool) -> None:
+    assert defines(code, "g") is found
+
+
+def test_text_is_cut_at_the_first_of_the_stops() -> None:
+    assert cut_at("a STOP b HALT", ("HALT", "STOP")) == "a "
+    assert cut_at("a", ("HALT",)) == "a"

@@ -1,0 +1,249 @@
+"""Mathematics is graded as a person would, except where docs/evaluation-graders.md says otherwise, and safely."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmark_rows import ROWS
+from conftest import alive, wait_for
+
+from populora_core.benchmarks import math_judge
+from populora_core.benchmarks.math_judge import Comparison, MathJudge, Outcome
+from populora_core.benchmarks.protocol import ItemScore, Response, benchmark
+from populora_core.errors import BenchmarkError
+from populora_core.verifier.verdicts import AttemptVerdict
+
+pytest.importorskip("math_verify", reason="needs the extra `evaluation`")
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "evaluation-graders.md"
+PAIRS = [json.loads(line) for line in (HERE / "data" / "math_pairs.jsonl").read_text().splitlines()]
+BENCHMARKS = ("aime24", "aime25", "amc23", "math500", "minerva", "gsm8k", "olympiadbench")
+TOWER = "9^{9^{9^{9^9}}}"
+
+
+def grade(name: str, *answers: tuple[dict[str, Any], str]) -> list[ItemScore]:
+    """Scores of responses to rows like the fixture's first, with some columns replaced."""
+    measured = benchmark(name)
+    items = [measured.load([{**ROWS[name][0], **row}])[0] for row, _ in answers]
+    return measured.grade(items, [Response(text) for _, text in answers], "instruct", None)  # type: ignore[arg-type]
+
+
+def test_there_are_pairs_of_every_kind_for_every_benchmark() -> None:
+    assert len(PAIRS) >= 200
+    assert {pair["benchmark"] for pair in PAIRS} == set(BENCHMARKS)
+    kinds = {pair["kind"] for pair in PAIRS}
+    assert kinds >= {
+        "fraction",
+        "set",
+        "interval",
+        "units",
+        "text",
+        "equivalent",
+        "sign",
+        "boxed twice",
+        "no answer",
+    }
+    for name in BENCHMARKS:
+        assert {pair["correct"] for pair in PAIRS if pair["benchmark"] == name} == {True, False}
+
+
+@pytest.mark.slow
+def test_pairs_are_judged_by_their_truth_but_for_those_that_the_page_lists() -> None:
+    listed = set(re.findall(r"^\| `(\w+-\d+)` \|", PAGE.read_text(), re.MULTILINE))
+    misjudged = set()
+    for name in BENCHMARKS:
+        pairs = [pair for pair in PAIRS if pair["benchmark"] == name]
+        scores = grade(name, *((pair["row"], pair["response"]) for pair in pairs))
+        for pair, score in zip(pairs, scores, strict=True):
+            assert score.correct is not None, pair
+            if score.correct is not pair["correct"]:
+                misjudged.add(pair["id"])
+    assert misjudged == listed
+    assert len(misjudged) <= 0.05 * len(PAIRS)
+
+
+def test_no_answer_is_badly_formatted_and_a_monstrous_one_takes_too_long() -> None:
+    scores = grade("math500", ({}, "I give up."), ({}, f"\\boxed{{{TOWER}}}"), ({}, "\\boxed{3/4}"))
+    assert [score.verdict for score in scores] == [
+        AttemptVerdict.FORMAT_ERROR,
+        AttemptVerdict.TIMEOUT,
+        AttemptVerdict.CORRECT,
+    ]
+    assert [score.correct for score in scores] == [False, False, True]
+
+
+def test_alike_answers_are_one_vote() -> None:
+    texts = [
+        "\\boxed{\\frac{3}{4}}",
+        "\\boxed{0.75}",
+        "\\boxed{6/8}",
+        "\\boxed{\\text{Red}}",
+        "\\boxed{red}",
+        "?",
+    ]
+    votes = [score.answer for score in grade("math500", *(({}, text) for text in texts))]
+    assert votes == ["3/4", "3/4", "3/4", "red", "red", None]
+
+
+def test_rounding_to_six_decimals_makes_no_small_numbers_equal() -> None:
+    answers = ["2e-9", "1e-9", "1.0000000001e-9", "0"]
+    scores = grade("minerva", *(({"answer": "1e-9"}, f"\\boxed{{{answer}}}") for answer in answers))
+    assert [score.correct for score in scores] == [False, True, True, False]
+
+
+def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() -> None:
+    measured = benchmark("gsm8k")
+    (item,) = measured.load(ROWS["gsm8k"][:1])
+    text = "It is \\boxed{18}.\n\nProblem:\nAnother?\n\nSolution:\n\\boxed{5}"
+    completed, chatted = (
+        measured.grade([item], [Response(text)], family, None)[0]  # type: ignore[arg-type]
+        for family in ("compact", "instruct")
+    )
+    assert completed.correct and not chatted.correct
+
+
+# The process
+
+
+def test_answers_are_compared_from_any_thread() -> None:
+    found = []
+    with MathJudge(cpu_seconds=2) as judge:
+        comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
+        thread = threading.Thread(target=lambda: found.extend(judge.compare(comparisons)))
+        thread.start()
+        thread.join()
+    assert [finding.outcome for finding in found] == [Outcome.EQUAL, Outcome.TIMEOUT, Outcome.DIFFERENT]
+
+
+def test_the_process_ends_with_the_judge() -> None:
+    with MathJudge() as judge:
+        judge.compare([Comparison("1", "1")])
+        pid = judge.pid
+        assert pid is not None and alive(pid)
+    assert not alive(pid)
+
+
+def test_the_process_ends_with_whoever_started_it() -> None:
+    code = (
+        "from populora_core.benchmarks.math_judge import *\n"
+        "judge = MathJudge()\njudge.compare([Comparison('1', '1')])\nprint(judge.pid, flush=True)\ninput()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=HERE.parent,
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    assert alive(worker)
+    parent.kill()
+    parent.communicate()
+    wait_for(lambda: not alive(worker))
+
+
+def test_a_process_that_is_killed_is_replaced() -> None:
+    with MathJudge() as judge:
+        judge.compare([Comparison("1", "1")])
+        assert judge.pid is not None
+        os.kill(judge.pid, signal.SIGKILL)
+        assert [f.outcome for f in judge.compare([Comparison("2", "2")])] == [Outcome.EQUAL]
+
+
+def test_a_process_that_is_lost_again_and_again_is_infrastructure_and_no_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import os, sys\n"
+        'print(\'{"outcome": "ready", "canonical": ""}\', flush=True)\n'
+        "sys.stdin.readline()\nos.kill(os.getpid(), 9)"
+    )
+    monkeypatch.setattr(math_judge, "WORKER", worker)
+    (score,) = grade("gsm8k", ({}, "\\boxed{18}"))
+    assert score.correct is None and score.verdict == AttemptVerdict.INFRASTRUCTURE
+
+
+def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
+    with MathJudge(cpu_seconds=60, memory_bytes=300 << 20) as judge:
+        outcomes = [f.outcome for f in judge.compare([Comparison("1", "1"), Comparison("2", "2^{2^{33}}")])]
+        again = judge.compare([Comparison("3", "3")])[0].outcome
+    assert outcomes[0] == Outcome.EQUAL and outcomes[1] != Outcome.EQUAL
+    assert again == Outcome.EQUAL
+
+
+def test_without_the_library_the_error_names_the_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BenchmarkError, match=re.escape("populora[evaluation]")):
+        MathJudge()
+
+
+# Nothing is evaluated
+
+
+def in_worker(code: str) -> str:
+    """What code prints that runs in the worker's module after it has been disarmed."""
+    program = f"import sys; sys.path.insert(0, {str(math_judge.WORKER.parent)!r})\nimport math_worker\n{code}"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+HOSTILE = [
+    "__import__('os').system('touch FILE')",
+    "\\text{__import__('os').system('touch FILE')}",
+    "\\operatorname{__import__}('os').system('touch FILE')",
+    "x_{__import__('os').system('touch FILE')}",
+    "1; __import__('os').system('touch FILE')",
+    "\\sqrt{open('FILE', 'w')}",
+    "\\gcd(open('FILE','w'), 2)",
+    "\\log_{open('FILE','w')} 2",
+    "lambda: open('FILE', 'w')",
+    "\\begin{pmatrix} open('FILE','w') \\\\ 1 \\end{pmatrix}",
+]
+
+
+def test_hostile_answers_run_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    texts = [hostile.replace("FILE", str(marker)) for hostile in HOSTILE]
+    with MathJudge() as judge:
+        judge.compare(
+            [Comparison(gold, answer) for text in texts for gold, answer in (("1", text), (text, "1"))]
+        )
+    assert not marker.exists()
+
+
+def test_sympy_would_evaluate_a_number_and_the_worker_does_not() -> None:
+    watch = (
+        "import sympy, sympy.parsing.sympy_parser as parser\n"
+        "kept = parser.eval_expr\n"
+        "def spy(code, *rest):\n    print('evaluated'); return kept(code, *rest)\n"
+        "parser.eval_expr = spy\n"
+    )
+    compare = "print(math_worker.compare('12', '12', None)['outcome'])"
+    assert set(in_worker(watch + compare).split()) == {"evaluated", "equal"}
+    assert in_worker(watch + "math_worker.disarm()\n" + compare).split() == ["equal"]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "sympy.sympify('x + 1')",
+        "sympy.parse_expr('1 + 1')",
+        "eval('1 + 1')",
+        "exec('x = 1')",
+        "compile('1', '<s>', 'eval')",
+    ],
+)
+def test_no_text_becomes_code_in_the_worker(attempt: str) -> None:
+    code = f"import sympy\nmath_worker.disarm()\ntry:\n    {attempt}\nexcept sympy.SympifyError:\n    print('refused')"
+    assert in_worker(code).strip() == "refused"
