@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import flows  # sets Prefect's environment before anything imports it
+from flows.suite import suite_app
 from populora_core.errors import PopuloraError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
 app.add_typer(image_app, name="image")
+app.add_typer(suite_app, name="suite")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
 Settings = Annotated[

@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("torch", "transformers", "peft", "vllm", "docker", "ray", "prefect", "ribs")
+HEAVY = (
+    "torch",
+    "transformers",
+    "peft",
+    "vllm",
+    "docker",
+    "ray",
+    "prefect",
+    "ribs",
+    "datasets",
+    "sympy",
+    "math_verify",
+)
 LIGHT = (
     "populora_core",
     "populora_core.config",
@@ -31,6 +43,11 @@ LIGHT = (
     "flows.cli",
     "flows.console",
     "flows.inspection",
+    "flows.suite",
+    "populora_core.benchmarks.evalplus",
+    "populora_core.benchmarks.fetch",
+    "populora_core.benchmarks.livecodebench",
+    "populora_core.benchmarks.mathematics",
 )
 
 

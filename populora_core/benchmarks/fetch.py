@@ -1,0 +1,258 @@
+"""Getting the rows of public benchmarks: from the hub at a pinned revision, or from files given by hand.
+
+What was got lies in one folder of the user's, one JSON line a row in the benchmark's published schema, beside a
+record of where it is from and its sha256, which is checked on every load.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core.benchmarks.files import READERS, read_rows
+from populora_core.benchmarks.protocol import benchmark
+from populora_core.benchmarks.suite import Entry
+from populora_core.errors import BenchmarkError
+from populora_core.store.durable import fsync, temporary_folder, write_atomically, writing
+
+FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
+INSTALL = "pip install 'populora[evaluation]'"
+
+RELEASES = {
+    ("livecodebench/code_generation_lite", "release_v5"): (
+        "test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl",
+    ),
+}  # fmt: skip
+"""Data set and config -> its files, where the hub would choose them by running a script of the data set's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where the rows of a benchmark are from.
+
+    Attributes:
+        given: whether a person gave the files, whose revision we then cannot know.
+        sha256: of the file with the rows.
+    """
+
+    benchmark: str
+    dataset: str
+    config: str | None
+    split: str
+    revision: str | None
+    given: bool
+    rows: int
+    sha256: str
+
+
+def folder() -> Path:
+    """Where fetched rows lie: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data."""
+    if named := os.environ.get(FOLDER_VARIABLE):
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "populora" / "benchmarks"
+
+
+def fetched_file(entry: Entry) -> Path:
+    """The file with the rows of a benchmark.
+
+    Raises:
+        BenchmarkError: it is not there, says what to download and where to put it; or it is of another revision, or
+            not what was fetched.
+    """
+    path, record_path = _paths(entry)
+    try:
+        record = Record(**json.loads(record_path.read_text(encoding="utf-8")))
+        sha256 = _sha256(path)
+    except (OSError, ValueError, TypeError):
+        raise BenchmarkError(
+            f"the rows of {entry.benchmark} are not on this machine",
+            expected=str(path),
+            remedy=_how_to_get(entry),
+        ) from None
+    asked = (entry.dataset, entry.config, entry.split, entry.revision)
+    came = (record.dataset, record.config, record.split, record.revision)
+    if not record.given and asked != came:
+        raise BenchmarkError(
+            f"the rows of {entry.benchmark} are of another data set than the suite names",
+            expected=" ".join(map(str, asked)),
+            came=" ".join(map(str, came)),
+            remedy=_how_to_get(entry),
+        )
+    if sha256 != record.sha256:
+        raise BenchmarkError(
+            f"{path} has changed since it was fetched",
+            expected=f"sha256 {record.sha256}",
+            came=f"sha256 {sha256}",
+            remedy=_how_to_get(entry),
+        )
+    return path
+
+
+def fetch(entry: Entry, given: Path | None = None) -> Record:
+    """Get the rows of a benchmark, check them against its schema, and keep them.
+
+    Args:
+        given: a file or a folder with the benchmark's published files; None to ask the hub.
+
+    Raises:
+        BenchmarkError: they cannot be had, or are not in the published schema; what was kept before stays.
+    """
+    if entry.bundled is not None:
+        raise BenchmarkError(f"{entry.benchmark} comes with the project", remedy="there is nothing to fetch")
+    path, record_path = _paths(entry)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_folder(path.parent, entry.benchmark) as workshop:
+        rows = workshop / path.name
+        if given is None:
+            _write_lines(rows, _from_hub(entry, workshop))
+        else:
+            _write_lines(rows, _from_files(_choose(entry, given), workshop))
+        items = benchmark(entry.benchmark).load(read_rows(rows, entry.sha256))
+        record = Record(
+            entry.benchmark,
+            entry.dataset,
+            entry.config,
+            entry.split,
+            entry.revision,
+            given is not None,
+            len(items),
+            _sha256(rows),
+        )
+        with writing(path):
+            fsync(rows)
+            record_path.unlink(missing_ok=True)  # a record never stands beside rows that it does not describe
+            os.replace(rows, path)
+            write_atomically(record_path, json.dumps(asdict(record), indent=2) + "\n")
+    return record
+
+
+def _paths(entry: Entry) -> tuple[Path, Path]:
+    name = entry.benchmark.replace(":", ".")
+    return folder() / f"{name}.jsonl", folder() / f"{name}.source.json"
+
+
+def _file_addresses(entry: Entry) -> tuple[str, ...]:
+    """The addresses of an entry's files, where it is a matter of files; empty for a data set of the hub."""
+    if entry.dataset.startswith("https://"):
+        return (entry.dataset,)
+    files = RELEASES.get((entry.dataset, entry.config or ""), ())
+    revision = entry.revision or "main"
+    return tuple(f"hf://datasets/{entry.dataset}@{revision}/{file}" for file in files)
+
+
+def _published_files(entry: Entry) -> tuple[str, ...]:
+    return tuple(address.rpartition("/")[2] for address in _file_addresses(entry))
+
+
+def _how_to_get(entry: Entry) -> str:
+    files = _published_files(entry)
+    if entry.dataset.startswith("https://"):
+        what = entry.dataset
+    elif files:
+        what = (
+            f"{', '.join(files)} of the hub's data set {entry.dataset}, revision {entry.revision or 'main'}"
+        )
+    else:
+        config = f"config {entry.config}, " if entry.config else ""
+        what = (
+            f"the hub's data set {entry.dataset} ({config}split {entry.split}, revision {entry.revision or 'main'})"
+            f" as Parquet or JSON lines"
+        )
+    return (
+        f"populora suite fetch {entry.benchmark}; without a network: download {what} on another machine, put it into"
+        f" a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
+    )
+
+
+def _from_hub(entry: Entry, workshop: Path) -> Iterator[str]:
+    """The rows as JSON lines, through the `datasets` library, whose cache is ended with the workshop."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise BenchmarkError(
+            "data sets are fetched through the `datasets` library, which is not installed",
+            expected="the extra `evaluation`",
+            remedy=f"{INSTALL}; or {_how_to_get(entry)}",
+        ) from None
+    cache = str(workshop / "cache")
+    addresses = _file_addresses(entry)
+    try:
+        if addresses:  # as lines of text: its own reader of JSON takes no columns of mixed types
+            found = load_dataset("text", data_files=list(addresses), split="train", cache_dir=cache)
+        else:
+            found = load_dataset(
+                entry.dataset, entry.config, split=entry.split, revision=entry.revision, cache_dir=cache
+            )
+        for row in found:
+            yield row["text"] if addresses else _line(row)
+    except Exception as error:  # of the network, the hub, or the library: it has dozens
+        raise BenchmarkError(
+            f"the rows of {entry.benchmark} could not be fetched",
+            came=f"{type(error).__name__}: {error}",
+            remedy=_how_to_get(entry),
+        ) from error
+
+
+def _choose(entry: Entry, given: Path) -> list[Path]:
+    """The files that hold the benchmark: the published ones, those named like it, or the only one there."""
+    if given.is_file():
+        return [given]
+    for names in (
+        _published_files(entry),
+        tuple(name.removesuffix(".gz") for name in _published_files(entry)),
+        *((f"{entry.benchmark}{suffix}{packed}",) for suffix in READERS for packed in ("", ".gz")),
+    ):
+        if names and all((given / name).is_file() for name in names):
+            return [given / name for name in names]
+    known = tuple(suffix + packed for suffix in READERS for packed in ("", ".gz"))
+    present = sorted(path for path in given.glob("*") if path.name.endswith(known))
+    if len(present) == 1:
+        return present
+    raise BenchmarkError(
+        f"{given} does not hold the files of {entry.benchmark}",
+        expected=", ".join(_published_files(entry))
+        or f"{entry.benchmark}.parquet or {entry.benchmark}.jsonl",
+        came=", ".join(path.name for path in present) or "no data file"
+        if given.is_dir()
+        else "no such folder",
+        remedy=_how_to_get(entry),
+    )
+
+
+def _from_files(paths: Iterable[Path], workshop: Path) -> Iterator[str]:
+    """The rows of files as JSON lines; those of a JSON-lines file as they stand there."""
+    for path in paths:
+        source = path
+        if path.suffix == ".gz":
+            source = workshop / path.stem
+            try:
+                source.write_bytes(gzip.decompress(path.read_bytes()))
+            except (OSError, EOFError) as error:
+                raise BenchmarkError(f"{path} cannot be unpacked", came=str(error)) from error
+        if source.suffix == ".jsonl":
+            read_rows(source)
+            yield from filter(str.strip, source.read_text(encoding="utf-8").split("\n"))
+        else:
+            yield from map(_line, read_rows(source))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with writing(path), path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
