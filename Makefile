@@ -22,6 +22,13 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# What tests of optional parts need; the demo does without.
+extras: $(VENV)/.extras
+
+$(VENV)/.extras: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,archive,evaluation]'
+	@touch $@
+
 sandbox: install ## make sure that a sandbox works, installing bubblewrap where that is allowed
 	@sh verifier_image/install-bubblewrap.sh
 	@$(BIN)/populora doctor --require sandbox > $(VENV)/doctor.txt || { cat $(VENV)/doctor.txt; exit 1; }
@@ -30,7 +37,7 @@ demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, un
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" populora run --config configs/demo.toml --run-dir "$$dir"
 
-test: install sandbox ## run every test that this machine can run
+test: install extras sandbox ## run every test that this machine can run
 	@$(BIN)/python -m pytest
 
 audit: install sandbox ## check a finished run from its Parquet alone: make audit RUN_DIR=runs/demo
@@ -54,4 +61,4 @@ docs: install ## render docs/data-contract.md from the declared columns
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install sandbox demo test audit lint format base-model docs clean
+.PHONY: help install extras sandbox demo test audit lint format base-model docs clean
