@@ -1,10 +1,11 @@
-"""What a sampler is: requests in, completions out, in the same order."""
+"""What a sampler is: adapters loaded by hash; requests in, completions out, in the same order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 Progress = Callable[[int], None]  # called with the number of further completions done
@@ -14,7 +15,7 @@ class FinishReason(StrEnum):
     """Why a completion ended."""
 
     STOP = "stop"
-    """The model sampled an end token."""
+    """The model sampled an end token, or the last token of a stop sequence of the request."""
     LENGTH = "length"
     """max_tokens were sampled."""
 
@@ -28,6 +29,8 @@ class Request:
         seed: of this request's own random stream, so that its tokens do not depend on what else is asked for.
         temperature: 0 is greedy.
         top_p: the smallest set of most probable tokens that holds this mass is sampled from.
+        stop: token sequences; the completion ends where its last tokens are one of them, besides at the
+            base's own end tokens.
     """
 
     member_id: str | None
@@ -36,6 +39,7 @@ class Request:
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 128
+    stop: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -45,6 +49,8 @@ class Request:
                 "a request needs seed >= 0, temperature >= 0, 0 < top_p <= 1 and max_tokens >= 1; came "
                 f"{self.seed}, {self.temperature}, {self.top_p}, {self.max_tokens}"
             )
+        if not all(self.stop):
+            raise ValueError("a stop sequence needs at least one token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Completion:
     """What was sampled for one request.
 
     Attributes:
-        token_ids: with the end token as the last one where finish_reason is stop.
+        token_ids: with the end token, or the stop sequence, at the end where finish_reason is stop.
         logprobs: of each of token_ids under softmax(logits / temperature), before top_p cut anything off;
             under softmax(logits) for greedy requests.
     """
@@ -62,8 +68,53 @@ class Completion:
     finish_reason: FinishReason
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An adapter to serve.
+
+    Attributes:
+        folder: PEFT folder (adapter_model.safetensors, adapter_config.json); one version, one folder.
+        sha256: of the weights file.
+        earlier: folders of what it came from: its own version before, its parents. No sampler reads them;
+            the probe tells by them that an old version is served (see `probe`).
+    """
+
+    member_id: str
+    folder: Path
+    sha256: str
+    earlier: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt with a completion that is given, to be scored under a member; None is the bare base."""
+
+    member_id: str | None
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.completion_ids:
+            raise ValueError("a text to score needs a prompt and a completion")
+
+
 class Sampler(Protocol):
-    """Anything that completes prompts for members of the population."""
+    """Anything that completes prompts for members of the population.
+
+    Attributes:
+        name: of the engine, as `sampler.engine` in the configuration names it.
+    """
+
+    name: str
+
+    def load(self, adapters: Sequence[Served]) -> None:
+        """Make exactly these adapters resident. What an older version left in any cache is never used again.
+
+        Raises:
+            AdapterError: a weights file is missing or damaged, has another hash than `sha256`, or does not
+                fit the base model.
+        """
+        ...
 
     def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
         """One completion for each request, in the same order.
@@ -71,4 +122,22 @@ class Sampler(Protocol):
         Raises:
             PopulationError: a request names a member that is not resident.
         """
+        ...
+
+    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
+        """Log-probabilities under softmax(logits) of each completion's tokens, as `generate` computes them.
+
+        Members and base go in together, as they would in `generate`: what this returns is what is served.
+
+        Raises:
+            PopulationError: a text names a member that is not resident.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Give back the memory that learning may need; the next `load` ends the rest."""
+        ...
+
+    def close(self) -> None:
+        """End every process and free all memory; nothing may be asked afterwards."""
         ...
