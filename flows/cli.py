@@ -63,6 +63,7 @@ def run(
     from populora_core.base_model import base_digest, require_files
     from populora_core.config import apply_overrides, load_config
     from populora_core.run import Run, refuse_occupied
+    from populora_core.sampler.open import choose_engine
 
     overrides = list(settings or [])
     if generations is not None:
@@ -76,7 +77,8 @@ def run(
     refuse_occupied(run_dir.resolve())
     require_files(loaded.base.folder())
     digest = base_digest(loaded.base.folder())
-    loaded = apply_overrides(loaded, [f"sandbox.backend={_find_sandbox(loaded)}"])
+    engine = choose_engine(loaded.sampler.engine, loaded.base.device)
+    loaded = apply_overrides(loaded, [f"sampler.engine={engine}", f"sandbox.backend={_find_sandbox(loaded)}"])
     _train(Run.create(run_dir, loaded, digest), loaded.run.generations, plain)
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 READ_SUFFIXES = frozenset({".json", ".safetensors", ".model", ".txt", ".jinja"})
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+GENERATION_CONFIG = "generation_config.json"
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 REMEDY = "give a complete checkpoint folder; `hf download NAME --local-dir FOLDER` makes one"
 
 
@@ -33,6 +35,14 @@ class BaseModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     digest: str
+    stop_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What turns text into tokens and back, and the token ids that end a completion."""
+
+    tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
 
 
@@ -57,23 +67,14 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
             architecture changes the logits after the output layer.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     folder = Path(path)
-    require_files(folder)
-    local: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    with quiet_transformers():
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-            model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True, **local
-            )
-        except Exception as error:  # transformers raises whatever its parts raise: OSError, ValueError, ...
-            raise BaseModelError(
-                f"the base model in {folder} cannot be loaded",
-                came=str(error).strip().split("\n")[0],
-                remedy=REMEDY,
-            ) from error
+    vocabulary = load_vocabulary(folder)
+    with _loading(folder):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True, **LOCAL
+        )
     unset = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if unset:  # transformers would fill these at random and merely warn
         raise BaseModelError(
@@ -84,7 +85,37 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
         )
     model.requires_grad_(False).eval().to(device)
     _require_plain_head(model)
-    return BaseModel(model, tokenizer, base_digest(folder), _stop_ids(model, tokenizer, folder))
+    return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """The tokenizer and end tokens of a checkpoint folder, without its weights.
+
+    Raises:
+        BaseModelError: the folder lacks config, weights, tokenizer or end token, or cannot be read.
+    """
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    folder = Path(path)
+    require_files(folder)
+    with _loading(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
+        if (folder / GENERATION_CONFIG).is_file():
+            generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+        else:
+            generation = GenerationConfig.from_model_config(config)
+    listed = generation.eos_token_id
+    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id}
+    size = config.get_text_config().vocab_size
+    stop_ids = frozenset(token for token in named if token is not None and token < size)
+    if not stop_ids:
+        raise BaseModelError(
+            f"the base model in {folder} has no end token",
+            expected="eos_token_id in generation_config.json, or eos_token in tokenizer_config.json",
+            remedy="add it: without an end token no completion ever ends",
+        )
+    return Vocabulary(tokenizer, stop_ids)
 
 
 def require_same(folder: str | Path, digest: str, recorded: str) -> None:
@@ -142,18 +173,18 @@ def _require_plain_head(model: PreTrainedModel) -> None:
         )
 
 
-def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> frozenset[int]:
-    listed = getattr(model.generation_config, "eos_token_id", None)
-    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id}
-    vocabulary = output_layer(model).weight.shape[0]
-    ids = frozenset(token for token in named if token is not None and token < vocabulary)
-    if not ids:
-        raise BaseModelError(
-            f"the base model in {folder} has no end token",
-            expected="eos_token_id in generation_config.json, or eos_token in tokenizer_config.json",
-            remedy="add it: without an end token no completion ever ends",
-        )
-    return ids
+@contextmanager
+def _loading(folder: Path) -> Iterator[None]:
+    """transformers raises whatever its parts raise: OSError, ValueError, ..."""
+    with quiet_transformers():
+        try:
+            yield
+        except Exception as error:
+            raise BaseModelError(
+                f"the base model in {folder} cannot be loaded",
+                came=str(error).strip().split("\n")[0],
+                remedy=REMEDY,
+            ) from error
 
 
 @contextmanager

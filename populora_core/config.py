@@ -174,6 +174,24 @@ class SolveSection(Section):
     max_tokens: Count = 96
 
 
+class SamplerSection(Section):
+    """What members write with (propose, solve); of it, only the engine decides results."""
+
+    engine: Literal["auto", "torch", "vllm"] = Field(
+        "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"
+    )
+    cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
+    max_loras: Annotated[int, Field(ge=0)] = Field(
+        0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
+    )
+    recycle_after: Count = Field(
+        200, description="vllm: adapters loaded before the engine is started anew, against leaks"
+    )
+
+
 class GradeSection(Section):
     """What teachers and students are paid (grade)."""
 
@@ -285,6 +303,7 @@ class Config(Section):
     propose: ProposeSection = ProposeSection()
     sandbox: SandboxSection = SandboxSection()
     solve: SolveSection = SolveSection()
+    sampler: SamplerSection = SamplerSection()
     grade: GradeSection = GradeSection()
     update: UpdateSection = UpdateSection()
     evolve: EvolveSection = EvolveSection()
@@ -300,6 +319,15 @@ class Config(Section):
                 raise ValueError(
                     f"adapters.start_from.{role} names {given} adapters, but population.{role} is {members}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _one_engine(self) -> Config:
+        if self.sampler.engine == "vllm" and self.compute.shards != 1:
+            raise ValueError(
+                "sampler.engine vllm holds every member in one engine, so compute.shards must be 1; "
+                f"it is {self.compute.shards}"
+            )
         return self
 
     def as_json(self) -> dict[str, Any]:

@@ -58,6 +58,10 @@ class AdapterError(PopuloraError):
     """An adapter file that is corrupt or does not fit the base model."""
 
 
+class AdapterNotServed(AdapterError):
+    """A sampler that answers for a member with something else than the adapter that the learner made."""
+
+
 class BaseModelError(PopuloraError):
     """A base model that cannot be used: no tokenizer, no weights, no linear layers."""
 

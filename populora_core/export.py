@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from populora_core.errors import AdapterError, ArtifactError, RunDirectoryError
 from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.run import Run
-from populora_core.store.adapters import ADAPTER_FILES, adapter_intact
+from populora_core.store.adapters import ADAPTER_FILES, adapter_whole
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.durable import fsync, fsync_tree, temporary_folder
 
@@ -112,7 +112,7 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
         )
     row = found[-1]
     folder = run.directory / row["path"]
-    if not adapter_intact(folder, row["sha256"]):
+    if not adapter_whole(folder, row["sha256"]):
         raise AdapterError(
             f"the adapter in {folder} is not the one that the run recorded",
             expected=" and ".join(ADAPTER_FILES) + f", the first with sha256 {row['sha256'][:12]}",

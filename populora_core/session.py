@@ -11,6 +11,7 @@ from typing import Protocol
 from populora_core.compute import Compute, ModelSpec, open_compute
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.run import Run
+from populora_core.sampler.open import choose_engine
 from populora_core.store.artifacts import sweep
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
@@ -95,7 +96,8 @@ class Session:
 
     @cached_property
     def model_spec(self) -> ModelSpec:
-        base, adapters = self.run.config.base, self.run.config.adapters
+        base, adapters, sampler = (getattr(self.run.config, s) for s in ("base", "adapters", "sampler"))
+        engine = choose_engine(sampler.engine, base.device)
         return ModelSpec(
             folder=base.folder(),
             name=base.path,
@@ -105,6 +107,7 @@ class Session:
             device=base.device,
             rank=adapters.rank,
             alpha=adapters.alpha,
+            sampler=sampler.model_copy(update={"engine": engine}),
         )
 
 

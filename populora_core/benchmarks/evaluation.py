@@ -24,7 +24,7 @@ from populora_core import ids
 from populora_core.benchmarks.protocol import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.suite import Entry, Part, Suite, suite_items
 from populora_core.compute.work import Prompt
-from populora_core.sampler.protocol import FinishReason
+from populora_core.sampler.protocol import FinishReason, Served
 from populora_core.session import Session
 from populora_core.store import durable
 from populora_core.store.schema import to_table
@@ -75,7 +75,6 @@ class Evaluation:
     """One half of a suite, to be answered by some players as they are after a generation.
 
     Args:
-        members_file: the weights of the players that are members.
         finished: folder of the finished shards; it may hold some of an earlier, killed evaluation.
     """
 
@@ -86,11 +85,10 @@ class Evaluation:
         part: Part,
         players: Sequence[Player],
         generation: int,
-        members_file: Path,
         finished: Path,
     ) -> None:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
-        self.generation, self.members_file, self.finished = generation, members_file, finished
+        self.generation, self.finished = generation, finished
         self.family = session.run.config.base.dialect
 
     @cached_property
@@ -202,6 +200,21 @@ class Evaluation:
             )
         return to_table(ITEMS, rows)
 
+    @property
+    def _served(self) -> list[Served]:
+        """The adapters of the players that are members, as they were after the generation."""
+        folder = self.session.run.adapter_folder
+        return [
+            Served(
+                member_id=player.member_id,
+                folder=folder(player.member_id, self.generation),
+                sha256=player.adapter_sha256,
+                earlier=(folder(player.member_id, self.generation - 1),),
+            )
+            for player in self.players
+            if player.adapter_sha256
+        ]
+
     def _sample(
         self, shard: Shard, asked: Sequence[tuple[Item, Player, int]], progress: Callable[[int], None]
     ) -> list[Row]:
@@ -222,8 +235,8 @@ class Evaluation:
                     max_tokens=entry.max_tokens,
                 )
             )
-        payloads = [{"members_file": self.members_file, "prompts": share} for share in shares if share]
-        answers = list(map(iter, compute.map("generate", payloads, progress)))
+        payloads = [{"adapters": self._served, "prompts": share} for share in shares if share]
+        answers = [iter(part["rows"]) for part in compute.map("generate", payloads, progress)]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
     @contextmanager
@@ -249,6 +262,7 @@ class Evaluation:
             "generation": self.generation,
             "base": [spec.digest, spec.dtype, spec.device, spec.rank, spec.alpha],
             "compute": session.run.config.compute.plan(),
+            "sampler": spec.sampler.engine,
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],
         }
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)

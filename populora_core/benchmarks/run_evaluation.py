@@ -80,7 +80,6 @@ class RunEvaluation:
             Part.TEST,
             [*players_of(chosen), BASE_PLAYER],
             self.generation,
-            self._source / file_name(MEMBERS),
             finished,
         )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -34,6 +36,8 @@ class InlineCompute:
         return [work.call(self._worker, function, payload, report) for payload in payloads]
 
     def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
         self._worker = None
 
 
@@ -127,24 +131,25 @@ class LocalCompute:
 def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
     """The worker process: answers requests until its pipe closes or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
     end_with_parent(parent)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
     from populora_core.compute import work
 
-    worker = None
-    while True:
-        try:
-            function, payload = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            if worker is None:
-                worker = work.Worker(spec, threads)
-            answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
-            pipe.send(("result", answer))
-        except PopuloraError as error:
-            pipe.send(("error", error))
-        except Exception:
-            problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
-            pipe.send(("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")))
+    with closing(work.Worker(spec, threads)) as worker:
+        while True:
+            try:
+                function, payload = pipe.recv()
+            except (EOFError, OSError):
+                return
+            try:
+                answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
+                pipe.send(("result", answer))
+            except PopuloraError as error:
+                pipe.send(("error", error))
+            except Exception:
+                problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
+                pipe.send(
+                    ("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on"))
+                )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from populora_core.config import SamplerSection
 
 Payload = Mapping[str, Any]
 Progress = Callable[[int], None]  # called with the number of further items done
@@ -13,7 +15,11 @@ Progress = Callable[[int], None]  # called with the number of further items done
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Everything that a worker needs to load the frozen base and lay adapters over it."""
+    """Everything that a worker needs to load the frozen base, lay adapters over it and sample.
+
+    Attributes:
+        sampler: with the engine that was chosen, never `auto`.
+    """
 
     folder: Path
     name: str
@@ -23,6 +29,7 @@ class ModelSpec:
     device: str
     rank: int
     alpha: float
+    sampler: SamplerSection = field(default_factory=lambda: SamplerSection(engine="torch"))
 
 
 class Compute(Protocol):

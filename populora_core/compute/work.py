@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,11 +13,17 @@ from populora_core import ids
 from populora_core.compute.protocol import ModelSpec, Payload, Progress
 
 if TYPE_CHECKING:
-    from populora_core.base_model import BaseModel
+    from populora_core.base_model import BaseModel, Vocabulary
     from populora_core.learner.layout import AdapterLayout
     from populora_core.learner.rows import TrainingRow, UpdateRules
     from populora_core.learner.stacked import StackedAdapters
-    from populora_core.sampler.torch_sampler import TorchSampler
+    from populora_core.learner.state import MemberState
+    from populora_core.sampler.protocol import Sampler, Served
+
+PROBE_TYPE = "code_o"
+PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
+PROBE_TOKENS = 16
+"""What members are probed on (see `sampler.probe`): a proposal of this program, cut to so many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,11 @@ class Prompt:
 
 
 class Worker:
-    """The resident state of one shard: base model, stacked adapters, sampler; each made on first use."""
+    """The resident state of one shard: base model, stacked adapters, sampler; each made on first use.
+
+    The torch sampler shares base and adapters with the learner. A sampler with a base of its own rests while the
+    learner works, and a shard that only samples with it never loads the learner's.
+    """
 
     def __init__(self, spec: ModelSpec, threads: int) -> None:
         import torch
@@ -65,10 +74,40 @@ class Worker:
         return StackedAdapters(self.base.model, layout)
 
     @cached_property
-    def sampler(self) -> TorchSampler:
-        from populora_core.sampler.torch_sampler import TorchSampler
+    def vocabulary(self) -> Vocabulary:
+        from populora_core.base_model import Vocabulary, base_digest, load_vocabulary, require_same
 
-        return TorchSampler(self.stacked, self.base.stop_ids)
+        if self.spec.sampler.engine == "torch":  # the base is needed in any case
+            return Vocabulary(self.base.tokenizer, self.base.stop_ids)
+        require_same(self.spec.folder, base_digest(self.spec.folder), self.spec.digest)
+        return load_vocabulary(self.spec.folder)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        from populora_core.sampler.open import open_sampler
+
+        return open_sampler(self.spec, self.vocabulary.stop_ids, lambda: self.stacked)
+
+    @cached_property
+    def probe_text(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Prompt and completion that every adapter is probed on."""
+        from populora_core.problems.dialects import dialect
+
+        speech, tokenizer = dialect(self.spec.dialect), self.vocabulary.tokenizer
+        prompt = speech.encode(tokenizer, speech.propose_prompt(PROBE_TYPE, ()))
+        completion = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
+        return tuple(prompt), tuple(completion[:PROBE_TOKENS])
+
+    def learn(self) -> StackedAdapters:
+        """The stacked adapters for learning: a sampler that holds memory of its own gives it back first."""
+        if "sampler" in self.__dict__:
+            self.sampler.rest()
+        return self.stacked
+
+    def close(self) -> None:
+        """End what the sampler started."""
+        if "sampler" in self.__dict__:
+            self.sampler.close()
 
 
 def call(worker: Worker, function: str, payload: Payload, progress: Progress) -> Any:
@@ -97,18 +136,25 @@ def found(
     rows |= {member: adopt(folder, worker.layout) for member, folder in sources.items()}
     states = {member: MemberState.newborn(row) for member, row in rows.items()}
     write_members(members_file, states, worker.layout)
-    return _export(worker.layout, states, folders, worker.spec.name)
+    return _export(worker, states, folders)
 
 
 def generate(
-    worker: Worker, progress: Progress, members_file: Path, prompts: Sequence[Prompt]
-) -> list[dict[str, Any]]:
-    """Load the prompts' members and complete the prompts (see `complete`)."""
-    from populora_core.learner.adapter_files import read_members
+    worker: Worker, progress: Progress, adapters: Sequence[Served], prompts: Sequence[Prompt]
+) -> dict[str, Any]:
+    """Serve the adapters, prove that each is applied, and complete the prompts.
 
-    states = read_members(members_file, {prompt.member_id for prompt in prompts if prompt.member_id})
-    worker.stacked.load({member: state.weights for member, state in states.items()})
-    return complete(worker, prompts, progress)
+    Returns:
+        "rows" as `complete` gives them, "engine" and "probe" for the record.
+
+    Raises:
+        AdapterNotServed: the sampler answers with something else than the learner made; nothing was sampled.
+    """
+    from populora_core.sampler.probe import serve
+
+    report = serve(worker.sampler, adapters, worker.spec.dtype)
+    rows = complete(worker, prompts, progress)
+    return {"rows": rows, "engine": worker.sampler.name, "probe": asdict(report)}
 
 
 def complete(
@@ -122,7 +168,7 @@ def complete(
     from populora_core.problems.dialects import dialect
     from populora_core.sampler.protocol import FinishReason, Request
 
-    encode, tokenizer = dialect(worker.spec.dialect).encode, worker.base.tokenizer
+    encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer
     encoded = {text: tuple(encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}}
     completions = worker.sampler.generate(
         [
@@ -177,7 +223,7 @@ def update(
     started = time.perf_counter()
     states, stats = read_members(members_file, folders), []
     for rows in steps:
-        states, of_step = update_members(worker.stacked, states, rows, rules, progress)
+        states, of_step = update_members(worker.learn(), states, rows, rules, progress)
         stats.append(of_step)
     seconds = time.perf_counter() - started
     write_members(output, states, worker.layout)
@@ -185,7 +231,7 @@ def update(
         "members_file": output,
         "stats": {member: [asdict(step[member]) for step in stats] for member in states},
         "seconds": seconds,
-        "hashes": _export(worker.layout, states, folders, worker.spec.name),
+        "hashes": _export(worker, states, folders),
     }
 
 
@@ -227,20 +273,26 @@ def breed(
         records[child["member_id"]] = record | {"seed": child["seed"]}
     kept = {member: states[member] for member in survivors}
     write_members(output, kept | newborn, layout)
-    hashes = _export(layout, newborn, folders, worker.spec.name)
+    hashes = _export(worker, newborn, folders)
     return {member: {"sha256": hashes[member], "record": records[member]} for member in newborn}
 
 
-def _export(
-    layout: AdapterLayout, states: Mapping[str, Any], folders: Mapping[str, Path], base_name: str
-) -> dict[str, str]:
-    """Write each member's PEFT folder; returns the sha256 of its weights file."""
+def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]) -> dict[str, str]:
+    """Write each member's PEFT folder with its probe; returns the sha256 of its weights file."""
     from populora_core.learner.adapter_files import WEIGHTS, write_peft
+    from populora_core.learner.probe import given_logprobs
+    from populora_core.store.adapters import Probe, write_probe
+    from populora_core.store.manifest import file_sha256
 
+    stacked, text = worker.learn(), worker.probe_text
+    stacked.load({member: states[member].weights for member in folders})
+    base = given_logprobs(stacked, None, *text)
     hashes = {}
     for member, folder in folders.items():
-        write_peft(folder, layout, states[member].weights, base_name)
-        hashes[member] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+        write_peft(folder, worker.layout, states[member].weights, worker.spec.name)
+        hashes[member] = file_sha256(folder / WEIGHTS)
+        own = given_logprobs(stacked, member, *text)
+        write_probe(folder, Probe(hashes[member], worker.spec.dtype, *text, own, base))
     return hashes
 
 

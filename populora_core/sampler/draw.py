@@ -16,7 +16,11 @@ def uniforms(seeds: Sequence[int], length: int) -> Tensor:
 
 
 def draw(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor | None = None
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor | None = None,
+    given: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sample one token a row by inverting the cumulative distribution.
 
@@ -25,6 +29,7 @@ def draw(
         uniform: [n] float64 in [0, 1).
         temperature: [n]; 0 takes the most probable token.
         top_p: [n], or None where no row restricts its tokens.
+        given: [n], tokens to take as if they had been drawn; None to draw.
 
     Returns:
         Token ids [n], and their log-probabilities [n] under softmax(logits / temperature) (temperature 1 for
@@ -33,6 +38,8 @@ def draw(
     greedy = temperature == 0.0
     scale = torch.where(greedy, 1.0, temperature).to(torch.float32)
     logprobs = torch.log_softmax(logits.to(torch.float32) / scale[:, None], dim=-1)
+    if given is not None:
+        return given, logprobs.gather(-1, given[:, None]).squeeze(-1)
     probabilities = logprobs.exp()
     if top_p is not None:
         probabilities = _nucleus(probabilities, top_p)

@@ -8,6 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from populora_core.errors import AdapterError
+from populora_core.store.adapters import adapter_whole
+
 Progress = Callable[[int], None]  # called with the number of further completions done
 
 
@@ -83,6 +86,16 @@ class Served:
     folder: Path
     sha256: str
     earlier: tuple[Path, ...] = ()
+
+    def require_whole(self) -> None:
+        """Raise AdapterError unless the folder is there and its weights file has the recorded hash."""
+        if not adapter_whole(self.folder, self.sha256):
+            raise AdapterError(
+                f"the adapter of {self.member_id} in {self.folder} is not the one that the run recorded",
+                expected=f"a PEFT folder whose weights have sha256 {self.sha256[:12]}",
+                came="other weights, or missing files",
+                remedy="populora resume makes a damaged adapter again",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from populora_core.population.rating import RatingRules
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.model import Problem
+from populora_core.sampler.protocol import Served
 from populora_core.session import Session
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import adapter_intact
@@ -106,15 +107,20 @@ class StageContext:
     # Services
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Row]:
-        """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share."""
+        """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share.
+
+        Raises:
+            AdapterNotServed: a sampler answers with something else than the members' adapters.
+        """
         if not prompts:
             return []
         owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
+        served = self._served(owners)
         done = self.map_members(
             "generate",
             owners,
             lambda members: {
-                "members_file": self.input_file("members"),
+                "adapters": [served[member] for member in sorted(members)],
                 "prompts": [prompt for prompt in prompts if prompt.member_id in members],
             },
             total=len(prompts),
@@ -122,8 +128,28 @@ class StageContext:
         shard_of: dict[str | None, int] = {
             member: part for part, share in enumerate(self._shares(owners)) for member in share
         }
-        answers = [iter(part) for part in done]  # a shard keeps the order of its prompts
+        answers = [iter(part["rows"]) for part in done]  # a shard keeps the order of its prompts
+        self.extra["sampler"] = {"engine": done[0]["engine"], "probes": [part["probe"] for part in done]}
         return [next(answers[shard_of[prompt.member_id]]) for prompt in prompts]
+
+    def _served(self, members: Iterable[str]) -> dict[str, Served]:
+        """The members' adapters as they were after the previous generation."""
+        run, newest = self.session.run, self.generation - 1
+        rows = {row["member_id"]: row for row in self.rows("population")}
+        served = {}
+        for name in members:
+            row = rows[name]
+            born_now = row["born_generation"] == newest
+            before = row["parent_ids"] if born_now else [name]
+            served[name] = Served(
+                member_id=name,
+                folder=run.adapter_folder(name, newest),
+                sha256=row["adapter_sha256"],
+                earlier=tuple(
+                    run.adapter_folder(other, newest if born_now else newest - 1) for other in before
+                ),
+            )
+        return served
 
     def map_members(
         self,

@@ -148,6 +148,7 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "base": [spec.digest, spec.dtype, spec.device] if stage.base else None,
         "dialect": session.dialect.digest if stage.dialect else None,
         "sandbox": session.sandbox.identity if stage.sandbox else None,
+        "sampler": spec.sampler.engine if stage.sampler else None,
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

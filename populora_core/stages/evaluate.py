@@ -13,7 +13,6 @@ from populora_core.errors import ArtifactError
 from populora_core.population.fitness import learnable_share
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.stages.table import MEMBERS
 from populora_core.store.manifest import generation_dir
 
 
@@ -54,7 +53,6 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
         Part.VALIDATION,
         players_of({member.member_id: hashes[member.member_id] for member in members}),
         ctx.generation,
-        ctx.input_file(MEMBERS),
         finished,
     )
     items = evaluation.run(ctx.progress)

@@ -38,6 +38,7 @@ class Stage:
         base: whether the result depends on the base model (its files, precision and device).
         dialect: whether it depends on the dialect's templates and grammar.
         sandbox: whether it depends on the sandbox (its runner and Python version).
+        sampler: whether it depends on the sampler's engine.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Stage:
     base: bool = False
     dialect: bool = False
     sandbox: bool = False
+    sampler: bool = False
 
     @property
     def function(self) -> Callable[[StageContext], None]:
@@ -74,11 +76,10 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=1,
+        version=2,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
-            MEMBERS: When.BEFORE,
             "problems": When.PAST,
             "problem_results": When.PAST,
         },
@@ -86,6 +87,7 @@ LOOP: tuple[Stage, ...] = (
         config=("adapters", "propose", "compute"),
         base=True,
         dialect=True,
+        sampler=True,
     ),
     Stage(
         "verify",
@@ -98,12 +100,13 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "solve",
-        version=1,
-        needs={"matches": When.NOW, "problems": When.NOW, MEMBERS: When.BEFORE},
+        version=2,
+        needs={"matches": When.NOW, "problems": When.NOW, "population": When.BEFORE},
         gives=("attempts",),
         config=("adapters", "solve", "compute"),
         base=True,
         dialect=True,
+        sampler=True,
     ),
     Stage(
         "grade",
@@ -139,10 +142,9 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evaluate",
-        version=1,
+        version=2,
         needs={
             "population": When.BEFORE,
-            MEMBERS: When.NOW,
             "adapters": When.NOW,
             "problems": When.SO_FAR,
             "problem_results": When.SO_FAR,
@@ -152,6 +154,7 @@ LOOP: tuple[Stage, ...] = (
         base=True,
         dialect=True,
         sandbox=True,
+        sampler=True,
     ),
     Stage(
         "evolve",

@@ -1,15 +1,86 @@
-"""Published PEFT folders: whole or not."""
+"""Published PEFT folders: whole or not, and what the learner says that each adapter makes of a fixed text."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from populora_core.errors import AdapterError
+from populora_core.store.durable import write_atomically
 from populora_core.store.manifest import file_sha256
 
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
+PROBE = "probe.json"
 
 
-def adapter_intact(folder: Path, sha256: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Log-probabilities of a fixed text under one adapter, by the learner's own forward pass.
+
+    Written beside the weights by who wrote them, so that whoever serves the adapter can be held to it without
+    a learner at hand.
+
+    Attributes:
+        sha256: of the weights file that it belongs to.
+        dtype: that the learner computed in.
+        prompt_ids, completion_ids: the text.
+        logprobs: of each completion token under softmax(logits) with the adapter.
+        base_logprobs: likewise under the bare base.
+    """
+
+    sha256: str
+    dtype: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    base_logprobs: tuple[float, ...]
+
+
+def write_probe(folder: Path, probe: Probe) -> None:
+    """Write the probe into an adapter's folder, with a digest that tells when it is damaged."""
+    record = asdict(probe)
+    write_atomically(folder / PROBE, json.dumps(record | {"digest": _digest(record)}) + "\n")
+
+
+def read_probe(folder: Path) -> Probe:
+    """The probe of an adapter's folder.
+
+    Raises:
+        AdapterError: it is missing or damaged.
+    """
+    try:
+        record = json.loads((folder / PROBE).read_text())
+        if record.pop("digest") != _digest(record):
+            raise ValueError("its digest is not that of its content")
+        return Probe(
+            **{name: tuple(item) if isinstance(item, list) else item for name, item in record.items()}
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AdapterError(
+            f"{folder / PROBE} cannot be read",
+            expected="what the learner recorded when it wrote the adapter",
+            came="no such file"
+            if isinstance(error, FileNotFoundError)
+            else f"{type(error).__name__}: {error}",
+            remedy="populora resume makes a damaged adapter again",
+        ) from error
+
+
+def adapter_whole(folder: Path, sha256: str) -> bool:
     """Whether the folder holds an adapter whose weights file has the recorded sha256."""
     weights, config = (folder / name for name in ADAPTER_FILES)
     return config.is_file() and weights.is_file() and file_sha256(weights) == sha256
+
+
+def adapter_intact(folder: Path, sha256: str) -> bool:
+    """Whether a run's own folder is whole, the probe of these very weights included."""
+    try:
+        return adapter_whole(folder, sha256) and read_probe(folder).sha256 == sha256
+    except AdapterError:
+        return False
+
+
+def _digest(record: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,63 @@
+"""Opening a sampler: which engine `auto` means here, and what to do where the chosen one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from populora_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from populora_core.compute.protocol import ModelSpec
+    from populora_core.learner.stacked import StackedAdapters
+    from populora_core.sampler.protocol import Sampler
+
+Engine = Literal["torch", "vllm"]
+
+
+def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str) -> Engine:
+    """The engine that `sampler.engine` means on this machine. Imports nothing heavy.
+
+    Raises:
+        ConfigError: vllm is asked for and not installed.
+    """
+    installed = find_spec("vllm") is not None  # by module: the CPU build has another distribution name
+    if wanted == "vllm" and not installed:
+        raise ConfigError(
+            'sampler.engine is "vllm", which is not installed here',
+            expected="the Python package vllm beside this project",
+            remedy='pip install "populora[vllm]" on a GPU machine, or set sampler.engine = "torch"',
+        )
+    if wanted == "auto":
+        return "vllm" if installed and device == "cuda" else "torch"
+    return wanted
+
+
+def open_sampler(
+    spec: ModelSpec, stop_ids: Collection[int], stacked: Callable[[], StackedAdapters]
+) -> Sampler:
+    """The sampler that `spec` asks for, with no adapter resident.
+
+    Args:
+        stop_ids: token ids that end a completion.
+        stacked: the learner's adapters over its base, which the torch sampler shares. Called for that engine
+            alone: vllm holds a base of its own.
+
+    Raises:
+        ConfigError: vllm is asked for and not installed.
+    """
+    if choose_engine(spec.sampler.engine, spec.device) == "torch":
+        from populora_core.sampler.torch_sampler import TorchSampler
+
+        return TorchSampler(stacked(), stop_ids)
+    from populora_core.sampler.vllm_sampler import VllmSampler
+
+    return VllmSampler(
+        folder=spec.folder,
+        dtype=spec.dtype,
+        device=spec.device,
+        rank=spec.rank,
+        stop_ids=stop_ids,
+        settings=spec.sampler,
+    )

@@ -1,0 +1,220 @@
+"""Nothing silent: at every load the sampler proves that it serves what the learner made, or says what it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from populora_core import ids
+from populora_core.base_model import base_digest
+from populora_core.compute import ModelSpec
+from populora_core.compute.work import Prompt, Worker, _export, generate
+from populora_core.errors import AdapterError, AdapterNotServed
+from populora_core.learner.adapter_files import WEIGHTS
+from populora_core.learner.probe import given_logprobs
+from populora_core.learner.state import MemberState
+from populora_core.sampler.probe import BASE, serve
+from populora_core.sampler.protocol import Sampler, Served, Text
+from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.store.adapters import PROBE, adapter_intact, read_probe
+
+TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
+SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=4, alpha=8.0)
+MEMBERS = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def worker() -> Worker:
+    return Worker(SPEC, threads=1)
+
+
+def row_of(worker: Worker, member: str, version: int) -> Tensor:
+    """An adapter about as far from the base as some updates take it."""
+    row = worker.layout.init_row(ids.generator(7, member))
+    noise = torch.Generator().manual_seed(100 * version + MEMBERS.index(member))
+    for _, b in worker.layout.views(row).values():
+        b.normal_(0.0, 0.003, generator=noise)
+    return row
+
+
+@pytest.fixture(scope="module")
+def served(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    """Three members in their second version; the first lies beside it, as in a run."""
+    root = tmp_path_factory.mktemp("members")
+    hashes = {}
+    for version in (1, 2):
+        states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
+        hashes = _export(worker, states, {member: root / member / f"g{version:04d}" for member in MEMBERS})
+    return [Served(m, root / m / "g0002", hashes[m], (root / m / "g0001",)) for m in MEMBERS]
+
+
+@pytest.fixture
+def sampler(worker: Worker) -> Sampler:
+    return TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
+
+
+def faulty(worker: Worker, change: Callable[[dict[str, Tensor]], None]) -> Sampler:
+    """A sampler whose load goes wrong: `change` gets the rows [D] that are about to become resident."""
+
+    class Faulty(TorchSampler):
+        def load(self, adapters: Sequence[Served]) -> None:
+            super().load(adapters)
+            stacked = worker.stacked
+            rows = {name: row.clone() for name, row in zip(stacked.members, stacked.weights, strict=True)}
+            change(rows)
+            stacked.load(rows)
+
+    return Faulty(worker.stacked, worker.vocabulary.stop_ids)
+
+
+def scale_b(worker: Worker, row: Tensor, factor: float) -> None:
+    for _, b in worker.layout.views(row).values():
+        b.mul_(factor)
+
+
+def test_what_the_learner_made_is_served_within_rounding(sampler: Sampler, served: list[Served]) -> None:
+    report = serve(sampler, served, "float32")
+    assert report.largest_error < 1e-4 < report.tolerance
+    assert report.indistinct == {}, "every version differs by more than the tolerance"
+
+
+def test_the_learner_records_its_own_pass_over_base_and_member(worker: Worker, served: list[Served]) -> None:
+    probe = read_probe(served[0].folder)
+    worker.stacked.load({"a": row_of(worker, "a", 2)})
+    assert probe.logprobs == given_logprobs(worker.stacked, "a", probe.prompt_ids, probe.completion_ids)
+    assert probe.base_logprobs == given_logprobs(worker.stacked, None, probe.prompt_ids, probe.completion_ids)
+    assert max(abs(x - y) for x, y in zip(probe.logprobs, probe.base_logprobs, strict=True)) > 0.01
+
+
+def test_an_adapter_that_is_not_applied_is_caught(worker: Worker, served: list[Served]) -> None:
+    sampler = faulty(worker, lambda rows: scale_b(worker, rows["b"], 0.0))
+    with pytest.raises(AdapterNotServed, match=r"does not serve b .*: it is not applied: the bare base"):
+        serve(sampler, served, "float32")
+
+
+def test_a_stale_adapter_is_caught(worker: Worker, served: list[Served]) -> None:
+    sampler = faulty(worker, lambda rows: rows.update(c=row_of(worker, "c", 1)))
+    with pytest.raises(AdapterNotServed, match=r"does not serve c .*: it is stale: c of g0001 answers"):
+        serve(sampler, served, "float32")
+
+
+def test_a_parent_in_its_childs_place_is_caught(worker: Worker, served: list[Served]) -> None:
+    child = replace(served[0], earlier=(served[1].folder.parent / "g0001",))
+    sampler = faulty(worker, lambda rows: rows.update(a=row_of(worker, "b", 1)))
+    with pytest.raises(AdapterNotServed, match="it is stale: b of g0001 answers"):
+        serve(sampler, [child, served[2]], "float32")
+
+
+def test_swapped_adapters_are_caught(worker: Worker, served: list[Served]) -> None:
+    sampler = faulty(worker, lambda rows: rows.update(a=rows["c"], c=rows["a"]))
+    with pytest.raises(AdapterNotServed, match=r"does not serve a .*: it is swapped with c"):
+        serve(sampler, served, "float32")
+
+
+def test_one_adapter_for_two_members_is_caught(worker: Worker, served: list[Served]) -> None:
+    sampler = faulty(worker, lambda rows: rows.update(a=rows["b"]))
+    with pytest.raises(AdapterNotServed, match=r"does not serve a .*: the adapter of b answers"):
+        serve(sampler, served, "float32")
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_wrong_scaling_is_caught(worker: Worker, served: list[Served], factor: float) -> None:
+    sampler = faulty(worker, lambda rows: scale_b(worker, rows["b"], factor))
+    with pytest.raises(AdapterNotServed, match=r"does not serve b .*: its scaling is wrong"):
+        serve(sampler, served, "float32")
+
+
+def test_other_weights_are_caught(worker: Worker, served: list[Served]) -> None:
+    sampler = faulty(worker, lambda rows: rows.update(b=row_of(worker, "b", 3)))
+    with pytest.raises(AdapterNotServed, match="answers like no version that is known"):
+        serve(sampler, served, "float32")
+
+
+def test_a_base_row_that_is_given_an_adapter_is_caught(worker: Worker, served: list[Served]) -> None:
+    class Faulty(TorchSampler):
+        def _logits(self, slots, *inputs):
+            return super()._logits([len(MEMBERS) - 1 if slot is None else slot for slot in slots], *inputs)
+
+    sampler = Faulty(worker.stacked, worker.vocabulary.stop_ids)
+    with pytest.raises(AdapterNotServed, match=f"{BASE} .*a row without a member was given the adapter of c"):
+        serve(sampler, served, "float32")
+
+
+def test_a_fault_in_the_key_value_cache_alone_is_caught(worker: Worker, served: list[Served]) -> None:
+    class Faulty(TorchSampler):
+        """Reads prompts right, and takes a step's adapters in the wrong order."""
+
+        def _logits(self, slots, ids, *inputs):
+            members = [slot for slot in slots if slot is not None]
+            wrong = [slot if slot is None else members[-1 - members.index(slot)] for slot in slots]
+            return super()._logits(wrong if ids.shape[1] == 1 else slots, ids, *inputs)
+
+    with pytest.raises(AdapterNotServed, match="does not serve a"):
+        serve(Faulty(worker.stacked, worker.vocabulary.stop_ids), served, "float32")
+
+
+def test_a_policy_equal_to_the_bases_is_served_and_noted(
+    worker: Worker, sampler: Sampler, tmp_path: Path
+) -> None:
+    newborn = MemberState.newborn(worker.layout.init_row(ids.generator(1)))
+    hashes = _export(worker, {"n": newborn}, {"n": tmp_path / "n"})
+    report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"])], "float32")
+    assert report.indistinct == {"n": [BASE]}
+
+
+def test_a_file_with_another_hash_is_refused(
+    sampler: Sampler, worker: Worker, served: list[Served], tmp_path: Path
+) -> None:
+    _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 3))}, {"a": tmp_path / "a"})
+    with pytest.raises(AdapterError, match=f"{PROBE} belongs to other weights"):
+        serve(sampler, [replace(served[0], folder=tmp_path / "a")], "float32")
+    with pytest.raises(AdapterError, match="not the one that the run recorded"):
+        sampler.load([replace(served[0], folder=tmp_path / "a")])
+
+
+def test_a_damaged_probe_makes_its_folder_damaged(worker: Worker, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    sha256 = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
+    assert adapter_intact(folder, sha256)
+    whole = (folder / PROBE).read_text()
+    (folder / PROBE).write_text(whole.replace('"logprobs": [-', '"logprobs": [-9', 1))
+    assert not adapter_intact(folder, sha256)
+    (folder / PROBE).unlink()
+    assert not adapter_intact(folder, sha256)
+    (folder / PROBE).write_text(whole)
+    (folder / WEIGHTS).write_bytes(b"")
+    assert not adapter_intact(folder, sha256)
+
+
+def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Served]) -> None:
+    sampled: list[object] = []
+    other = Worker(SPEC, threads=1)
+    other.__dict__["stacked"] = worker.stacked
+    other.__dict__["base"] = worker.base
+    other.__dict__["sampler"] = faulty(worker, lambda rows: rows.update(a=rows["b"], b=rows["a"]))
+    prompts = [Prompt("a", "<po><new>", seed=1, temperature=1.0, top_p=1.0, max_tokens=4)]
+    with pytest.raises(AdapterNotServed, match="swapped with b"):
+        generate(other, sampled.append, served, prompts)
+    assert sampled == []
+    other.__dict__["sampler"] = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
+    made = generate(other, sampled.append, served, prompts)
+    assert (made["engine"], len(made["rows"]), sum(sampled)) == ("torch", 1, 1)
+    assert made["probe"]["largest_error"] < 1e-4
+
+
+def test_scores_of_several_lengths_equal_the_learners_pass(
+    worker: Worker, sampler: Sampler, served: list[Served]
+) -> None:
+    sampler.load(served)
+    texts = [
+        Text(member, tuple(range(4, 9 + i)), tuple(range(20, 22 + 3 * i)))
+        for i, member in enumerate((*MEMBERS, None))
+    ]
+    for text, found in zip(texts, sampler.score(texts), strict=True):
+        expected = given_logprobs(worker.stacked, text.member_id, text.prompt_ids, text.completion_ids)
+        assert found == pytest.approx(expected, abs=1e-4)
