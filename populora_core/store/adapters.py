@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from populora_core.errors import AdapterError
 from populora_core.store.durable import write_atomically
@@ -54,9 +55,10 @@ def read_probe(folder: Path) -> Probe:
         record = json.loads((folder / PROBE).read_text())
         if record.pop("digest") != _digest(record):
             raise ValueError("its digest is not that of its content")
-        return Probe(
-            **{name: tuple(item) if isinstance(item, list) else item for name, item in record.items()}
-        )
+        fields: dict[str, Any] = {
+            name: tuple(item) if isinstance(item, list) else item for name, item in record.items()
+        }
+        return Probe(**fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AdapterError(
             f"{folder / PROBE} cannot be read",

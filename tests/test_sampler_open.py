@@ -1,0 +1,105 @@
+"""The configuration chooses the sampler, a run records it, and a stage is not made on an unproven one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, small_config, start
+
+from populora_core.config import apply_overrides
+from populora_core.errors import AdapterNotServed, ConfigError
+from populora_core.run import Run
+from populora_core.sampler import open as opening
+from populora_core.sampler.open import choose_engine
+from populora_core.sampler.protocol import Served
+from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.session import Session
+from populora_core.stages.engine import stage_key
+from populora_core.stages.loop import train
+from populora_core.stages.table import LOOP
+from populora_core.store.artifacts import read_manifest, stage_dir
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "installed", "chosen"),
+    [
+        ("auto", "cpu", False, "torch"),
+        ("auto", "cpu", True, "torch"),
+        ("auto", "cuda", False, "torch"),
+        ("auto", "cuda", True, "vllm"),
+        ("torch", "cuda", True, "torch"),
+        ("vllm", "cpu", True, "vllm"),
+    ],
+)
+def test_auto_takes_vllm_where_it_is_installed_and_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, device: str, installed: bool, chosen: str
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: object() if installed else None)
+    assert choose_engine(wanted, device) == chosen
+
+
+def test_vllm_that_is_not_installed_is_refused_with_the_way_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install .*sampler.engine = .torch"):
+        choose_engine("vllm", "cuda")
+
+
+def test_one_engine_holds_all_members_so_it_has_one_shard() -> None:
+    with pytest.raises(ConfigError, match=r"compute\.shards must be 1; it is 2"):
+        small_config(sampler={"engine": "vllm"})
+    small_config(sampler={"engine": "vllm"}, compute={"shards": 1})
+
+
+def test_the_engine_decides_what_is_sampled_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(compute={"shards": 1})
+
+    def keys(engine: str) -> dict[str, str]:
+        run = start(tmp_path / engine, apply_overrides(config, [f"sampler.engine={engine}"]))
+        with Session(run) as session:
+            return {stage.name: stage_key(session, stage, 0, {}) for stage in LOOP}
+
+    monkeypatch.setattr(opening, "find_spec", lambda name: object())
+    torch, vllm, auto = keys("torch"), keys("vllm"), keys("auto")
+    assert {name for name in torch if torch[name] != vllm[name]} == {"propose", "solve"}
+    assert auto == torch, "what decides is the engine that was taken"
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_run_records_its_engine_and_the_proof_of_every_load(finished: Path) -> None:
+    for stage in ("propose", "solve"):
+        manifest = read_manifest(stage_dir(finished, GENERATIONS, stage))
+        assert manifest is not None
+        record = manifest.extra["sampler"]
+        assert record["engine"] == "torch"
+        assert all(probe["largest_error"] < 1e-4 for probe in record["probes"])
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_generation_aborts_where_an_adapter_is_not_served(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+    load = TorchSampler.load
+
+    def lazy(sampler: TorchSampler, adapters: Sequence[Served]) -> None:
+        load(sampler, adapters)
+        stacked = sampler._stacked
+        rows = dict(zip(stacked.members, stacked.weights, strict=True))
+        stacked.load(rows | {stacked.members[0]: rows[stacked.members[0]] * 0.0})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchSampler, "load", lazy)
+        with Session(Run.open(directory)) as session, pytest.raises(AdapterNotServed, match="is not applied"):
+            train(session, GENERATIONS + 1)
+    assert not stage_dir(directory, GENERATIONS + 1, "propose").exists()
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS + 1)
+    assert stage_dir(directory, GENERATIONS + 1, "solve").exists()
