@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 PROBE_TYPE = "code_o"
 PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
-PROBE_TOKENS = 16
-"""What members are probed on (see `sampler.probe`): a proposal of this program, cut to so many tokens."""
+PROBE_TOKENS = 6
+"""What members are probed on (see `sampler.probe`): the last tokens of this program, after a prompt for it and its
+beginning. Every token scored is a step of the sampler at every load; what stands before costs one pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class Worker:
 
         speech, tokenizer = dialect(self.spec.dialect), self.vocabulary.tokenizer
         prompt = speech.encode(tokenizer, speech.propose_prompt(PROBE_TYPE, ()))
-        completion = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
-        return tuple(prompt), tuple(completion[:PROBE_TOKENS])
+        program = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
+        return (*prompt, *program[:-PROBE_TOKENS]), tuple(program[-PROBE_TOKENS:])
 
     def learn(self) -> StackedAdapters:
         """The stacked adapters for learning: a sampler that holds memory of its own gives it back first."""
