@@ -222,9 +222,10 @@ def update(
     from populora_core.learner.update import update_members
 
     started = time.perf_counter()
+    stacked = worker.learn()
     states, stats = read_members(members_file, folders), []
     for rows in steps:
-        states, of_step = update_members(worker.learn(), states, rows, rules, progress)
+        states, of_step = update_members(stacked, states, rows, rules, progress)
         stats.append(of_step)
     seconds = time.perf_counter() - started
     write_members(output, states, worker.layout)
