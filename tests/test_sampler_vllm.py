@@ -1,0 +1,500 @@
+"""The real vLLM on this machine's CPU, held to the torch sampler on the bundled base."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import alive, descendants
+from tiny_base import random_rows
+
+from populora_core.base_model import BaseModel, load_base
+from populora_core.config import Config, SamplerSection
+from populora_core.errors import AdapterError, ConfigError, PopulationError
+from populora_core.export import export_member
+from populora_core.learner.adapter_files import CONFIG, WEIGHTS, write_peft
+from populora_core.learner.layout import AdapterLayout
+from populora_core.learner.stacked import StackedAdapters
+from populora_core.run import Run
+from populora_core.sampler.protocol import Completion, FinishReason, Request, Served, Text
+from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.sampler.vllm_sampler import VllmSampler
+from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import file_sha256
+
+needs_vllm = pytest.mark.skipif(
+    find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
+)
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_vllm]
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Config().base.folder()
+RANK, ALPHA = 8, 16.0
+MEMBERS = tuple(f"m{number}" for number in range(8))
+TOLERANCE = 1e-4
+
+
+def adapter(folder: Path, layout: AdapterLayout, member: str, seed: int = 5) -> Served:
+    """Write an adapter that says something else for every member and seed."""
+    row = random_rows(layout, *MEMBERS, seed=seed)[member]
+    write_peft(folder, layout, row, "tiny")
+    return Served(member, folder, file_sha256(folder / WEIGHTS))
+
+
+def new_sampler(rank: int = RANK, device: str = "cpu", **settings: int) -> VllmSampler:
+    section = SamplerSection(engine="vllm", **settings)
+    return VllmSampler(FOLDER, "float32", device, rank, [1], section)
+
+
+@pytest.fixture(scope="module")
+def base() -> BaseModel:
+    torch.set_num_threads(1)
+    return load_base(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def stacked(base: BaseModel) -> StackedAdapters:
+    return StackedAdapters(base.model, AdapterLayout.of(base.model, RANK, ALPHA))
+
+
+@pytest.fixture(scope="module")
+def served(stacked: StackedAdapters, tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    folder = tmp_path_factory.mktemp("members")
+    return [adapter(folder / member, stacked.layout, member) for member in MEMBERS]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[VllmSampler]:
+    """One engine for the module: starting one takes ten seconds."""
+    sampler = new_sampler(recycle_after=10**6)
+    yield sampler
+    sampler.close()
+
+
+@pytest.fixture
+def sampler(engine: VllmSampler, served: list[Served]) -> VllmSampler:
+    engine.load(served)
+    return engine
+
+
+@pytest.fixture
+def reference(base: BaseModel, stacked: StackedAdapters, served: list[Served]) -> TorchSampler:
+    sampler = TorchSampler(stacked, base.stop_ids)
+    sampler.load(served)
+    return sampler
+
+
+def prompts(count: int = 24, shortest: int = 20) -> list[tuple[int, ...]]:
+    rng = np.random.default_rng(3)
+    return [tuple(rng.integers(4, 334, shortest + index).tolist()) for index in range(count)]
+
+
+def asked(*members: str | None, **settings: float) -> list[Request]:
+    """Every prompt from every member, the members taking turns."""
+    return [
+        Request(member, prompt, seed=index, **{"max_tokens": 16, **settings})
+        for index, prompt in enumerate(prompts())
+        for member in members
+    ]
+
+
+def teacher_forced(stacked: StackedAdapters, request: Request, completion: Completion) -> np.ndarray:
+    """Log-probabilities of the completion in one forward pass of the learner's own model."""
+    ids = torch.tensor([request.prompt_ids + completion.token_ids])
+    with torch.no_grad(), stacked.routed([stacked.slot(request.member_id)]):
+        logits = stacked.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
+    logprobs = torch.log_softmax(logits / (request.temperature or 1.0), -1)
+    return logprobs[range(len(completion.token_ids)), completion.token_ids].numpy()
+
+
+def assert_alike(found: Sequence[Completion], expected: Sequence[Completion]) -> None:
+    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    assert [c.finish_reason for c in found] == [c.finish_reason for c in expected]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0.0, atol=TOLERANCE)
+
+
+def test_eight_adapters_in_one_batch_write_what_the_torch_sampler_writes(
+    sampler: VllmSampler, reference: TorchSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    step = sampler._engine.step
+    monkeypatch.setattr(sampler._engine, "step", lambda: steps.append(1) or step())
+    requests = asked(*MEMBERS, temperature=0.0)
+    found = sampler.generate(requests)
+    assert_alike(found, reference.generate(requests))
+    assert len({c.token_ids for c in found[: len(MEMBERS)]}) == len(MEMBERS), "the adapters differ"
+    assert len(steps) < 2 * 16, "they ran in turns"
+
+
+def test_a_base_row_beside_adapter_rows_is_the_bases(sampler: VllmSampler, reference: TorchSampler) -> None:
+    requests = asked(*MEMBERS, None, temperature=0.0)
+    found = sampler.generate(requests)
+    assert_alike(found, reference.generate(requests))
+    alone = [request for request in requests if request.member_id is None]
+    assert_alike([c for c, r in zip(found, requests, strict=True) if r in alone], sampler.generate(alone))
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.4, 0.7), (0.6, 0.5), (0.0, 0.5)]
+)
+def test_log_probabilities_are_those_after_temperature_and_before_top_p(
+    sampler: VllmSampler,
+    reference: TorchSampler,
+    stacked: StackedAdapters,
+    temperature: float,
+    top_p: float,
+) -> None:
+    requests = asked("m0", "m5", None, temperature=temperature, top_p=top_p)
+    for request, completion in zip(requests, sampler.generate(requests), strict=True):
+        expected = teacher_forced(stacked, request, completion)
+        np.testing.assert_allclose(completion.logprobs, expected, rtol=0.0, atol=TOLERANCE)
+
+
+def test_requests_of_every_kind_share_a_batch(
+    sampler: VllmSampler, reference: TorchSampler, stacked: StackedAdapters
+) -> None:
+    kinds = [(0.0, 1.0), (0.7, 0.6), (1.0, 1.0), (1.3, 0.9)]
+    requests = [
+        replace(request, temperature=kinds[index % 4][0], top_p=kinds[index % 4][1])
+        for index, request in enumerate(asked("m1", "m2", "m3"))
+    ]
+    for request, completion in zip(requests, sampler.generate(requests), strict=True):
+        expected = teacher_forced(stacked, request, completion)
+        np.testing.assert_allclose(completion.logprobs, expected, rtol=0.0, atol=TOLERANCE)
+
+
+def test_sampled_first_tokens_follow_the_models_distribution(
+    sampler: VllmSampler, reference: TorchSampler, stacked: StackedAdapters
+) -> None:
+    count, prompt = 3000, prompts()[0]
+    found = sampler.generate(
+        [Request("m4", prompt, seed, temperature=1.5, max_tokens=1) for seed in range(count)]
+    )
+    with torch.no_grad(), stacked.routed([stacked.slot("m4")]):
+        logits = stacked.model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
+    expected = count * torch.softmax(logits.double() / 1.5, -1).numpy()
+    drawn = np.bincount([c.token_ids[0] for c in found], minlength=len(expected))
+    likely = expected >= 5.0
+    freedom = int(likely.sum())
+    chi_square = ((drawn - expected)[likely] ** 2 / expected[likely]).sum()
+    assert chi_square < freedom + 5.0 * np.sqrt(2.0 * freedom)
+
+
+def test_a_request_has_its_own_random_stream(sampler: VllmSampler) -> None:
+    requests = asked("m0", "m1", None)
+    together = sampler.generate(requests)
+    assert [c.token_ids for c in sampler.generate(requests[::-1])[::-1]] == [c.token_ids for c in together]
+    assert [c.token_ids for c in sampler.generate(requests[:5])] == [c.token_ids for c in together[:5]]
+    reseeded = sampler.generate([replace(request, seed=2**63 - 1 - request.seed) for request in requests])
+    assert [c.token_ids for c in reseeded] != [c.token_ids for c in together]
+
+
+def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: VllmSampler) -> None:
+    requests = [replace(r, max_tokens=8 + index % 60) for index, r in enumerate(asked("m0", None, "m7"))]
+    reasons = set()
+    for request, completion in zip(requests, sampler.generate(requests), strict=True):
+        assert len(completion.logprobs) == len(completion.token_ids) <= request.max_tokens
+        assert 1 not in completion.token_ids[:-1]
+        ended = completion.token_ids[-1] == 1
+        assert completion.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
+        assert ended or len(completion.token_ids) == request.max_tokens
+        reasons.add(completion.finish_reason)
+    assert reasons == set(FinishReason)
+
+
+def test_stop_sequences_of_one_token_and_of_several_end_a_completion_and_stay_in_it(
+    sampler: VllmSampler,
+) -> None:
+    requests = asked("m0", "m6", None, temperature=0.0)
+    for request, whole in zip(requests, sampler.generate(requests), strict=True):
+        if len(set(whole.token_ids)) < 8:
+            continue
+        one, two = (whole.token_ids[5],), whole.token_ids[3:5]
+        cut = sampler.generate([replace(request, stop=(one,)), replace(request, stop=(one, two))])
+        for stop, completion in zip(((one,), (one, two)), cut, strict=True):
+            ends = [
+                end
+                for end in range(1, 17)
+                if any(whole.token_ids[max(0, end - len(s)) : end] == s for s in stop)
+            ]
+            assert completion.token_ids == whole.token_ids[: ends[0]]
+            assert completion.logprobs == pytest.approx(whole.logprobs[: ends[0]], abs=TOLERANCE)
+            assert completion.finish_reason is FinishReason.STOP
+        return
+    pytest.fail("every completion repeats itself")
+
+
+def test_texts_are_scored_as_they_are_generated(
+    sampler: VllmSampler, reference: TorchSampler, stacked: StackedAdapters
+) -> None:
+    requests = asked("m0", "m3", None)
+    completions = sampler.generate(requests)
+    texts = [Text(r.member_id, r.prompt_ids, c.token_ids) for r, c in zip(requests, completions, strict=True)]
+    for request, completion, scored in zip(requests, completions, sampler.score(texts), strict=True):
+        np.testing.assert_allclose(scored, completion.logprobs, rtol=0.0, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            scored, teacher_forced(stacked, request, completion), rtol=0.0, atol=TOLERANCE
+        )
+    assert sampler.score([]) == []
+
+
+PREFIX = tuple(np.random.default_rng(8).integers(4, 334, 400).tolist())
+
+
+def scored_after_the_prefix(sampler: VllmSampler, member: str) -> list[Completion]:
+    """Greedy completions whose prompts share 400 tokens; the second finds them in the cache."""
+    return [
+        sampler.generate([Request(member, (*PREFIX, last), 0, temperature=0.0, max_tokens=8)])[0]
+        for last in (40, 41)
+    ]
+
+
+def test_an_updated_adapter_is_served_fresh_on_a_shared_prefix_of_400_tokens(
+    sampler: VllmSampler,
+    reference: TorchSampler,
+    stacked: StackedAdapters,
+    served: list[Served],
+    tmp_path: Path,
+) -> None:
+    before = scored_after_the_prefix(sampler, "m2")
+    updated = [adapter(tmp_path / s.member_id, stacked.layout, s.member_id, seed=6) for s in served]
+    sampler.load(updated)
+    after = scored_after_the_prefix(sampler, "m2")
+    reference.load(updated)
+    assert_alike(after, scored_after_the_prefix(reference, "m2"))
+    assert after[0].logprobs != pytest.approx(before[0].logprobs, abs=100 * TOLERANCE)
+
+
+def test_the_version_in_an_adapters_name_is_what_keeps_old_prefixes_away(
+    sampler: VllmSampler,
+    reference: TorchSampler,
+    stacked: StackedAdapters,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control of the test above: without the version, vLLM serves the old adapter's keys and values."""
+    first = adapter(tmp_path / "same", stacked.layout, "m2", seed=7)
+    sampler.load([first])
+    scored_after_the_prefix(sampler, "m2")
+    name = sampler._adapters["m2"].lora_name
+    sampler.load([])
+    second = adapter(tmp_path / "same", stacked.layout, "m2", seed=8)  # in the same place
+    reference.load([second])
+    expected = scored_after_the_prefix(reference, "m2")
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler, "_checked_name", lambda served: name)
+        sampler.load([second])
+    stale = scored_after_the_prefix(sampler, "m2")
+    assert stale[0].logprobs != pytest.approx(expected[0].logprobs, abs=100 * TOLERANCE)
+    sampler.load([])
+    sampler.load([second])
+    assert_alike(scored_after_the_prefix(sampler, "m2"), expected)
+
+
+def test_another_scale_of_the_same_weights_is_another_version(
+    sampler: VllmSampler, stacked: StackedAdapters, tmp_path: Path
+) -> None:
+    one = adapter(tmp_path / "one", stacked.layout, "m2")
+    sampler.load([one])
+    before = scored_after_the_prefix(sampler, "m2")
+    settings = json.loads((one.folder / CONFIG).read_text())
+    (one.folder / CONFIG).write_text(json.dumps(settings | {"lora_alpha": 4 * ALPHA}))
+    sampler.load([one])
+    after = scored_after_the_prefix(sampler, "m2")
+    assert after[0].logprobs != pytest.approx(before[0].logprobs, abs=100 * TOLERANCE)
+
+
+def test_members_that_stay_are_not_loaded_again(sampler: VllmSampler, served: list[Served]) -> None:
+    numbers = {member: lora.lora_int_id for member, lora in sampler._adapters.items()}
+    sampler.load(served[:5])
+    sampler.load(served)
+    again = {member: lora.lora_int_id for member, lora in sampler._adapters.items()}
+    assert {member for member in MEMBERS if numbers[member] == again[member]} == set(MEMBERS[:5])
+    assert sampler._engine.list_loras() == set(again.values())
+
+
+def test_progress_adds_up_to_the_number_of_requests(sampler: VllmSampler) -> None:
+    done: list[int] = []
+    sampler.generate(asked("m0", None), done.append)
+    assert sum(done) == 48
+    assert len(done) > 1
+
+
+def test_an_interruption_leaves_nothing_to_the_next_batch(sampler: VllmSampler) -> None:
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    requests = asked("m0", None, temperature=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.generate([replace(r, max_tokens=1 + i % 30) for i, r in enumerate(requests)], interrupt)
+    assert not sampler._engine.has_unfinished_requests()
+    assert len(sampler.generate(requests)) == len(requests)
+
+
+def test_no_requests_give_no_completions(sampler: VllmSampler) -> None:
+    assert sampler.generate([]) == []
+
+
+def test_a_member_that_is_not_resident_is_refused(sampler: VllmSampler) -> None:
+    with pytest.raises(PopulationError, match="nobody"):
+        sampler.generate([Request("nobody", (3,), 0)])
+
+
+def test_a_request_beyond_the_context_is_refused(sampler: VllmSampler) -> None:
+    with pytest.raises(ConfigError, match="context"):
+        sampler.generate([Request("m0", (3,) * 1000, 0, max_tokens=25)])
+
+
+def other_hash(served: Served) -> Served:
+    return replace(served, sha256="0" * 64)
+
+
+def no_weights(served: Served) -> Served:
+    (served.folder / WEIGHTS).unlink()
+    return served
+
+
+def no_config(served: Served) -> Served:
+    (served.folder / CONFIG).write_text("{}")
+    return served
+
+
+def larger_rank(served: Served) -> Served:
+    settings = json.loads((served.folder / CONFIG).read_text())
+    (served.folder / CONFIG).write_text(json.dumps(settings | {"r": 9}))
+    return served
+
+
+def another_kind(served: Served) -> Served:
+    settings = json.loads((served.folder / CONFIG).read_text())
+    (served.folder / CONFIG).write_text(json.dumps(settings | {"use_dora": True}))
+    return served
+
+
+@pytest.mark.parametrize("spoil", [other_hash, no_weights, no_config, larger_rank, another_kind])
+def test_an_adapter_that_cannot_be_served_is_refused_with_a_remedy(
+    sampler: VllmSampler, stacked: StackedAdapters, tmp_path: Path, spoil: Callable[[Served], Served]
+) -> None:
+    new = spoil(adapter(tmp_path / "m0", stacked.layout, "m0", seed=9))
+    with pytest.raises(AdapterError, match="m0") as caught:
+        sampler.load([new])
+    assert caught.value.remedy
+
+
+def test_a_rank_beyond_vllms_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rank"):
+        new_sampler(rank=513)
+
+
+def test_vllm_built_for_another_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="another device"):
+        new_sampler(device="cuda")
+
+
+def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:
+    torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+
+
+def test_the_engine_is_made_anew_after_the_stated_number_of_adapters(
+    engine: VllmSampler, reference: TorchSampler, served: list[Served]
+) -> None:
+    engine.close()  # a process has room for one at a time
+    sampler = new_sampler(recycle_after=8)
+    try:
+        sampler.load(served[:4])
+        first = sampler._engine
+        sampler.load(served[4:])
+        assert sampler._engine is first
+        sampler.load(served[:4])
+        assert sampler._engine is not first
+        requests = asked(*MEMBERS[:4], None, temperature=0.0)
+        assert_alike(sampler.generate(requests), reference.generate(requests))
+    finally:
+        sampler.close()
+
+
+def test_closing_leaves_no_process_and_a_later_load_starts_again(
+    engine: VllmSampler, served: list[Served], reference: TorchSampler
+) -> None:
+    engine.close()
+    before = set(filter(alive, descendants(os.getpid())))
+    engine.load(served)
+    engine.rest()  # a CPU cannot sleep: the engine stays as it is
+    requests = asked("m0", None, temperature=0.0)
+    assert_alike(engine.generate(requests), reference.generate(requests))
+    engine.close()
+    assert set(filter(alive, descendants(os.getpid()))) == before
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_an_exported_adapter_serves(
+    engine: VllmSampler, finished: Path, base: BaseModel, tmp_path: Path
+) -> None:
+    run = Run.open(finished)
+    with Catalogue(finished) as catalogue:
+        members = catalogue.rows("SELECT member_id FROM members WHERE died_generation IS NULL ORDER BY 1")
+    member = members[0]["member_id"]
+    exported = export_member(run, member, tmp_path / "exported").folder
+    adapters = [Served(member, exported, file_sha256(exported / WEIGHTS))]
+    own = StackedAdapters(load_base(FOLDER).model, AdapterLayout.of(base.model, 4, 8.0))
+    reference = TorchSampler(own, base.stop_ids)
+    reference.load(adapters)
+    engine.load(adapters)
+    requests = asked(member, temperature=0.0)
+    assert_alike(engine.generate(requests), reference.generate(requests))
+
+
+GENERATION = """
+[run]
+generations = 1
+[population]
+teachers = 2
+students = 2
+[adapters]
+rank = 4
+alpha = 8.0
+[sampler]
+engine = "vllm"
+[propose]
+per_type = 4
+[solve]
+attempts = 3
+[evolve]
+every = 1
+minimum_age = 1
+[compute]
+shards = 1
+threads = 1
+"""
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> None:
+    engine.close()
+    (tmp_path / "config.toml").write_text(GENERATION)
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "flows.cli", "run", "--plain", "--config", str(tmp_path / "config.toml")]
+    done = subprocess.run(
+        [*command, "--run-dir", str(directory)], cwd=ROOT, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    for stage in ("propose", "solve"):
+        manifest = json.loads((directory / "generations" / "0001" / stage / "manifest.json").read_text())
+        assert "vllm" in json.dumps(manifest), "the run says which engine it used"
+    with Catalogue(directory) as catalogue:
+        rows = catalogue.rows("SELECT count(*) AS n FROM attempts WHERE completion_tokens > 0")
+    assert rows[0]["n"] > 0
