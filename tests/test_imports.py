@@ -30,6 +30,7 @@ LIGHT = (
     "populora_core.session",
     "populora_core.warm_start",
     "populora_core.export",
+    "populora_core.sampler.vllm_sampler",
     "populora_core.stages.table",
     "populora_core.stages.engine",
     "populora_core.stages.loop",

@@ -13,10 +13,10 @@ from typing import Any
 
 from populora_core.config import BUNDLED
 from populora_core.run import Run
+from populora_core.sampler.vllm_engine import RANKS
 from populora_core.store.catalogue import Catalogue
 from populora_core.warm_start import start_folders
 
-VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts
 LONGEST_TABLE = 10
 
 CARD = Template("""\
@@ -110,7 +110,7 @@ def serve_command(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> 
     if merged:
         return shlex.join(["vllm", "serve", str(folder)])
     rank = snapshot.run.config.adapters.rank
-    served = min((known for known in VLLM_RANKS if known >= rank), default=rank)
+    served = min((known for known in RANKS if known >= rank), default=rank)
     name = f"{snapshot.member_id}={folder}"
     options = ["--enable-lora", "--lora-modules", name, "--max-lora-rank", str(served)]
     return shlex.join(["vllm", "serve", base, *options])

