@@ -71,7 +71,6 @@ class RunEvaluation:
         run = session.run
         self.generation = newest_generation(run) if generation is None else generation
         self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
-        self._source = _source(run, self.generation)
         finished = generation_dir(run.directory, self.generation) / f".{self._folder.name}"
         chosen = _choose(run, self.generation, members)
         self.evaluation = Evaluation(
