@@ -7,7 +7,6 @@ setting redoes only the stages that it matters to.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from populora_core.config_checks import check_folders, check_names, check_packages, closest
-from populora_core.config_files import read_config
+from populora_core.config_files import apply_override, read_config
 from populora_core.errors import ConfigError
 
 BUNDLED = "bundled:"
@@ -342,7 +341,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """
     data = read_config(Path(path))
     for override in overrides:
-        _apply(data, override)
+        apply_override(data, override)
     config = build_config(data, str(path))
     check_folders(config, str(path))
     check_packages(config, str(path))
@@ -366,28 +365,8 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     """The configuration with `section.key=value` settings in place of its own (see `load_config`)."""
     data = config.as_json()
     for override in overrides:
-        _apply(data, override)
+        apply_override(data, override)
     return build_config(data, "the settings given with --set")
-
-
-def _apply(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or len(parts) != 2 or not all(parts):
-        raise ConfigError(
-            f"cannot read the setting {override!r}",
-            expected="section.key=value, for instance run.seed=7",
-            remedy="quote it in the shell when the value holds spaces",
-        )
-    section = data.setdefault(parts[0], {})
-    if not isinstance(section, dict):
-        raise ConfigError(
-            f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
-        )
-    try:
-        section[parts[1]] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        section[parts[1]] = text
 
 
 def _explain(item: Mapping[str, Any]) -> str:

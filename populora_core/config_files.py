@@ -1,4 +1,4 @@
-"""Configuration files as plain data; one may extend another and then holds only what differs."""
+"""Configurations as plain data: files, of which one may extend another, and settings given beside them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,31 @@ def read_config(path: Path) -> dict[str, Any]:
         ConfigError: a file is missing, is not valid TOML, or extends itself by way of others.
     """
     return _read(path, ())
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one key of plain data, as `section.key=value` says it; a value that is not TOML is taken as text.
+
+    Raises:
+        ConfigError: it does not name a section and a key.
+    """
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or len(parts) != 2 or not all(parts):
+        raise ConfigError(
+            f"cannot read the setting {override!r}",
+            expected="section.key=value, for instance run.seed=7",
+            remedy="quote it in the shell when the value holds spaces",
+        )
+    section = data.setdefault(parts[0], {})
+    if not isinstance(section, dict):
+        raise ConfigError(
+            f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
+        )
+    try:
+        section[parts[1]] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        section[parts[1]] = text
 
 
 def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
