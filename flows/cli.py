@@ -172,6 +172,26 @@ def query(
 
 
 @app.command()
+def report(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to compare")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="default: report.html in the run, of several comparison.html here"),
+    ] = None,
+) -> None:
+    """Write what a run did as one HTML page that opens offline; of several runs a comparison with the first.
+
+    A run's own report.html is also brought up to date after every generation.
+    """
+    from populora_core.report.write import REPORT, write_report
+
+    default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
+    print(f"{write_report(directories, output or default)} is written; open it in any browser")
+
+
+@app.command()
 def export(
     directory: RunDir,
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id, e.g. student-00-g0000")],

@@ -178,12 +178,14 @@ def closing(console: Console, directory: Path) -> None:
     )
     shown = _shown(directory)
     console.print(
-        f"\neverything lies in [bold]{shown}[/]: generations/ (Parquet), members/ (PEFT adapters), catalogue.duckdb",
+        f"\neverything lies in [bold]{shown}[/]: generations/ (Parquet), members/ (PEFT adapters), "
+        "catalogue.duckdb, report.html",
         soft_wrap=True,
     )
     console.print("what to try next:")
     for command, meaning in (
         (f"populora inspect {shown}", "the run at a glance; --member or --problem to look closer"),
+        (f"populora report {shown}", "report.html, the run in plots; give several runs to compare them"),
         (f'populora query {shown} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
         (f"populora resume {shown} --generations {_generations(directory) + 10}", "go on for ten more"),
     ):

@@ -33,7 +33,18 @@ def populora(
 def test_help_names_every_command() -> None:
     shown = populora("--help")
     assert shown.returncode == 0
-    for command in ("run", "resume", "rerun", "fork", "inspect", "query", "export", "verify", "doctor"):
+    for command in (
+        "run",
+        "resume",
+        "rerun",
+        "fork",
+        "inspect",
+        "query",
+        "report",
+        "export",
+        "verify",
+        "doctor",
+    ):
         assert command in shown.stdout
 
 

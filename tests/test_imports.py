@@ -35,6 +35,7 @@ LIGHT = (
     "populora_core.stages.engine",
     "populora_core.stages.loop",
     "populora_core.stages.evolve",
+    "populora_core.report.page",
     "populora_core.store.catalogue",
     "populora_core.problems.coverage",
     "populora_core.problems.dialects",

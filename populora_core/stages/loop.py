@@ -8,6 +8,7 @@ from pathlib import Path
 from populora_core.benchmarks.run_evaluation import supersede_outdated
 from populora_core.config import Config
 from populora_core.errors import RunDirectoryError
+from populora_core.report.write import refresh
 from populora_core.run import Run, refuse_occupied
 from populora_core.session import Session
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
@@ -38,6 +39,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
         run_one(session, generation)
         supersede_outdated(session.run, generation)
         publish(session.run.directory)
+        refresh(session.run.directory)
         session.observer.generation_ended(generation)
 
 
@@ -92,6 +94,7 @@ def rerun(
         results.append(run_stage(session, generation, follower))
     supersede_outdated(run, generation)
     publish(run.directory)
+    refresh(run.directory)
     return results
 
 

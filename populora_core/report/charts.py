@@ -1,0 +1,254 @@
+"""The kinds of plots: lines with bands, stacked bars, a heat map. Each is a pure function from numbers to a `Plot`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from populora_core.report import svg
+from populora_core.report.palette import Style
+from populora_core.report.text import Format, number, percent
+
+Points = Sequence[tuple[float, float | None]]
+GENERATION = "generation"
+CELL_TEXT = 13  # columns of a heat map up to which a number fits into a cell
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend: a sample of the mark, its name and what to say beside it."""
+
+    sample: Markup
+    label: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with the words round it.
+
+    Attributes:
+        says: one sentence: what it shows and how to read it.
+    """
+
+    title: str
+    says: str
+    drawing: Markup
+    keys: tuple[Key, ...] = ()
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line over generations.
+
+    Attributes:
+        points: (generation, value); None breaks the line.
+        band: (generation, lower, upper), in pieces that are not joined.
+        rings: (generation, value, text) of points to point out.
+    """
+
+    label: str
+    style: Style
+    points: Points
+    bands: tuple[Sequence[tuple[float, float, float]], ...] = ()
+    rings: tuple[tuple[float, float, str], ...] = ()
+
+    @property
+    def newest(self) -> float | None:
+        return next((y for _, y in reversed(self.points) if y is not None), None)
+
+
+def line_plot(
+    title: str,
+    says: str,
+    unit: str,
+    series: Sequence[Series],
+    form: Format = number,
+    zero: bool = True,
+    cut: bool = False,
+) -> Plot | None:
+    """Lines over generations; None where no series has a value.
+
+    Args:
+        unit: the label of the y axis.
+        zero: let the y axis reach zero.
+        cut: let the lines and the inner four fifths of the bands set the range; wider bands end at the frame.
+    """
+    drawn = [item for item in series if item.newest is not None]
+    if not drawn:
+        return None
+    xs = [x for item in drawn for x, _ in item.points]
+    ys = [y for item in drawn for _, y in item.points if y is not None]
+    edges = sorted(edge for item in drawn for piece in item.bands for _, *both in piece for edge in both)
+    spare = len(edges) // 10 if cut else 0
+    area = svg.frame((min(xs), max(xs)), svg.value_range(ys + edges[spare : len(edges) - spare], zero))
+    parts = [svg.axes(area, GENERATION, unit, form)]
+    parts += [
+        svg.band(area, piece, item.style.colour) for item in drawn for piece in item.bands if len(piece) > 1
+    ]
+    parts += [svg.polyline(area, item.points, item.style) for item in drawn]
+    values = [(item.label, {x: y for x, y in item.points if y is not None}) for item in drawn]
+    texts = []
+    for x in sorted(set(xs)):
+        lines = [f"{label}: {form(known[x])}" for label, known in values if x in known]
+        texts.append((x, "\n".join([f"generation {x:.0f}", *lines])))
+    parts.append(svg.hovers(area, texts))
+    parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
+    keys = tuple(Key(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
+    return Plot(title, says, svg.drawing(parts), keys)
+
+
+def _ring(area: svg.Frame, ring: tuple[float, float, str], style: Style) -> Markup:
+    x, y, text = ring
+    title = svg.element_title(text)
+    return svg.element(
+        "circle", title, cx=area.x(x), cy=area.y(y), r=5, fill="#fff", stroke=style.colour, stroke_width=2
+    )
+
+
+def stacked_plot(
+    title: str,
+    says: str,
+    unit: str,
+    parts_of: Mapping[int, Mapping[str, float]],
+    colours: Mapping[str, str],
+    form: Format = number,
+    shares: bool = False,
+) -> Plot | None:
+    """Bars over generations, each a pile of parts in the order of `colours`; None where all are empty.
+
+    Args:
+        parts_of: generation -> part -> amount.
+        shares: draw each bar as shares of its whole.
+    """
+    present = [part for part in colours if any(parts.get(part) for parts in parts_of.values())]
+    if not present:
+        return None
+    wholes = {x: sum(parts.values()) for x, parts in parts_of.items()}
+    heights = {
+        x: {part: parts.get(part, 0.0) / ((wholes[x] or 1.0) if shares else 1.0) for part in present}
+        for x, parts in parts_of.items()
+    }
+    high = 1.0 if shares else max(wholes.values()) * 1.05
+    area = svg.frame((min(parts_of) - 0.5, max(parts_of) + 0.5), (0.0, high))
+    width = (area.x(1.0) - area.x(0.0)) * 0.82
+    paths: dict[str, list[str]] = {part: [] for part in present}
+    texts = []
+    for x, parts in sorted(heights.items()):
+        base, lines = 0.0, []
+        for part, value in parts.items():
+            if value:
+                top, left = area.y(base + value), area.x(x) - width / 2
+                paths[part].append(
+                    f"M{svg.px(left)} {svg.px(top)}h{svg.px(width)}V{svg.px(area.y(base))}h-{svg.px(width)}z"
+                )
+                lines.append(f"{part}: {form(value)}")
+                base += value
+        texts.append((float(x), "\n".join([f"generation {x}", *reversed(lines)])))
+    drawn = [svg.axes(area, GENERATION, unit, form)]
+    thin = "0.6" if width > 3 else "0"
+    drawn += [
+        svg.element("path", d="".join(paths[part]), fill=colours[part], stroke="#fff", stroke_width=thin)
+        for part in present
+    ]
+    newest = heights[max(heights)]
+    keys = tuple(Key(svg.block(colours[part]), part, form(newest[part])) for part in reversed(present))
+    return Plot(title, says, svg.drawing([*drawn, svg.hovers(area, texts)]), keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One square of a heat map; `value` in [0, 1], None where there is nothing."""
+
+    value: float | None
+    text: str
+
+
+def heat_map(
+    title: str, says: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Cell]
+) -> Plot | None:
+    """Shares in rows and columns, the darker the larger; None where no cell has a value."""
+    known = [cell.value for cell in cells.values() if cell.value is not None]
+    if not known:
+        return None
+    most = max(0.1, math.ceil(max(known) * 10) / 10)
+    left, top = 62.0, 30.0
+    size = (svg.WIDTH - left - svg.RIGHT) / len(columns)
+    deep = min(size, 40.0)
+    lean = len(columns) > 6
+    top += 14.0 if lean else 0.0
+    height = top + deep * len(rows) + 24
+    parts = [svg.element("text", "student", x=(left + svg.WIDTH) / 2, y=11.0, text_anchor="middle")]
+    for index, column in enumerate(columns):
+        x = left + (index + 0.5) * size
+        turned = f"rotate(-35 {svg.px(x)} {svg.px(top - 5)})" if lean else None
+        anchor = "start" if lean else "middle"
+        parts.append(svg.element("text", column, x=x, y=top - 5, text_anchor=anchor, transform=turned))
+    for index, row in enumerate(rows):
+        y = top + index * deep
+        parts.append(svg.element("text", row, x=left - 6, y=y + deep / 2 + 4, text_anchor="end"))
+        for place, column in enumerate(columns):
+            cell = cells.get((row, column), Cell(None, f"{row} and {column} never met"))
+            parts.append(_cell(left + place * size, y, size, deep, cell, most, len(columns) <= CELL_TEXT))
+    middle = top + deep * len(rows) / 2
+    parts.append(
+        svg.element(
+            "text",
+            "teacher",
+            x=11.0,
+            y=middle,
+            text_anchor="middle",
+            transform=f"rotate(-90 11 {svg.px(middle)})",
+        )
+    )
+    parts.append(_ramp(height - 16, most))
+    return Plot(title, says, svg.drawing(parts, height))
+
+
+def _cell(x: float, y: float, width: float, height: float, cell: Cell, most: float, written: bool) -> Markup:
+    share = None if cell.value is None else cell.value / most
+    square = svg.element(
+        "rect",
+        svg.element_title(cell.text),
+        x=x + 1,
+        y=y + 1,
+        width=width - 2,
+        height=height - 2,
+        fill="#f1f1f1" if share is None else shade(share),
+    )
+    if not written or cell.value is None:
+        return square
+    colour = "#fff" if share is not None and share > 0.55 else "#111"
+    return square + svg.element(
+        "text",
+        f"{100 * cell.value:.0f}",
+        x=x + width / 2,
+        y=y + height / 2 + 4,
+        text_anchor="middle",
+        style=f"fill:{colour}",
+        pointer_events="none",
+    )
+
+
+def shade(share: float) -> str:
+    """White to dark blue: one hue, so that lightness alone tells the amount."""
+    light, dark = (239, 246, 252), (0, 62, 116)
+    return "#" + "".join(
+        f"{round(a + (b - a) * min(1.0, max(0.0, share))):02x}" for a, b in zip(light, dark, strict=True)
+    )
+
+
+def _ramp(y: float, most: float) -> Markup:
+    steps = [
+        svg.element("rect", x=170.0 + index * 10, y=y, width=10, height=8, fill=shade(index / 9))
+        for index in range(10)
+    ]
+    words = [
+        svg.element("text", "0 %", x=164.0, y=y + 8, text_anchor="end"),
+        svg.element("text", f"{percent(most)} solved", x=276.0, y=y + 8),
+    ]
+    return svg.joined([*steps, *words])

@@ -1,0 +1,169 @@
+"""Several runs side by side: the same plots overlaid, a table of differences, and the settings that differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from populora_core.report.charts import Points, Series, line_plot
+from populora_core.report.figures import Figures
+from populora_core.report.metrics import METRICS, Metric
+from populora_core.report.palette import styled
+from populora_core.report.sections import Section, Table
+from populora_core.report.series import where
+from populora_core.report.text import NARROW, finite, percent
+
+UNKNOWN = "–"
+
+
+def run_labels(runs: Sequence[Figures]) -> list[str]:
+    """A name for each run that no other has: its folder's, with as much of the path as it takes."""
+    paths = [figures.run.directory for figures in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        labels = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(labels)) == len(set(paths)):
+            return labels
+    return [str(path) for path in paths]
+
+
+def comparison_sections(runs: Sequence[Figures]) -> list[Section]:
+    """The sections of a comparison; the first run is what the others are compared with."""
+    labels = run_labels(runs)
+    overlaid = Section(
+        "overlay",
+        "The same plots, overlaid",
+        "One line a run. These are single runs: a difference between two of them may be chance.",
+        tuple(
+            plot
+            for metric in METRICS
+            for part in _facets(metric, runs)
+            if (plot := _overlay(metric, part, runs, labels)) is not None
+        ),
+    )
+    scores = Section(
+        "evaluations",
+        "Held-out problems",
+        "Mean score of a role's members.",
+        tuple(plot for plot in (_scores(key, runs, labels) for key in _suites(runs)) if plot is not None),
+    )
+    return [
+        section
+        for section in (_differences(runs, labels), overlaid, scores, _settings(runs, labels))
+        if not section.empty
+    ]
+
+
+def _facets(metric: Metric, runs: Sequence[Figures]) -> list[str | None]:
+    """The parts that get a plot each; [None] for one plot of everything."""
+    if not metric.faceted:
+        return [None]
+    return list(dict.fromkeys(part for figures in runs for part in metric.parts_of(figures)))
+
+
+def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Any:
+    styles = styled(labels)
+    return line_plot(
+        metric.title + (f": {part}" if part else ""),
+        metric.says,
+        metric.unit,
+        [
+            Series(label, styles[label], metric.points(figures, part))
+            for label, figures in zip(labels, runs, strict=True)
+        ],
+        metric.form,
+        metric.zero,
+    )
+
+
+def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
+    """Every metric over the last generations that all runs have."""
+    last = min(figures.last for figures in runs)
+    size = max(1, min(5, last // 3))
+    rows = []
+    for metric in METRICS if last else ():
+        facets = _facets(metric, runs)
+        for part in facets if metric.parts == "roles" else [None, *(facets if facets != [None] else [])]:
+            values = [_level(metric, metric.points(figures, part), last, size) for figures in runs]
+            if any(value is not None for value in values):
+                rows.append(_difference_row(metric, part, values))
+    header: tuple[str, ...] = ("figure", labels[0])
+    for label in labels[1:]:
+        header = (*header, label, "difference")
+    which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
+    table = Table(
+        f"Means over {which}; what is counted so far, at the end of them", header, rows, folded=False
+    )
+    return Section(
+        "differences",
+        "What differs?",
+        f"Differences are from {labels[0]}.",
+        tables=(table,),
+    )
+
+
+def _level(metric: Metric, points: Points, last: int, size: int) -> float | None:
+    known = [y for x, y in points if y is not None and last - size < x <= last]
+    if not known:
+        return None
+    return known[-1] if metric.cumulative else sum(known) / len(known)
+
+
+def _difference_row(metric: Metric, part: str | None, values: Sequence[float | None]) -> tuple[str, ...]:
+    def shown(value: float | None) -> str:
+        return UNKNOWN if value is None else metric.form(value)
+
+    first, *others = values
+    row = [metric.title + (f": {part}" if part else ""), shown(first)]
+    for value in others:
+        row.append(shown(value))
+        if first is None or value is None:
+            row.append(UNKNOWN)
+        else:
+            points = percent(abs(value - first)).removesuffix(f"{NARROW}%") + f"{NARROW}points"
+            size = points if metric.form is percent else metric.form(abs(value - first)).lstrip("+")
+            row.append(("+" if value >= first else "−") + size)
+    return tuple(row)
+
+
+def _suites(runs: Sequence[Figures]) -> list[tuple[str, str, str | None]]:
+    return sorted(
+        {(row["suite"], row["benchmark"], row["role"]) for figures in runs for row in figures["evaluations"]},
+        key=str,
+    )
+
+
+def _scores(key: tuple[str, str, str | None], runs: Sequence[Figures], labels: Sequence[str]) -> Any:
+    suite, benchmark, role = key
+    styles = styled(labels)
+    lines = []
+    for label, figures in zip(labels, runs, strict=True):
+        rows = where(figures["evaluations"], suite=suite, benchmark=benchmark, role=role)
+        lines.append(
+            Series(label, styles[label], [(row["generation"], finite(row["score"])) for row in rows])
+        )
+    return line_plot(f"{suite}: {benchmark}, {role or 'base'}", "Mean over members.", "score", lines, percent)
+
+
+def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
+    """The settings that are not the same in all runs."""
+    flat = [dict(_flatten(figures.run.config.as_json())) for figures in runs]
+    keys = list(dict.fromkeys(key for settings in flat for key in settings))
+    rows = [
+        (key, *(json.dumps(settings.get(key)) for settings in flat))
+        for key in keys
+        if len({json.dumps(settings.get(key)) for settings in flat}) > 1
+    ]
+    revisions = [figures.run.record["code_revision"] for figures in runs]
+    if len(set(revisions)) > 1:
+        rows.append(("code revision", *revisions))
+    table = Table("Settings that are not the same", ("setting", *labels), rows, folded=False)
+    return Section("settings", "How were they set?", "", tables=(table,))
+
+
+def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

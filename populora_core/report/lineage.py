@@ -1,0 +1,133 @@
+"""The lineage tree of a role: a lane a slot, a bar a life, and a curve from each parent to its child."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from populora_core.report import svg
+from populora_core.report.charts import Plot
+from populora_core.report.figures import Figures, Row
+from populora_core.report.palette import LINES, Style
+from populora_core.report.series import where
+from populora_core.report.text import listed
+
+LANE = 42.0
+LETTER = 5.6  # about the width of a letter of the operators' names
+
+
+def lineage_plot(figures: Figures, role: str) -> Plot | None:
+    """The births, lives and replacements of a role; None before anyone was replaced."""
+    members = where(figures["members"], role=role)
+    if figures.last == 0 or not any(member["parent_ids"] for member in members):
+        return None
+    slots = sorted({member["slot"] for member in members})
+    lane = {slot: svg.TOP + LANE * (index + 0.75) for index, slot in enumerate(slots)}
+    height = svg.TOP + LANE * (len(slots) + 0.4) + svg.BOTTOM
+    area = svg.frame((0.0, float(figures.last)), (0.0, 1.0), height)
+    styles = {slot: LINES[index % len(LINES)] for index, slot in enumerate(slots)}
+    known = {member["member_id"]: member for member in members}
+    parts = [_axis(area)]
+    for child in members:
+        for parent in filter(None, map(known.get, child["parent_ids"])):
+            parts.append(
+                _descent(area, child, lane[parent["slot"]], lane[child["slot"]], styles[parent["slot"]])
+            )
+    for slot in slots:
+        parts.append(
+            svg.element(
+                "text", f"{role[0].upper()}{slot}", x=svg.LEFT - 14, y=lane[slot] + 4, text_anchor="end"
+            )
+        )
+        lives = sorted(where(members, slot=slot), key=lambda member: member["born_generation"])
+        parts += _operators(area, lives, lane[slot])
+        for life in lives:
+            parts.append(_life(area, life, lane[slot], styles[slot], figures.last))
+    says = (
+        "A lane is a slot of the population, a ring a birth. Curves lead from the parents to the child; "
+        "point at a bar to see who lived when."
+    )
+    return Plot(f"Lineage of the {role}s", says, svg.drawing(parts, height))
+
+
+def _axis(area: svg.Frame) -> Markup:
+    marks = [
+        svg.element("text", f"{value:.0f}", x=area.x(value), y=area.bottom + 15, text_anchor="middle")
+        for value in svg.ticks(area.x.low, area.x.high, 8, whole=True)
+    ]
+    lines = [
+        svg.element("line", class_="grid", x1=area.x(value), x2=area.x(value), y1=svg.TOP, y2=area.bottom)
+        for value in svg.ticks(area.x.low, area.x.high, 8, whole=True)
+    ]
+    middle = (area.x.start + area.x.end) / 2
+    label = svg.element("text", "generation", x=middle, y=area.bottom + 31, text_anchor="middle")
+    return svg.joined([*lines, *marks, label])
+
+
+def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Markup:
+    died = member["died_generation"]
+    gone = died is not None and died <= last
+    born = area.x(member["born_generation"])
+    end = area.x(died if gone else last)
+    made = f"{member['operator']} of {listed(member['parent_ids'])}" if member["parent_ids"] else "founder"
+    until = f"replaced in generation {died}" if gone else "alive"
+    title = svg.element_title(
+        f"{member['member_id']}: {made}; born in generation {member['born_generation']}, {until}"
+    )
+    bar = svg.element(
+        "rect",
+        title,
+        x=born,
+        y=y - 4,
+        width=max(end - born, 1.0),
+        height=8,
+        fill=style.colour,
+        fill_opacity="0.35" if gone else "0.85",
+    )
+    ring = svg.element(
+        "circle", title, cx=born, cy=y, r=5, fill="#fff", stroke=style.colour, stroke_width=2.5
+    )
+    return bar + ring
+
+
+def _descent(area: svg.Frame, child: Row, start: float, end: float, style: Style) -> Markup:
+    x = area.x(child["born_generation"])
+    bend = max(x - 26.0, svg.LEFT)
+    return svg.element(
+        "path",
+        d=f"M{svg.px(bend)} {svg.px(start)}C{svg.px(x)} {svg.px(start)} {svg.px(bend)} {svg.px(end)} "
+        f"{svg.px(x - 5)} {svg.px(end)}",
+        fill="none",
+        stroke=style.colour,
+        stroke_width=1.6,
+    )
+
+
+def _operators(area: svg.Frame, lives: Sequence[Row], y: float) -> list[Markup]:
+    """The operator's name at each birth, above the lane or below it, the newest first, as far as they fit."""
+    free = {y - 10: svg.WIDTH, y + 17: svg.WIDTH}  # baseline -> the x from which on it is taken
+    names = []
+    for life in reversed(lives):
+        width = LETTER * len(life["operator"])
+        x = min(area.x(life["born_generation"]) - 2, svg.WIDTH - width)
+        track = next((track for track, taken in free.items() if x + width <= taken), None)
+        if life["parent_ids"] and track is not None:
+            free[track] = x - 4
+            names.append(svg.element("text", life["operator"], class_="small", x=x, y=track))
+    return names
+
+
+def replacements(figures: Figures) -> Sequence[tuple[str, ...]]:
+    """One row a replacement, the newest first, for a table."""
+    return [
+        (
+            str(row["generation"]),
+            row["removed_id"],
+            "" if row["removed_fitness"] is None else f"{row['removed_fitness']:.1f}",
+            row["child_id"],
+            row["operator"],
+            ", ".join(row["parent_ids"]),
+        )
+        for row in sorted(figures["evolutions"], key=lambda row: -row["generation"])
+    ]

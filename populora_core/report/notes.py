@@ -1,0 +1,301 @@
+"""What a reader should look at: a headline in words, and notes that are computed from the run's rows.
+
+A change counts as one only beyond twice its standard error over problems; below that the note says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from populora_core.report.figures import Figures, Row
+from populora_core.report.series import early, recent, share_of, totals, where, window
+from populora_core.report.text import listed, mean, percent, seconds, short_id
+
+MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
+FALL = 0.7  # what is left of a figure whose fall is worth a warning
+LONG = 2.0  # times the median generation
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing to look at.
+
+    Attributes:
+        kind: watch (something may be wrong), good, or note (neither).
+        section: the id of the section whose plots show it.
+    """
+
+    kind: Literal["watch", "good", "note"]
+    text: str
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over problems with its standard error."""
+
+    mean: float
+    error: float
+
+
+def solving(rows: Iterable[Row]) -> Estimate | None:
+    """The mean solve rate of the problems behind these rows; None where there are none."""
+    sums = dict.fromkeys(("solved_n", "solved_sum", "solved_squares"), 0.0)
+    for row in rows:
+        for key in sums:
+            sums[key] += row[key]
+    n = sums["solved_n"]
+    if not n:
+        return None
+    average = sums["solved_sum"] / n
+    variance = max(0.0, sums["solved_squares"] / n - average**2)
+    return Estimate(average, math.sqrt(variance / n))
+
+
+def changed(before: Estimate, after: Estimate) -> int:
+    """1 for a rise, -1 for a fall, 0 where the difference is within twice its standard error."""
+    difference = after.mean - before.mean
+    noise = 2 * math.hypot(before.error, after.error)
+    return 0 if abs(difference) <= noise else (1 if difference > 0 else -1)
+
+
+def headline(figures: Figures) -> str:
+    """The state of the run in two or three sentences."""
+    if figures.last == 0:
+        return "The population is founded; no generation is done yet."
+    done = (
+        f"All {figures.last} generations are done."
+        if figures.last == figures.target
+        else f"{figures.last} of {figures.target} generations are done."
+    )
+    now, before = solving(recent(figures, figures["problems"])), solving(early(figures, figures["problems"]))
+    if now is None or before is None:
+        return f"{done} No problem has been solved or failed yet: the proposals were not valid."
+    trend = {
+        1: f"up from {percent(before.mean)} at first: students gain on the curriculum",
+        -1: f"down from {percent(before.mean)} at first: problems get harder faster than students learn",
+        0: f"as at first ({percent(before.mean)}) within the noise: problems and students keep pace",
+    }[changed(before, now)]
+    if figures.last < 3:
+        trend = "too early to speak of a trend"
+    learnable = _share(recent(figures, figures["problems"]), "learnable", "solved_n")
+    return (
+        f"{done} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
+        f"{percent(learnable or 0.0)} of the newest problems teach: solved sometimes, but not always."
+    )
+
+
+def notes(figures: Figures) -> list[Note]:
+    """Everything worth a look, warnings first."""
+    if figures.last == 0:
+        return []
+    found = [
+        *_types(figures),
+        *_collapse(figures),
+        *_outages(figures),
+        *_leaders(figures),
+        *_children(figures),
+        *_costs(figures),
+    ]
+    order = ("watch", "good", "note")
+    return sorted(found, key=lambda note: order.index(note.kind))
+
+
+def _types(figures: Figures) -> Iterable[Note]:
+    """Types that nobody solves, or everybody, or whose solve rate moved."""
+    for name in figures.types():
+        rows = where(figures["problems"], problem_type=name)
+        late, start = recent(figures, rows), early(figures, rows)
+        now, before = solving(late), solving(start)
+        if now is None:
+            yield Note("watch", f"{name}: no valid problem in the last {_span(figures)}.", "verdicts")
+            continue
+        never = _share(late, "never", "solved_n") or 0.0
+        always = _share(late, "always", "solved_n") or 0.0
+        if never > MANY_UNSOLVED:
+            yield Note(
+                "watch",
+                f"{name} is stalled: nobody solved {percent(never)} of its problems in the last {_span(figures)}, "
+                "so most of them teach nothing.",
+                "learning",
+            )
+        elif always > MANY_SOLVED:
+            yield Note(
+                "watch",
+                f"{name} is too easy: {percent(always)} of its problems in the last {_span(figures)} were always "
+                "solved.",
+                "learning",
+            )
+        if before is not None and figures.last >= 3 and changed(before, now):
+            rose = changed(before, now) > 0
+            yield Note(
+                "good" if rose else "note",
+                f"{name}: solve rate {'up' if rose else 'down'} from {percent(before.mean)} to {percent(now.mean)} "
+                f"between the first and the last {_span(figures)}.",
+                "learning",
+            )
+
+
+def _collapse(figures: Figures) -> Iterable[Note]:
+    """Fewer distinct programs, more duplicates, policies that say one thing."""
+    programs = totals(figures["coverage"], "generation", "programs")
+    late, start = _windows(figures, {g: sums["programs"] for g, sums in programs.items()})
+    if start and late < FALL * start:
+        yield Note(
+            "watch",
+            f"Distinct programs fall: {late:.0f} a generation now, {start:.0f} at first. "
+            "Teachers may be collapsing onto few ideas.",
+            "coverage",
+        )
+    duplicates = _share(share_of(recent(figures, figures["proposals"]), "duplicate"), "hits", "n") or 0.0
+    if duplicates > MANY_DUPLICATES:
+        yield Note(
+            "watch", f"{percent(duplicates)} of the newest proposals repeat an earlier problem.", "coverage"
+        )
+    for role in figures.roles():
+        late, start = _windows(
+            figures,
+            {
+                r["generation"]: r["entropy"]
+                for r in where(figures["updates"], role=role)
+                if r["entropy"] is not None
+            },
+        )
+        if start and late < FALL * start:
+            yield Note(
+                "watch",
+                f"The {role}s' entropy falls: {late:.2f} nats a token now, {start:.2f} at first.",
+                "policies",
+            )
+    fresh = totals(figures["coverage"], "generation", "new_cells")
+    late, start = _windows(figures, {g: sums["new_cells"] for g, sums in fresh.items()})
+    total = sum(sums["new_cells"] for sums in fresh.values())
+    if figures.last > 3 * window(figures) - 1 and late == 0:
+        yield Note(
+            "note",
+            f"No new cell of the problem space in the last {_span(figures)}; {total:.0f} are reached.",
+            "coverage",
+        )
+
+
+def _outages(figures: Figures) -> Iterable[Note]:
+    for table, what in (("proposals", "proposals"), ("attempts", "attempts")):
+        lost = _share(share_of(figures[table], "infrastructure"), "hits", "n") or 0.0
+        if lost > MANY_OUTAGES:
+            yield Note(
+                "watch",
+                f"{percent(lost)} of all {what} met a failing sandbox; they earn nothing and count for nobody.",
+                "verdicts",
+            )
+
+
+def _leaders(figures: Figures) -> Iterable[Note]:
+    """Who leads each role by its lower bound, since when, and whether that means anything."""
+    for role in figures.roles():
+        leaders: list[tuple[int, Row, list[Row]]] = []
+        rows = where(figures["ratings"], role=role, eligible=True)
+        for generation in sorted({row["generation"] for row in rows}):
+            ranked = sorted(
+                where(rows, generation=generation), key=lambda row: (-row["fitness"], row["member_id"])
+            )
+            leaders.append((generation, ranked[0], ranked))
+        if not leaders or len(leaders[-1][2]) < 2:
+            continue
+        _, first, ranked = leaders[-1]
+        names = [row["member_id"] for _, row, _ in leaders]
+        # the leader of its reign, counted backwards
+        since = next(
+            (leaders[i + 1][0] for i in range(len(names) - 1, -1, -1) if names[i] != names[-1]), leaders[0][0]
+        )
+        changes = sum(a != b for a, b in pairwise(names))
+        noise = math.hypot(first["sigma"], ranked[1]["sigma"])
+        close = abs(first["mu"] - ranked[1]["mu"]) < noise
+        text = f"{short_id(first['member_id'])} leads the {role}s since generation {since}"
+        if changes:
+            text += f" ({changes} change{'s' * (changes > 1)} of lead)"
+        text += ", but the next is within one sigma: no clear best." if close else ", by more than one sigma."
+        yield Note("note", text, "ratings")
+    idle = [
+        row["member_id"]
+        for row in figures["ratings"]
+        if row["generation"] == figures.last and not row["eligible"]
+    ]
+    if idle:
+        yield Note(
+            "watch",
+            f"{listed([short_id(member) for member in idle])} brought nothing valid or correct lately "
+            "and rank last.",
+            "ratings",
+        )
+
+
+def _children(figures: Figures) -> Iterable[Note]:
+    """Whether what evolution brings in stays in."""
+    removed = {row["removed_id"] for row in figures["evolutions"]}
+    for role in figures.roles():
+        tested = [
+            row["child_id"]
+            for row in where(figures["evolutions"], role=role)
+            if row["generation"] < max((r["generation"] for r in figures["evolutions"]), default=0)
+        ]
+        gone = sum(child in removed for child in tested)
+        if len(tested) >= 2 and gone == len(tested):
+            yield Note(
+                "watch",
+                f"All {gone} {role} children that evolution brought in were the weakest at a later one and are gone: "
+                "evolution has not improved this role yet.",
+                "evolution",
+            )
+        elif tested:
+            yield Note(
+                "note",
+                f"{len(tested) - gone} of {len(tested)} {role} children outlived the next evolution.",
+                "evolution",
+            )
+
+
+def _costs(figures: Figures) -> Iterable[Note]:
+    played = [row for row in figures["stages"] if row["generation"] > 0]
+    of_stage = totals(played, "stage", "seconds")
+    of_generation = {g: sums["seconds"] for g, sums in totals(played, "generation", "seconds").items()}
+    whole = sum(of_generation.values())
+    if not whole:
+        return
+    stage, most = max(((name, sums["seconds"]) for name, sums in of_stage.items()), key=lambda item: item[1])
+    median = sorted(of_generation.values())[len(of_generation) // 2]
+    yield Note(
+        "note",
+        f"A generation takes {seconds(median)} (median); {stage} is {percent(most / whole)} of the time.",
+        "cost",
+    )
+    slow = [generation for generation, value in of_generation.items() if value > LONG * median]
+    if slow:
+        shown = [str(g) for g in slow[:5]] + ([f"{len(slow) - 5} more"] if len(slow) > 5 else [])
+        yield Note(
+            "watch",
+            f"Generation{'s' * (len(slow) > 1)} {listed(shown)} took more than twice the median time.",
+            "cost",
+        )
+
+
+def _windows(figures: Figures, values: dict[int, float]) -> tuple[float, float]:
+    """The mean over the last and over the first `window` generations; zeros before there are two windows."""
+    size = window(figures)
+    if figures.last < 2 * size:
+        return 0.0, 0.0
+    late = [value for g, value in values.items() if g > figures.last - size]
+    start = [value for g, value in values.items() if 1 <= g <= size]
+    return mean(sum(late), len(late)) or 0.0, mean(sum(start), len(start)) or 0.0
+
+
+def _share(rows: Sequence[Row], over: str, under: str) -> float | None:
+    return mean(sum(row[over] for row in rows), sum(row[under] for row in rows))
+
+
+def _span(figures: Figures) -> str:
+    size = window(figures)
+    return "generation" if size == 1 else f"{size} generations"

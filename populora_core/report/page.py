@@ -1,0 +1,75 @@
+"""The HTML page: everything in one file, with nothing to fetch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from populora_core import __version__
+from populora_core.report.comparison import comparison_sections, run_labels
+from populora_core.report.figures import Figures
+from populora_core.report.notes import Note, headline, notes
+from populora_core.report.sections import Section, sections
+from populora_core.report.text import excerpt, number, percent, seconds, visible
+
+
+def render(runs: Sequence[Figures]) -> str:
+    """The report of one run, or the comparison of several."""
+    labels = run_labels(runs)
+    cards = [_card(label, figures) for label, figures in zip(labels, runs, strict=True)]
+    shown = sections(runs[0]) if len(runs) == 1 else comparison_sections(runs)
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=labels[0] if len(runs) == 1 else f"{len(runs)} runs compared",
+            cards=cards,
+            sections=shown,
+            anchors={section.key for section in shown},
+            config=_described(runs[0]) if len(runs) == 1 else "",
+            version=__version__,
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+    )
+
+
+def _card(label: str, figures: Figures) -> dict[str, Any]:
+    """A run's headline, its figures at a glance and its notes."""
+    played = [row["seconds"] for row in figures["stages"]]
+    living = [row for row in figures["members"] if row["died_generation"] is None]
+    tiles = [
+        (f"{figures.last} / {figures.target}", "generations"),
+        *((str(sum(row["role"] == role for row in living)), f"{role}s alive") for role in figures.roles()),
+        (number(sum(row["n"] for row in figures["problems"])), "problems"),
+        (number(sum(row["n"] for row in figures["attempts"])), "attempts"),
+        (seconds(sum(played)), "in stages"),
+    ]
+    found: list[Note] = notes(figures)
+    return {"label": label, "headline": headline(figures), "tiles": tiles, "notes": found}
+
+
+def _described(figures: Figures) -> str:
+    record = figures.run.record
+    kept = {key: record[key] for key in ("created_at", "code_revision", "versions", "forked_from", "config")}
+    return json.dumps(kept, indent=1)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("populora_core.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"visible": visible, "excerpt": excerpt, "percent": percent}
+    return environment
+
+
+__all__ = ["Section", "render"]

@@ -1,0 +1,70 @@
+"""Colours that people with any colour vision tell apart, and a dash and a marker for each, for print in grey.
+
+The colours are those of Okabe and Ito, Color Universal Design (2008), without its yellow where a thin line must show on
+white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a series is drawn.
+
+    Attributes:
+        dash: an SVG stroke-dasharray; empty for a solid line.
+        marker: circle, square, triangle or diamond.
+    """
+
+    colour: str
+    dash: str = ""
+    marker: str = "circle"
+
+
+LINES = (
+    Style(BLUE, "", "circle"),
+    Style(VERMILLION, "7 3", "square"),
+    Style(GREEN, "2 3", "triangle"),
+    Style(PURPLE, "9 3 2 3", "diamond"),
+    Style(ORANGE, "5 2", "circle"),
+    Style(SKY, "12 4", "square"),
+    Style(BLACK, "1 2", "triangle"),
+    Style(GREY, "4 4", "diamond"),
+)
+ROLES = {"teacher": LINES[1], "student": LINES[0], "solo": LINES[2]}
+STAGES = {
+    "found": GREY,
+    "match": BLACK,
+    "propose": ORANGE,
+    "verify": SKY,
+    "solve": BLUE,
+    "grade": YELLOW,
+    "update": GREEN,
+    "evolve": PURPLE,
+    "evaluate": VERMILLION,
+}
+# Verdicts in groups that mean one thing to a reader; more colours than these cannot be told apart.
+VERDICTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "valid": (GREEN, ("valid",)),
+    "correct": (GREEN, ("correct",)),
+    "wrong": (SKY, ("wrong",)),
+    "duplicate": (SKY, ("duplicate",)),
+    "trivial": (BLUE, ("trivial",)),
+    "malformed": (ORANGE, ("format_error", "syntax_error")),
+    "fails when run": (VERMILLION, ("runtime_error", "nondeterministic", "not_plain_data")),
+    "over a limit": (PURPLE, ("timeout", "out_of_memory", "output_limit")),
+    "forbidden": (BLACK, ("forbidden",)),
+    "infrastructure": (GREY, ("infrastructure",)),
+    "not judged": (YELLOW, ()),
+}
+
+
+def styled(names: Sequence[str]) -> dict[str, Style]:
+    """A style for each name, by its place; they repeat after eight."""
+    return {name: LINES[index % len(LINES)] for index, name in enumerate(names)}

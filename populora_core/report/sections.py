@@ -1,0 +1,342 @@
+"""The sections of one run's report, in the order of a reader's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from populora_core.report import metrics
+from populora_core.report.charts import Cell, Plot, Series, heat_map, line_plot, stacked_plot
+from populora_core.report.figures import Figures, Sample
+from populora_core.report.lineage import lineage_plot, replacements
+from populora_core.report.metrics import Metric
+from populora_core.report.palette import (
+    BLUE,
+    GREEN,
+    LINES,
+    ORANGE,
+    ROLES,
+    SKY,
+    STAGES,
+    VERDICTS,
+    VERMILLION,
+    Style,
+    styled,
+)
+from populora_core.report.series import grouped_verdicts, rating_series, role_band, totals, where
+from populora_core.report.text import finite, percent, seconds, short_id
+
+MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a header; `folded` ones open on a click."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    folded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Plots and tables that answer one question."""
+
+    key: str
+    title: str
+    says: str
+    plots: tuple[Plot, ...] = ()
+    tables: tuple[Table, ...] = ()
+    samples: tuple[Sample, ...] = field(default=())
+
+    @property
+    def empty(self) -> bool:
+        return not (self.plots or self.samples or any(table.rows for table in self.tables))
+
+
+def sections(figures: Figures) -> list[Section]:
+    """All sections that have something to show."""
+    order = figures.types()
+    found = (
+        _learning(figures),
+        _ratings(figures),
+        _complexity(figures),
+        _coverage(figures),
+        _policies(figures),
+        _verdicts(figures),
+        _evolution(figures),
+        _evaluations(figures),
+        _cost(figures),
+        Section(
+            "samples",
+            "Sample problems",
+            "The newest problem of each type and difficulty, with the teacher's exact words and every attempt. "
+            "Model-written text is shown as it is.",
+            samples=tuple(
+                sorted(figures.samples, key=lambda sample: order.index(sample.problem["problem_type"]))
+            ),
+        ),
+    )
+    return [section for section in found if not section.empty]
+
+
+def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
+    """One run's plot of a metric: a line a type or a role."""
+    parts = metric.parts_of(figures)
+    styles: Mapping[str, Style] = ROLES if metric.parts == "roles" else styled(parts)
+    lines = [Series(part, styles[part], metric.points(figures, part)) for part in parts]
+    if metric.parts == "none":
+        lines = [Series(metric.unit, LINES[0], metric.points(figures, None))]
+    return line_plot(metric.title, metric.says, metric.unit, lines, metric.form, metric.zero)
+
+
+def _plots(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
+    return tuple(plot for plot in plots if plot is not None)
+
+
+def _learning(figures: Figures) -> Section:
+    shown = (
+        metrics.SOLVE_RATE,
+        metrics.LEARNABLE,
+        metrics.NEVER,
+        metrics.VALID,
+        metrics.TEACHER_REWARD,
+        metrics.STUDENT_REWARD,
+    )
+    return Section(
+        "learning",
+        "Are both sides learning?",
+        "Teachers earn by problems that are hard but solved at least once; students by solving them. A flat solve "
+        "rate is no failure: both sides may be getting better.",
+        _plots(metric_plot(figures, metric) for metric in shown),
+    )
+
+
+def _ratings(figures: Figures) -> Section:
+    plots = [
+        line_plot(
+            f"Ratings of the {role}s",
+            "TrueSkill mean with a band of two sigma on either side; a ring marks a newborn child.",
+            "rating mu",
+            rating_series(figures, role),
+            "{:.1f}".format,
+            zero=False,
+            cut=True,
+        )
+        for role in figures.roles()
+    ]
+    rows = [
+        (
+            row["member_id"],
+            f"{row['mu']:.1f} ± {row['sigma']:.1f}",
+            f"{row['fitness']:.1f}" + ("" if row["eligible"] else " (idle)"),
+        )
+        for row in sorted(
+            where(figures["ratings"], generation=figures.last),
+            key=lambda row: (row["role"], not row["eligible"], -row["fitness"], row["member_id"]),
+        )
+    ]
+    return Section(
+        "ratings",
+        "Who is strong, and who beats whom?",
+        "Ratings come from matches between the roles, so they compare members of this run with each other, "
+        "and both roles cannot rise together.",
+        _plots([*plots, _matchups(figures)]),
+        (Table("Ratings after the newest matches", ("member", "mu ± sigma", "fitness, mu - 3 sigma"), rows),),
+    )
+
+
+def _matchups(figures: Figures) -> Plot | None:
+    met = {(row["teacher_id"], row["student_id"]): row for row in figures["matches"]}
+    sums: dict[tuple[str, str], list[int]] = {}
+    for row in figures["attempts"]:
+        pair = sums.setdefault((row["teacher_id"], row["student_id"]), [0, 0])
+        pair[0] += row["n"] if row["verdict"] == "correct" else 0
+        pair[1] += row["n"] if row["verdict"] != "infrastructure" else 0
+    cells = {}
+    for (teacher, student), (correct, judged) in sums.items():
+        match = met[teacher, student]
+        cells[short_id(teacher), short_id(student)] = Cell(
+            correct / judged if judged else None,
+            f"{student} on problems of {teacher}\n{correct} of {judged} attempts correct\n"
+            f"{match['n']} matches: {match['students']} to the student, {match['teachers']} to the teacher",
+        )
+    alive = {row["member_id"] for row in figures["members"] if row["died_generation"] is None}
+
+    def side(place: int) -> list[str]:
+        ids = {pair[place] for pair in sums}
+        shown = ids if len(ids) <= MOST_SQUARES else sorted(ids & alive)[:MOST_SQUARES]
+        return [short_id(member) for member in sorted(shown)]
+
+    says = (
+        "Per cent of a student's attempts at a teacher's problems that are correct, over the whole run; "
+        "grey pairs never met."
+    )
+    return heat_map("Match-ups", says, side(0), side(1), cells)
+
+
+def _complexity(figures: Figures) -> Section:
+    return Section(
+        "complexity",
+        "Do problems grow more complex, and stay new?",
+        "Four measures of the programs that teachers write, and how much of them is new.",
+        _plots(
+            metric_plot(figures, metric)
+            for metric in (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS)
+        ),
+    )
+
+
+def _coverage(figures: Figures) -> Section:
+    shown = (metrics.CELLS, metrics.SPREAD, metrics.DUPLICATES)
+    return Section(
+        "coverage",
+        "Do they keep exploring?",
+        "A population that collapses asks the same few things again and again.",
+        _plots(metric_plot(figures, metric) for metric in shown),
+    )
+
+
+def _policies(figures: Figures) -> Section:
+    entropy = line_plot(
+        metrics.ENTROPY.title,
+        metrics.ENTROPY.says,
+        metrics.ENTROPY.unit,
+        [role_band(figures["updates"], role, ROLES[role]) for role in figures.roles()],
+    )
+    others = (metrics.LENGTH, metrics.GRADIENT)
+    return Section(
+        "policies",
+        "How do the policies change?",
+        "",
+        _plots([entropy, *(metric_plot(figures, metric) for metric in others)]),
+    )
+
+
+def _verdicts(figures: Figures) -> Section:
+    colours = {group: colour for group, (colour, _) in VERDICTS.items()}
+    plots = [
+        stacked_plot(
+            f"{title}: {name}",
+            says,
+            f"of {table}",
+            grouped_verdicts(where(figures[table], problem_type=name)),
+            colours,
+            percent,
+            shares=True,
+        )
+        for table, title, says in (
+            ("proposals", "Proposals", "What the verifier found in the teachers' proposals."),
+            ("attempts", "Attempts", "What it found in the students' answers."),
+        )
+        for name in figures.types()
+    ]
+    rows = [
+        (table, name, verdict, f"{sums['n']:,.0f}", percent(sums["n"] / whole))
+        for table in ("proposals", "attempts")
+        for name in figures.types()
+        if (whole := sum(row["n"] for row in where(figures[table], problem_type=name)))
+        for verdict, sums in sorted(totals(where(figures[table], problem_type=name), "verdict", "n").items())
+    ]
+    table = Table("Every verdict, counted", ("of", "type", "verdict", "count", "share"), rows)
+    return Section("verdicts", "What did the verifier find?", "", _plots(plots), (table,))
+
+
+def _evolution(figures: Figures) -> Section:
+    header = ("generation", "removed", "its fitness", "child", "operator", "parents")
+    return Section(
+        "evolution",
+        "Who descends from whom?",
+        "The weakest of a role give way to children made in weight space.",
+        _plots(lineage_plot(figures, role) for role in figures.roles()),
+        (Table("Every replacement", header, replacements(figures)),),
+    )
+
+
+def _evaluations(figures: Figures) -> Section:
+    """Held-out suites, where the run was evaluated on any."""
+    plots = []
+    for suite, benchmark in sorted({(row["suite"], row["benchmark"]) for row in figures["evaluations"]}):
+        rows = where(figures["evaluations"], suite=suite, benchmark=benchmark)
+        lines = []
+        for role in sorted({row["role"] or "base" for row in rows}):
+            own = [row for row in rows if (row["role"] or "base") == role]
+            edges = [(row["generation"], row["lowest"], row["highest"]) for row in own]
+            style = ROLES.get(role, styled(["", "", "", "base"])["base"])
+            lines.append(Series(role, style, [(r["generation"], finite(r["score"])) for r in own], (edges,)))
+        says = "Score on the held-out suite: mean over members, the band from the weakest to the best."
+        plots.append(line_plot(f"{suite}: {benchmark}", says, "score", lines, percent))
+    return Section(
+        "evaluations",
+        "How do they do on held-out problems?",
+        "Objective scores, unlike ratings.",
+        _plots(plots),
+    )
+
+
+def _cost(figures: Figures) -> Section:
+    spent: dict[int, dict[str, float]] = {}
+    for row in figures["stages"]:
+        if row["generation"] > 0:
+            spent.setdefault(row["generation"], {})[row["stage"]] = row["seconds"]
+    colours = STAGES | {name: VERMILLION for parts in spent.values() for name in parts if name not in STAGES}
+    tokens: dict[int, dict[str, float]] = {}
+    names = {"proposals": "proposals", "attempts": "attempts"}
+    for table, name in names.items():
+        found = totals(figures[table], "generation", "prompt_tokens", "completion_tokens")
+        for generation, sums in found.items():
+            parts = tokens.setdefault(generation, {})
+            parts[f"{name}, read"], parts[f"{name}, written"] = (
+                sums["prompt_tokens"],
+                sums["completion_tokens"],
+            )
+    for generation, sums in totals(figures["updates"], "generation", "tokens").items():
+        tokens.setdefault(generation, {})["trained on"] = sums["tokens"]
+    token_colours = {
+        "proposals, read": "#F6CE85",
+        "proposals, written": ORANGE,
+        "attempts, read": SKY,
+        "attempts, written": BLUE,
+        "trained on": GREEN,
+    }
+    return Section(
+        "cost",
+        "What does it cost?",
+        "",
+        _plots(
+            [
+                stacked_plot(
+                    "Time by stage", "Wall-clock seconds of each stage.", "seconds", spent, colours, seconds
+                ),
+                stacked_plot(
+                    "Tokens",
+                    "Tokens sampled and trained on in a generation.",
+                    "tokens",
+                    tokens,
+                    token_colours,
+                ),
+                line_plot(
+                    "Price of a correct answer",
+                    "Tokens that students wrote for each attempt that was correct.",
+                    "tokens",
+                    _price(figures),
+                ),
+            ]
+        ),
+    )
+
+
+def _price(figures: Figures) -> list[Series]:
+    lines = []
+    styles = styled(figures.types())
+    for name in figures.types():
+        rows = where(figures["attempts"], problem_type=name)
+        written = totals(rows, "generation", "completion_tokens")
+        correct = totals(where(rows, verdict="correct"), "generation", "n")
+        points = [
+            (g, sums["completion_tokens"] / correct[g]["n"] if g in correct else None)
+            for g, sums in sorted(written.items())
+        ]
+        lines.append(Series(name, styles[name], points))
+    return lines

@@ -1,0 +1,207 @@
+"""Small static SVG: scales, axes and the marks that charts are made of. Text stays text.
+
+Every drawing is WIDTH units wide and meant to be shown near that many pixels wide, on a phone as on a desk, so its
+letters are always about as large as the page's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from populora_core.report.palette import Style
+from populora_core.report.text import Format
+
+WIDTH, HEIGHT = 400.0, 230.0
+LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
+MOST_HOVERS = 60  # tooltips along the x axis; more would be too thin to point at
+MOST_MARKERS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps data from [low, high] linearly to pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The area that a chart draws in."""
+
+    x: Scale
+    y: Scale
+
+    @property
+    def bottom(self) -> float:
+        return self.y.start
+
+
+def px(value: float) -> str:
+    """A coordinate, to a tenth of a unit."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def element(name: str, content: object = None, **attributes: object) -> Markup:
+    """One SVG element; `class_` and `stroke_width` become `class` and `stroke-width`, and all values are escaped."""
+    text = Markup(" ").join(
+        Markup('{}="{}"').format(
+            key.rstrip("_").replace("_", "-"), px(value) if isinstance(value, float) else value
+        )
+        for key, value in attributes.items()
+        if value is not None and value != ""
+    )
+    if content is None:
+        return Markup("<{} {}/>").format(name, text)
+    return Markup("<{} {}>{}</{}>").format(name, text, content, name)
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    return Markup("").join(parts)
+
+
+def drawing(parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
+    """The whole drawing; its figure's caption names it, so to a screen reader it is one image."""
+    return element("svg", joined(parts), viewBox=f"0 0 {px(WIDTH)} {px(height)}", role="img")
+
+
+def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
+    """Round values within [low, high], at most `most` of them, all whole numbers if asked."""
+    span = high - low
+    exponent = math.floor(math.log10(span / most)) if span > 0 else 0
+    for power in range(exponent, exponent + 3):
+        for step in (1.0, 2.0, 2.5, 5.0):
+            size = step * 10.0**power
+            if whole and size != round(size):
+                continue
+            first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
+            if last - first < most:
+                return [index * size for index in range(first, last + 1)]
+    return [low]
+
+
+def value_range(values: Iterable[float], zero: bool) -> tuple[float, float]:
+    """A y range with some air round the values; from or through zero if asked."""
+    known = list(values)
+    low, high = min(known), max(known)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    air = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return (low if zero and low == 0.0 else low - air), (
+        high if zero and high == 0.0 and low < 0 else high + air
+    )
+
+
+def frame(xs: tuple[float, float], ys: tuple[float, float], height: float = HEIGHT) -> Frame:
+    low, high = xs if xs[0] < xs[1] else (xs[0] - 0.5, xs[1] + 0.5)
+    return Frame(Scale(low, high, LEFT, WIDTH - RIGHT), Scale(*ys, height - BOTTOM, TOP))
+
+
+def axes(area: Frame, x_label: str, y_label: str, y_format: Format) -> Markup:
+    """Grid lines, tick labels and the two axis labels."""
+    parts = []
+    for value in ticks(area.y.low, area.y.high, 6):
+        y = area.y(value)
+        parts.append(
+            element("line", class_="zero" if value == 0 else "grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+        )
+        parts.append(element("text", y_format(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
+    for value in ticks(area.x.low, area.x.high, 8, whole=True):
+        parts.append(
+            element("text", f"{value:.0f}", x=area.x(value), y=area.bottom + 15, text_anchor="middle")
+        )
+    middle = (area.y.start + area.y.end) / 2
+    parts.append(
+        element("text", x_label, x=(area.x.start + area.x.end) / 2, y=area.bottom + 31, text_anchor="middle")
+    )
+    parts.append(
+        element(
+            "text", y_label, x=12.0, y=middle, text_anchor="middle", transform=f"rotate(-90 12 {px(middle)})"
+        )
+    )
+    return joined(parts)
+
+
+def polyline(area: Frame, points: Sequence[tuple[float, float | None]], style: Style) -> Markup:
+    """A line through the points, broken where a value is None, with markers at some of them."""
+    path, pen = [], "M"
+    for x, y in points:
+        if y is None:
+            pen = "M"
+            continue
+        path.append(f"{pen}{px(area.x(x))} {px(area.y(y))}")
+        pen = "L"
+    known = [(x, y) for x, y in points if y is not None]
+    step = max(1, math.ceil(len(known) / MOST_MARKERS))
+    shown = known[::-1][::step]  # the newest is always marked
+    shapes = "".join(marker(area.x(x), area.y(y), style.marker) for x, y in shown)
+    return element(
+        "path", d="".join(path), fill="none", stroke=style.colour, stroke_width=2, stroke_dasharray=style.dash
+    ) + element("path", d=shapes, fill=style.colour)
+
+
+def marker(x: float, y: float, shape: str, size: float = 3.2) -> str:
+    """The path of one marker."""
+    at = f"{px(x)} {px(y)}"
+    if shape == "square":
+        return f"M{px(x - size)} {px(y - size)}h{2 * size}v{2 * size}h{-2 * size}z"
+    if shape == "triangle":
+        return f"M{px(x)} {px(y - size - 1)}l{size + 0.8} {2 * size}h{-2 * size - 1.6}z"
+    if shape == "diamond":
+        return f"M{px(x)} {px(y - size - 1)}l{size + 1} {size + 1}l{-size - 1} {size + 1}l{-size - 1} {-size - 1}z"
+    return f"M{at}m{-size} 0a{size} {size} 0 1 0 {2 * size} 0a{size} {size} 0 1 0 {-2 * size} 0z"
+
+
+def band(area: Frame, points: Sequence[tuple[float, float, float]], colour: str) -> Markup:
+    """The area between the lower and the upper value at each x, as far as the frame reaches."""
+
+    def at(x: float, value: float) -> str:
+        return f"{px(area.x(x))} {px(area.y(min(max(value, area.y.low), area.y.high)))}"
+
+    upper = [at(x, high) for x, _, high in points]
+    lower = [at(x, low) for x, low, _ in reversed(points)]
+    return element("path", d="M" + "L".join([*upper, *lower]) + "z", fill=colour, fill_opacity="0.1")
+
+
+def hovers(area: Frame, texts: Sequence[tuple[float, str]]) -> Markup:
+    """Invisible strips that show a tooltip each, one at every x, thinned where there are too many."""
+    step = max(1, math.ceil(len(texts) / MOST_HOVERS))
+    width = (area.x.end - area.x.start) / max(1.0, area.x.high - area.x.low) * step
+    strips = []
+    for x, text in texts[::step]:
+        left = max(area.x.start, area.x(x) - width / 2)
+        right = min(area.x.end, area.x(x) + width / 2)
+        title = element_title(text)
+        strips.append(
+            element(
+                "rect", title, class_="hover", x=left, y=TOP, width=right - left, height=area.bottom - TOP
+            )
+        )
+    return joined(strips)
+
+
+def element_title(text: str) -> Markup:
+    """What a browser shows when the pointer rests on an element."""
+    return Markup("<title>{}</title>").format(escape(text))
+
+
+def swatch(style: Style) -> Markup:
+    """A small sample of a line for a legend."""
+    line = element("path", d="M0 7H28", stroke=style.colour, stroke_width=2, stroke_dasharray=style.dash)
+    mark = element("path", d=marker(14, 7, style.marker), fill=style.colour)
+    return element("svg", line + mark, class_="swatch", viewBox="0 0 28 14", aria_hidden="true")
+
+
+def block(colour: str) -> Markup:
+    """A small sample of a filled part for a legend."""
+    rect = element("rect", x=8, y=1, width=12, height=12, fill=colour, stroke="#444", stroke_width="0.5")
+    return element("svg", rect, class_="swatch", viewBox="0 0 28 14", aria_hidden="true")

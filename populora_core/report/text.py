@@ -1,0 +1,78 @@
+"""Numbers and model-written text as a person reads them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+Format = Callable[[float], str]
+
+NARROW = "\u00a0"  # between a number and its unit, which stay on one line
+SHORTEST = 8000  # characters of one prompt or completion that a report shows
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_DIRECTION = re.compile("[\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def percent(value: float) -> str:
+    """A share; below ten per cent with a decimal where it has one."""
+    digits = f"{100 * value:.0f}" if abs(value) >= 0.0995 else f"{100 * value:.1f}".removesuffix(".0")
+    return f"{digits}{NARROW}%"
+
+
+def number(value: float) -> str:
+    """Three significant digits, thousands and millions short."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1000 if suffix == 'k' else size):.3g}{suffix}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """Seconds up to two minutes, then minutes, then hours."""
+    if value < 120:
+        digits = f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.1f}" if value >= 0.1 else "<0.1"
+        return f"{digits}{NARROW}s"
+    minutes = round(value / 60)
+    if minutes < 120:
+        return f"{minutes}{NARROW}min"
+    return f"{minutes // 60}{NARROW}h{NARROW}{minutes % 60:02d}{NARROW}min"
+
+
+def signed(value: float) -> str:
+    """Two decimals and a sign."""
+    return f"{value:+.2f}"
+
+
+def short_id(member_id: str) -> str:
+    """`student-03-g0004` as `S3·g4`, which a crowded plot has room for."""
+    match = re.fullmatch(r"(\w)\w*-(\d+)-g(\d+)", member_id)
+    return f"{match[1].upper()}{int(match[2])}·g{int(match[3])}" if match else member_id
+
+
+def visible(text: str) -> str:
+    """The text with a sign in place of each character that a page would swallow, reorder or choke on."""
+    text = _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text)
+    return _DIRECTION.sub(lambda found: f"\u27e8U+{ord(found[0]):04X}\u27e9", text)
+
+
+def excerpt(text: str, limit: int = SHORTEST) -> str:
+    """The visible text, cut where it is longer than `limit` characters, saying so."""
+    if len(text) <= limit:
+        return visible(text)
+    return f"{visible(text[:limit])}\n[… {len(text) - limit:,} more characters; `populora inspect --problem` shows all]"
+
+
+def listed(parts: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
+
+
+def mean(total: float, count: float) -> float | None:
+    """The mean, None of nothing."""
+    return total / count if count else None
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None for NaN and infinities: a plot has no place for them."""
+    return None if value is None or not math.isfinite(value) else value

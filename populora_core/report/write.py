@@ -1,0 +1,42 @@
+"""Writing a report, and keeping a run's own up to date while it goes on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from populora_core.store.durable import write_atomically
+
+REPORT = "report.html"
+
+
+class ReportWarning(UserWarning):
+    """A run's report could not be brought up to date; the run itself goes on."""
+
+
+def write_report(directories: Sequence[Path], output: Path) -> Path:
+    """Write the report of one run, or the comparison of several, as one HTML file.
+
+    Raises:
+        RunDirectoryError: one of them is not a run directory.
+        ArtifactError: a catalogue cannot be built, or the file cannot be written; an older one stays.
+    """
+    from populora_core.report.figures import read_figures
+    from populora_core.report.page import render
+
+    single = len(directories) == 1
+    write_atomically(output, render([read_figures(directory, samples=single) for directory in directories]))
+    return output
+
+
+def refresh(directory: Path) -> None:
+    """Bring RUN/report.html up to date. Whatever goes wrong is a `ReportWarning`: a report never ends a run."""
+    try:
+        write_report([directory], directory / REPORT)
+    except Exception as error:
+        warnings.warn(
+            f"{directory / REPORT} was not brought up to date: {type(error).__name__}: {error}",
+            ReportWarning,
+            stacklevel=2,
+        )

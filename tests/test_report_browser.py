@@ -1,0 +1,135 @@
+"""The report in a real browser: every plot drawn, no error, readable on a desk and on a phone.
+
+Screenshots are kept in the folder that POPULORA_SCREENSHOTS names, else in pytest's temporary folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from populora_core.report.write import write_report
+
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed: pip install '.[dev]'"
+)
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+DESK, PHONE = 1280, 390
+SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.loop,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER),
+        reason="no Chromium with its driver: apt-get install chromium chromium-driver",
+    ),
+]
+
+FIGURES = """
+return [...document.querySelectorAll('figure.plot')].map(figure => {
+  const svg = figure.querySelector(':scope > svg'), box = svg.getBoundingClientRect();
+  const marks = [...svg.querySelectorAll('path, rect:not(.hover), circle')].filter(
+    mark => { const b = mark.getBoundingClientRect(); return b.width > 0 && b.height > 0; });
+  const letters = [...svg.querySelectorAll('text')].map(text => {
+    const b = text.getBoundingClientRect();
+    return {inside: b.left >= box.left - 1 && b.right <= box.right + 1 && b.top >= box.top - 8 && b.bottom <= box.bottom + 1,
+            size: parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width,
+            text: text.textContent};
+  });
+  return {title: figure.querySelector('b').textContent, width: box.width, height: box.height,
+          marks: marks.length, letters: letters};
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.add_argument("--headless=new")
+    options.add_argument("--hide-scrollbars")
+    options.add_argument("--disable-dev-shm-usage")
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # Chromium's own sandbox refuses root
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="module", params=["one run", "two runs"])
+def report(request: pytest.FixtureRequest, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    runs = [finished]
+    if request.param == "two runs":
+        shutil.copytree(finished, folder / "other")
+        runs.append(folder / "other")
+    return write_report(runs, folder / f"{request.param.replace(' ', '-')}.html")
+
+
+@pytest.fixture(scope="module")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("POPULORA_SCREENSHOTS")
+    folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def show(browser: Any, page: Path, width: int, height: int = 900) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+    )
+    browser.get(page.as_uri())
+
+
+def keep(browser: Any, path: Path, width: int) -> None:
+    """The whole page as a picture."""
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+    path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_every_plot_is_drawn_and_readable(browser: Any, report: Path, screenshots: Path, width: int) -> None:
+    show(browser, report, width)
+    keep(browser, screenshots / f"{report.stem}-{width}.png", width)
+    figures = browser.execute_script(FIGURES)
+    assert len(figures) == len(re.findall('<figure class="plot"', report.read_text())) > 10
+    for figure in figures:
+        assert figure["width"] > 250 and figure["height"] > 80, figure["title"]
+        assert figure["marks"] > 0, figure["title"]
+        assert min(letter["size"] for letter in figure["letters"]) >= SMALLEST_LETTER, figure["title"]
+        assert [letter["text"] for letter in figure["letters"] if not letter["inside"]] == [], figure["title"]
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_the_page_is_no_wider_than_the_screen_with_everything_open(
+    browser: Any, report: Path, screenshots: Path, width: int
+) -> None:
+    show(browser, report, width)
+    for summary in browser.find_elements("tag name", "summary"):
+        browser.execute_script("arguments[0].click()", summary)
+    assert browser.execute_script("return [...document.querySelectorAll('details')].every(d => d.open)")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    keep(browser, screenshots / f"{report.stem}-{width}-open.png", width)
+
+
+def test_the_console_stays_silent_and_nothing_is_fetched(browser: Any, report: Path) -> None:
+    show(browser, report, DESK)
+    assert browser.get_log("browser") == []
+    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [name for name in fetched if not name.startswith("data:")] == []
