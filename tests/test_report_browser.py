@@ -42,7 +42,8 @@ return [...document.querySelectorAll('figure.plot')].map(figure => {
     mark => { const b = mark.getBoundingClientRect(); return b.width > 0 && b.height > 0; });
   const letters = [...svg.querySelectorAll('text')].map(text => {
     const b = text.getBoundingClientRect();
-    return {inside: b.left >= box.left - 1 && b.right <= box.right + 1 && b.top >= box.top - 8 && b.bottom <= box.bottom + 1,
+    return {inside: b.left >= box.left - 1 && b.right <= box.right + 1 &&
+                    b.top >= box.top - 8 && b.bottom <= box.bottom + 1,
             size: parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width,
             text: text.textContent};
   });

@@ -40,8 +40,8 @@ def seconds(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Two decimals and a sign."""
-    return f"{value:+.2f}"
+    """Two decimals and a sign; plain 0 for what rounds to it."""
+    return f"{value:+.2f}" if round(value, 2) else "0"
 
 
 def short_id(member_id: str) -> str:
