@@ -181,7 +181,7 @@ def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
             "members": 2,
             "score": 0.2 * g,
         }
-        | {"lowest": 0.1 * g, "highest": 0.3 * g, "n": 40}
+        | {"lowest": 0.1 * g, "highest": 0.3 * g}
         for g in (1, 3)
     ]
     figures = Figures(figures.run, figures.last, {**figures.rows, "evaluations": scores})
@@ -315,6 +315,15 @@ def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.Mo
     with Session(run) as session, pytest.warns(ReportWarning, match="ZeroDivisionError: in a plot"):
         train(session, 1)
     assert read_figures(tmp_path / "run").last == 1
+
+
+@pytest.mark.loop
+def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
+    figures = read_figures(finished_solo)
+    plots = {plot.title: plot for section in sections(figures) for plot in section.plots}
+    assert [key.label for key in plots["Policy entropy"].keys] == ["teacher", "student"]
+    assert {"Match-ups", "Ratings of the solos"} <= set(plots)
+    Page(render([figures]))
 
 
 def test_a_run_keeps_its_report_up_to_date(finished: Path) -> None:

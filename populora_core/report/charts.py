@@ -38,7 +38,6 @@ class Plot:
     says: str
     drawing: Markup
     keys: tuple[Key, ...] = ()
-    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

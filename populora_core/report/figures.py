@@ -72,8 +72,8 @@ QUERIES = {
         FROM evolutions WHERE generation <= $last ORDER BY ALL
     """,
     "evaluations": """
-        SELECT e.generation, e.suite, e.benchmark, m.role, count(*) AS members, avg(e.score) AS score,
-               min(e.score) AS lowest, max(e.score) AS highest, sum(e.n)::BIGINT AS n
+        SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric, e.part) AS benchmark, m.role,
+               count(*) AS members, avg(e.score) AS score, min(e.score) AS lowest, max(e.score) AS highest
         FROM evaluations e LEFT JOIN members m USING (member_id)
         WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
     """,
@@ -152,6 +152,10 @@ class Figures:
     def roles(self) -> list[str]:
         """The roles that members have, teachers first."""
         return sorted({row["role"] for row in self["members"]}, reverse=True)
+
+    def learners(self) -> list[str]:
+        """The roles in which members learn, teachers first; a solo member learns in both."""
+        return sorted({row["role"] for row in self["updates"]}, reverse=True)
 
 
 def read_figures(directory: Path, samples: bool = True) -> Figures:

@@ -35,7 +35,7 @@ class Metric:
     cumulative: bool = False
 
     def parts_of(self, figures: Figures) -> list[str]:
-        return {"types": figures.types, "roles": figures.roles, "none": list[str]}[self.parts]()
+        return {"types": figures.types, "roles": figures.learners, "none": list[str]}[self.parts]()
 
 
 def _ratio(table: str, over: str, under: str) -> Callable[[Figures, str | None], Points]:
@@ -75,8 +75,7 @@ def _of_role(field: str) -> Callable[[Figures, str | None], Points]:
 
 
 def _length(figures: Figures, part: str | None) -> Points:
-    tables = {"teacher": ["proposals"], "student": ["attempts"]}.get(part or "", ["proposals", "attempts"])
-    return ratio([row for table in tables for row in figures[table]], "completion_tokens", "n")
+    return ratio(figures["proposals" if part == "teacher" else "attempts"], "completion_tokens", "n")
 
 
 def _tokens(figures: Figures, _: str | None) -> Points:
@@ -149,7 +148,7 @@ COMPLEXITY = tuple(
 )
 CELLS = Metric(
     "Coverage of the problem space",
-    "Cells reached so far, a cell being one combination of the four measures on a log2 scale.",
+    "Cells reached so far, a cell being one combination of the four measures (log2 scale) and of constructs.",
     "cells so far",
     _cells,
     parts="none",

@@ -156,7 +156,7 @@ def _collapse(figures: Figures) -> Iterable[Note]:
         yield Note(
             "watch", f"{percent(duplicates)} of the newest proposals repeat an earlier problem.", "coverage"
         )
-    for role in figures.roles():
+    for role in figures.learners():
         late, start = _windows(
             figures,
             {

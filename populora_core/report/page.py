@@ -14,7 +14,7 @@ from populora_core import __version__
 from populora_core.report.comparison import comparison_sections, run_labels
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
-from populora_core.report.sections import Section, sections
+from populora_core.report.sections import sections
 from populora_core.report.text import excerpt, number, percent, seconds, visible
 
 
@@ -70,6 +70,3 @@ def _environment() -> Environment:
     )
     environment.filters |= {"visible": visible, "excerpt": excerpt, "percent": percent}
     return environment
-
-
-__all__ = ["Section", "render"]

@@ -203,7 +203,7 @@ def _policies(figures: Figures) -> Section:
         metrics.ENTROPY.title,
         metrics.ENTROPY.says,
         metrics.ENTROPY.unit,
-        [role_band(figures["updates"], role, ROLES[role]) for role in figures.roles()],
+        [role_band(figures["updates"], role, ROLES[role]) for role in figures.learners()],
     )
     others = (metrics.LENGTH, metrics.GRADIENT)
     return Section(
