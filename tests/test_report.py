@@ -15,6 +15,7 @@ from conftest import GENERATIONS, small_config, start
 from hypothesis import given
 from hypothesis import strategies as st
 from store_run import commit_stage, generation_tables, write_run
+from test_cli import populora
 
 from populora_core.errors import ArtifactError, RunDirectoryError
 from populora_core.problems.types import PROBLEM_TYPES
@@ -292,6 +293,17 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(written: Path, tmp_p
         write_report([written], tmp_path / "no" / "such" / "folder.html")
     with pytest.raises(RunDirectoryError):
         write_report([tmp_path / "nothing"], tmp_path / "out.html")
+
+
+def test_the_command_writes_into_the_run_and_compares_several(written: Path, tmp_path: Path) -> None:
+    assert populora("report", written).returncode == 0
+    assert (written / REPORT).is_file()
+    shutil.copytree(written, tmp_path / "other")
+    done = populora("report", written, tmp_path / "other", "--output", tmp_path / "both.html")
+    assert str(tmp_path / "both.html") in done.stdout
+    assert "2 runs compared" in (tmp_path / "both.html").read_text()
+    refused = populora("report", tmp_path / "nothing")
+    assert refused.returncode == 2 and "is not a run directory" in refused.stderr
 
 
 def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None:
