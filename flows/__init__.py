@@ -14,3 +14,6 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 # Prefect looks for this file in ~/.prefect even where PREFECT_HOME is another folder, and warns where that is missing.
 PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))
+
+EXIT_ERROR = 2
+"""What a command that failed returns to the shell."""
