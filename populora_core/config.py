@@ -174,7 +174,7 @@ class SolveSection(Section):
 
 
 class SamplerSection(Section):
-    """What members write with (propose, solve); of it, only the engine decides results."""
+    """What members write with (propose, solve, evaluate); of it, only the engine decides results."""
 
     engine: Literal["auto", "torch", "vllm"] = Field(
         "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"

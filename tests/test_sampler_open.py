@@ -66,7 +66,7 @@ def test_the_engine_decides_what_is_sampled_and_nothing_else(
 
     monkeypatch.setattr(opening, "find_spec", lambda name: object())
     torch, vllm, auto = keys("torch"), keys("vllm"), keys("auto")
-    assert {name for name in torch if torch[name] != vllm[name]} == {"propose", "solve"}
+    assert {name for name in torch if torch[name] != vllm[name]} == {"propose", "solve", "evaluate"}
     assert auto == torch, "what decides is the engine that was taken"
 
 
