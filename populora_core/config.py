@@ -230,7 +230,7 @@ class EvolveSection(Section):
     minimum_age: Count = 10
     crossover_probability: Share = 0.5
     mutations: tuple[str, ...] = ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian")
-    crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "extrapolation", "average")
+    crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "average")
     fitness: str = Field("internal", description="what ranks members: internal, external, blend")
     selection: str = Field("truncation", description="which survivors breed")
     replacement: str = Field("worst_fraction", description="who makes room; none: evolution without effect")
