@@ -105,5 +105,6 @@ def _work(directory: Path, generation: int) -> Mapping[str, float]:
         "solve": sum(row["completion_tokens"] for row in attempts),
         "grade": len(attempts),
         "update": learned,
+        "evaluate": 1,  # nothing is due
         "evolve": 1,
     }

@@ -15,7 +15,7 @@ from populora_core.stages.loop import train
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-GENERATIONS = 2
+GENERATIONS = 1
 SMALLER = 3  # a third of the proposals and half of the attempts
 TOLERANCE = 0.2  # lengths and validity are drawn; a solo member's are those of a dozen proposals
 
