@@ -161,7 +161,7 @@ def test_an_owner_of_an_earlier_boot_is_gone_and_one_out_of_sight_is_not() -> No
     assert Owner.parse(str(me)) == me
     assert not me.is_gone()
     assert Owner("00000000", me.namespace, me.pid, me.started).is_gone()
-    assert not Owner(me.boot, me.namespace + 1, me.pid, me.started + 1).is_gone()
+    assert not Owner(me.boot, me.namespace + 1, me.pid, "1").is_gone()
 
 
 def test_a_container_killed_in_the_middle_of_a_batch_loses_nothing(pool: SandboxPool) -> None:

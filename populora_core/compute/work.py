@@ -99,6 +99,13 @@ class Worker:
         program = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
         return (*prompt, *program[:-PROBE_TOKENS]), tuple(program[-PROBE_TOKENS:])
 
+    @cached_property
+    def base_logprobs(self) -> tuple[float, ...]:
+        """What the bare base gives the probe's completion; it never changes."""
+        from populora_core.learner.probe import given_logprobs
+
+        return given_logprobs(self.stacked, None, *self.probe_text)
+
     def learn(self) -> StackedAdapters:
         """The stacked adapters for learning: a sampler that holds memory of its own gives it back first."""
         if "sampler" in self.__dict__:
@@ -288,13 +295,12 @@ def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[
 
     stacked, text = worker.learn(), worker.probe_text
     stacked.load({member: states[member].weights for member in folders})
-    base = given_logprobs(stacked, None, *text)
     hashes = {}
     for member, folder in folders.items():
         write_peft(folder, worker.layout, states[member].weights, worker.spec.name)
         hashes[member] = file_sha256(folder / WEIGHTS)
         own = given_logprobs(stacked, member, *text)
-        write_probe(folder, Probe(hashes[member], worker.spec.dtype, *text, own, base))
+        write_probe(folder, Probe(hashes[member], worker.spec.dtype, *text, own, worker.base_logprobs))
     return hashes
 
 
