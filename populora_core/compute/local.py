@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -137,19 +137,26 @@ def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None
         os.environ[variable] = str(threads)
     from populora_core.compute import work
 
-    with closing(work.Worker(spec, threads)) as worker:
-        while True:
-            try:
-                function, payload = pipe.recv()
-            except (EOFError, OSError):
-                return
-            try:
-                answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
-                pipe.send(("result", answer))
-            except PopuloraError as error:
-                pipe.send(("error", error))
-            except Exception:
-                problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
-                pipe.send(
-                    ("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on"))
-                )
+    worker = work.Worker(spec, threads)
+    try:
+        with suppress(EOFError, OSError):  # the pipe is closed: nobody waits for an answer
+            while True:
+                _answer(worker, pipe)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
+        worker.close()
+
+
+def _answer(worker: Any, pipe: Connection) -> None:
+    """Answer one request. Raises EOFError or OSError once the pipe is closed."""
+    from populora_core.compute import work
+
+    function, payload = pipe.recv()
+    try:
+        answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
+        pipe.send(("result", answer))
+    except PopuloraError as error:
+        pipe.send(("error", error))
+    except Exception:
+        problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
+        pipe.send(("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")))
