@@ -6,7 +6,6 @@ Its proposals are noise, so the loop has to cope: nothing is valid, nothing is s
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +18,7 @@ from populora_core.compute.memory import GB, Workload, estimate, read_shape
 from populora_core.config import REPOSITORY
 from populora_core.stages.table import LOOP
 
-NEEDED = (
-    4 * GB
-)  # of memory that is free now: a copy of the base while it is written or used, and room to work
+NEEDED = 4 * GB  # of memory that is free now, for a copy of the base and room to work
 MARGIN = 1 * GB  # the interpreter with its libraries, and what glibc keeps
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox]
@@ -46,29 +43,21 @@ def by_position(rewards, groups, cohorts, *, std_floor, clip):
     return [None if reward is None else (-1.0) ** row for row, reward in enumerate(rewards)]
 
 
-@pytest.mark.parametrize("estimator", ["reinforce_pp", f"{__name__}:by_position"])
-def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_path: Path, estimator: str):
-    write_config(tmp_path / "run.toml", base, f'estimator = "{estimator}"')
+def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_path: Path):
+    write_config(tmp_path / "run.toml", base, f'estimator = "{__name__}:by_position"')
     run = tmp_path / "run"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "flows.cli",
-            "run",
-            "--plain",
-            "--config",
-            tmp_path / "run.toml",
-            "--run-dir",
-            run,
-        ],
-        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{Path(__file__).parent}"},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = ["run", "--plain", "--config", tmp_path / "run.toml", "--run-dir", run]
+    with open(tmp_path / "said", "w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            env=os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{Path(__file__).parent}"},
+            cwd=REPOSITORY,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, usage = os.wait4(process.pid, 0)  # with the peak of this run's processes alone
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, (tmp_path / "said").read_text()
 
     with open_run(run) as catalogue:
         stages = catalogue.rows(
@@ -85,16 +74,12 @@ def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_
     }
     assert len(children) == 3 * 2
     trained = [row for row in updates if row["grad_norm"] > 0.0]
-    if estimator == "reinforce_pp":
-        assert not trained  # equal rewards are nothing to learn from
-    else:
-        assert {row["role"] for row in trained} == {"teacher"}
-        assert all(0.0 < row["logprob_mismatch"] < 0.1 for row in trained)
+    assert {row["role"] for row in trained} == {"teacher"}  # no problem, so no attempt
+    assert all(row["logprob_mismatch"] < 0.05 for row in trained)  # to the bit, where kernels agree
 
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of the largest process
+    peak = usage.ru_maxrss * 1024  # of the largest process
     needed = estimate(
         read_shape(base, rank=8),
         Workload(members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64),
     )
-    print(f"peak {peak / GB:.2f} GB, estimate {(needed.shared + needed.states) / GB:.2f} GB")
     assert peak < needed.shared + needed.states + MARGIN
