@@ -34,7 +34,6 @@ max_tokens = 4
 
 [update]
 token_budget = 128
-{update}
 
 [evolve]
 every = 1
@@ -69,6 +68,6 @@ def write_base(folder: Path) -> None:
         shutil.copy(TINY / name, folder)
 
 
-def write_config(path: Path, base: Path, update: str = "") -> None:
-    """A run of three generations with the smallest counts; `update` is appended to its section."""
-    path.write_text(CONFIG.format(base=base, update=update))
+def write_config(path: Path, base: Path) -> None:
+    """A run of three generations with the smallest counts."""
+    path.write_text(CONFIG.format(base=base))

@@ -1,4 +1,4 @@
-"""Three generations on a base of half a billion parameters in bfloat16, and a gradient step of it.
+"""Three generations on a base of half a billion parameters in bfloat16.
 
 Its proposals are noise, so the loop has to cope: nothing is valid, nothing is solved, and every reward is the same.
 """
@@ -38,19 +38,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def by_position(rewards, groups, cohorts, *, std_floor, clip):
-    """An estimator that tells equal rewards apart, so that there is something to learn from."""
-    return [None if reward is None else (-1.0) ** row for row, reward in enumerate(rewards)]
-
-
 def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_path: Path):
-    write_config(tmp_path / "run.toml", base, f'estimator = "{__name__}:by_position"')
+    write_config(tmp_path / "run.toml", base)
     run = tmp_path / "run"
     arguments = ["run", "--plain", "--config", tmp_path / "run.toml", "--run-dir", run]
     with open(tmp_path / "said", "w") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.cli", *arguments],
-            env=os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{Path(__file__).parent}"},
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
             cwd=REPOSITORY,
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -64,7 +59,7 @@ def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_
             "SELECT generation, count(*) AS n FROM stages WHERE generation > 0 GROUP BY ALL"
         )
         verdicts = catalogue.rows("SELECT verdict, reward, count(*) AS n FROM proposals GROUP BY ALL")
-        updates = catalogue.rows("SELECT role, tokens, grad_norm, logprob_mismatch FROM updates")
+        updates = catalogue.rows("SELECT grad_norm FROM updates")
         children = catalogue.rows("SELECT role, operator FROM evolutions")
     assert [row["n"] for row in stages] == [len(LOOP)] * 3
     assert sum(row["n"] for row in verdicts) == 3 * 2 * 3 * 2
@@ -73,9 +68,7 @@ def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_
         ("syntax_error", -1.0),
     }
     assert len(children) == 3 * 2
-    trained = [row for row in updates if row["grad_norm"] > 0.0]
-    assert {row["role"] for row in trained} == {"teacher"}  # no problem, so no attempt
-    assert all(row["logprob_mismatch"] < 0.05 for row in trained)  # to the bit, where kernels agree
+    assert not any(row["grad_norm"] for row in updates)  # equal rewards are nothing to learn from
 
     peak = usage.ru_maxrss * 1024  # of the largest process
     needed = estimate(
