@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import AdapterError, BenchmarkError, ConfigError, PopulationError
+from populora_core.errors import ConfigError, PopuloraError
 
 if TYPE_CHECKING:
     from populora_core.config import Config, Setting
@@ -28,15 +29,8 @@ def check_folders(config: Config, source: str) -> None:
     if config.evaluate.every:
         _check_suite(config, source)
     for member, folder in start_folders(config).items():
-        try:
+        with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
-        except AdapterError as error:
-            raise ConfigError(
-                f"{source}: adapters.start_from gives {member} no adapter: {error.problem}",
-                expected=error.expected,
-                came=error.came,
-                remedy=error.remedy,
-            ) from error
 
 
 def check_packages(config: Config, source: str) -> None:
@@ -53,16 +47,9 @@ def _check_suite(config: Config, source: str) -> None:
     """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
     from populora_core.benchmarks.suite import Part, load_suite, suite_items
 
-    try:
+    with _said_of(f"{source}: evaluate.suite cannot be used"):
         suite = load_suite(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
-    except BenchmarkError as error:
-        raise ConfigError(
-            f"{source}: evaluate.suite cannot be used: {error.problem}",
-            expected=error.expected,
-            came=error.came,
-            remedy=error.remedy,
-        ) from error
     if empty:
         raise ConfigError(
             f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",
@@ -142,14 +129,18 @@ def _check_function(
 
     if not is_place(name) and not parameters:
         return  # ours, which need not be imported to be known
-    try:
+    with _said_of(f"{source}: {key}"):
         settings_of(name, find(registry, name, "function", key), parameters)
-    except PopulationError as error:
+
+
+@contextmanager
+def _said_of(where: str) -> Iterator[None]:
+    """Turn what another part says into a ConfigError that begins with where it stands."""
+    try:
+        yield
+    except PopuloraError as error:
         raise ConfigError(
-            f"{source}: {key}: {error.problem}",
-            expected=error.expected,
-            came=error.came,
-            remedy=error.remedy,
+            f"{where}: {error.problem}", expected=error.expected, came=error.came, remedy=error.remedy
         ) from error
 
 
