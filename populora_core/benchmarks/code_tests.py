@@ -7,13 +7,14 @@ like; the sandbox is what makes them safe.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.codec import decode, encode
+from populora_core.benchmarks.protocol import Item, ItemScore
 from populora_core.problems.literals import parse_literal
 from populora_core.verifier.protocol import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.verifier.verdicts import AttemptVerdict, Status
@@ -25,6 +26,9 @@ MODULES = (
     "struct", "sys", "threading", "time", "timeit", "traceback", "types", "warnings", "zlib",
 )  # fmt: skip
 """What solutions import beyond the modules of the static policy; nothing can be imported that is not listed."""
+
+Key = tuple[str, str]
+"""Item id and program."""
 
 SLACK = 2.0
 """A program that ended within this factor of its limit is tried once more alone."""
@@ -119,6 +123,29 @@ def stdin_input(text: str) -> str:
 @cache
 def _codec_source() -> str:
     return Path(__file__).with_name("codec.py").read_text(encoding="utf-8")
+
+
+def score_programs(
+    items: Sequence[Item],
+    programs: Sequence[str | None],
+    judge: Callable[[Mapping[Key, Item]], Mapping[Key, ItemScore]],
+) -> list[ItemScore]:
+    """One score a program, in order; equal programs for one problem are judged once.
+
+    Args:
+        programs: programs[i] is for items[i]; None where the completion held none.
+    """
+    asked = {
+        (item.item_id, program): item
+        for item, program in zip(items, programs, strict=True)
+        if program is not None
+    }
+    scores = judge(asked)
+    nothing = ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
+    return [
+        nothing if program is None else scores[item.item_id, program]
+        for item, program in zip(items, programs, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

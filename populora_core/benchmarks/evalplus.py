@@ -7,11 +7,13 @@ back into a sandbox. What the reference took in CPU time sets each problem's lim
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at, defines
 from populora_core.benchmarks.code_tests import (
+    Key,
     Ran,
     call_input,
     code_limits,
@@ -19,6 +21,7 @@ from populora_core.benchmarks.code_tests import (
     judge_time,
     read_result,
     run_batch,
+    score_programs,
 )
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
 from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
@@ -44,8 +47,6 @@ SCHEMA: Schema = {
 
 GROUPS = ("base_input", "plus_input")
 STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n#", "\n```")
-Key = tuple[str, str]
-"""Item id and program."""
 
 
 class EvalPlus:
@@ -99,26 +100,20 @@ class EvalPlus:
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        """See `Benchmark.grade`; equal programs for one problem run once."""
         programs = [
             self._program(item, response.text, family)
             for item, response in zip(items, responses, strict=True)
         ]
-        asked = {item.item_id: item for item in items}
-        keys: dict[Key, None] = {
-            (item.item_id, program): None
-            for item, program in zip(items, programs, strict=True)
-            if program is not None
-        }
+        return score_programs(items, programs, partial(self._judge, sandbox))
+
+    def _judge(self, sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemScore]:
+        """Run the references and the candidates together, then hold each candidate to its reference."""
         jobs: dict[tuple[Key | str, str], Job] = {}
-        for item_id in dict.fromkeys(item_id for item_id, _ in keys):
-            fields = asked[item_id].fields
-            for group in filter(fields.__getitem__, GROUPS):
-                reference = fields["prompt"] + fields["canonical_solution"]
-                jobs[item_id, group] = self._job(asked[item_id], reference, group)
-        for key in keys:
-            for group in filter(asked[key[0]].fields.__getitem__, GROUPS):
-                jobs[key, group] = self._job(asked[key[0]], key[1], group)
+        for item in {item_id: item for (item_id, _), item in asked.items()}.values():
+            reference = item.fields["prompt"] + item.fields["canonical_solution"]
+            jobs |= {(item.item_id, group): self._job(item, reference, group) for group in _groups(item)}
+        for key, item in asked.items():
+            jobs |= {(key, group): self._job(item, key[1], group) for group in _groups(item)}
         results = dict(zip(jobs, run_batch(sandbox, list(jobs.values())), strict=True))
         expected = {
             (item_id, group): read_result(results[item_id, group], decoded=True)
@@ -127,21 +122,15 @@ class EvalPlus:
         }
 
         scores: dict[Key, ItemScore] = {}
-        for key in keys:
-            item = asked[key[0]]
+        for key, item in asked.items():
             found: dict[str, Ran] = {}
-            for group in filter(item.fields.__getitem__, GROUPS):
-                reference_ran = expected[item.item_id, group]
-                seconds = max(FLOOR_SECONDS, FACTOR * reference_ran.cpu_seconds)
+            for group in _groups(item):
+                seconds = max(FLOOR_SECONDS, FACTOR * expected[item.item_id, group].cpu_seconds)
                 seconds = min(seconds, sandbox.limits.cpu_seconds)
                 timed = judge_time(sandbox, jobs[key, group], results[key, group], seconds)
                 found[group] = read_result(timed, decoded=True)
             scores[key] = self._score(item, key[1], found, expected)
-        nothing = ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
-        return [
-            nothing if program is None else scores[item.item_id, program]
-            for item, program in zip(items, programs, strict=True)
-        ]
+        return scores
 
     def _program(self, item: Item, text: str, family: str) -> str | None:
         """The candidate's program; None if the completion holds none."""
@@ -182,6 +171,11 @@ class EvalPlus:
                 if not right(fields["entry_point"], arguments, answer, want, fields["atol"]):
                     return ItemScore(False, AttemptVerdict.WRONG, program, f"{group} {number} is wrong")
         return ItemScore(True, AttemptVerdict.CORRECT, program)
+
+
+def _groups(item: Item) -> list[str]:
+    """The groups of inputs that the problem has."""
+    return [group for group in GROUPS if item.fields[group]]
 
 
 class HumanEvalPlus(EvalPlus):

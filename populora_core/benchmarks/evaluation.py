@@ -173,8 +173,6 @@ class Evaluation:
         ]
         with self._sandbox(shard.benchmark.limits) as sandbox:
             scores = shard.benchmark.grade([item for item, _, _ in asked], responses, self.family, sandbox)
-            if sandbox.outage is not None:
-                raise sandbox.outage
         template = shard.benchmark.template(self.family)
         rows = []
         for (item, player, sample), row, score in zip(asked, completions, scores, strict=True):

@@ -10,17 +10,20 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at
 from populora_core.benchmarks.code_tests import (
+    Key,
     call_input,
     code_limits,
     function_program,
     judge_time,
     read_result,
     run_batch,
+    score_programs,
     stdin_input,
     stdin_program,
 )
@@ -125,33 +128,11 @@ class LiveCodeBench:
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        """See `Benchmark.grade`; equal programs for one problem run once."""
         programs = [
             self._program(item, response.text, family)
             for item, response in zip(items, responses, strict=True)
         ]
-        asked = {
-            (item.item_id, program): item
-            for item, program in zip(items, programs, strict=True)
-            if program is not None
-        }
-        scores: dict[tuple[str, str], ItemScore] = {}
-        keys = sorted(asked, key=lambda key: key[0])  # so that a problem's tests are unpacked once
-        for start in range(0, len(keys), TOGETHER):
-            some = keys[start : start + TOGETHER]
-            cases = {key[0]: _cases(asked[key]) for key in some}
-            candidates = [_Candidate(key[1], _call_name(asked[key]), cases[key[0]]) for key in some]
-            _judge(sandbox, candidates)
-            scores.update(
-                (key, candidate.score)
-                for key, candidate in zip(some, candidates, strict=True)
-                if candidate.score
-            )
-        nothing = ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
-        return [
-            nothing if program is None else scores[item.item_id, program]
-            for item, program in zip(items, programs, strict=True)
-        ]
+        return score_programs(items, programs, partial(_judge_some, sandbox))
 
     def _template(self, item: Item) -> str:
         return "starter" if item.fields["starter_code"] else "stdin"
@@ -163,6 +144,23 @@ class LiveCodeBench:
             return f"{head}{text}" if text.strip() else None
         blocks = [block for block in code_blocks(text) if block.strip()]
         return blocks[-1] if blocks else None
+
+
+def _judge_some(sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemScore]:
+    """Score the programs, some at a time."""
+    scores: dict[Key, ItemScore] = {}
+    keys = sorted(asked, key=lambda key: key[0])  # so that a problem's tests are unpacked once
+    for start in range(0, len(keys), TOGETHER):
+        some = keys[start : start + TOGETHER]
+        cases = {key[0]: _cases(asked[key]) for key in some}
+        candidates = [_Candidate(key[1], _call_name(asked[key]), cases[key[0]]) for key in some]
+        _judge(sandbox, candidates)
+        scores |= {
+            key: candidate.score
+            for key, candidate in zip(some, candidates, strict=True)
+            if candidate.score is not None
+        }
+    return scores
 
 
 def _judge(sandbox: Sandbox, candidates: Sequence[_Candidate]) -> None:

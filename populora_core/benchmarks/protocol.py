@@ -117,7 +117,11 @@ class Benchmark(Protocol):
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        """Judge `responses[i]` as an answer to `items[i]`; model text runs in the sandbox alone."""
+        """Judge `responses[i]` as an answer to `items[i]`; model text runs in the sandbox alone.
+
+        Raises:
+            SandboxUnavailable: the sandbox went down for good and left answers unjudged.
+        """
         ...
 
 
