@@ -74,8 +74,11 @@ def best(target: Tensor) -> Tensor:
 
 
 def relative(child: Adapter, target: dict[str, Tensor]) -> float:
-    """Largest relative Frobenius distance of a module's update to its target."""
-    return max(float((update(child[n]) - target[n]).norm() / target[n].norm()) for n in target)
+    """Largest relative Frobenius distance of a module's update to its target; an absolute one where that is 0."""
+    return max(
+        float((update(child[n]) - target[n]).norm() / (target[n].norm() if target[n].any() else 1.0))
+        for n in target
+    )
 
 
 def regauge(parent: Adapter, condition: float, seed: int) -> dict[str, Factors]:

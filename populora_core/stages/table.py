@@ -158,7 +158,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evolve",
-        version=3,
+        version=4,
         needs={
             "population": When.BEFORE,
             "ratings": When.NOW,

@@ -98,27 +98,35 @@ def inner(x: Adapter, y: Adapter, *, exact: bool = True) -> float:
     return total
 
 
-def measured(
-    child: Adapter, parents: Sequence[Adapter], norms: Sequence[float] | None = None
-) -> tuple[float, list[float | None]]:
-    """The child's norm and its relative distance to each parent; None where a parent has no update.
+def measured(child: Adapter, parents: Sequence[Adapter]) -> tuple[float, list[float | None]]:
+    """The child's norm and its relative distance to each parent; None where a parent has no update."""
+    square = inner(child, child, exact=False)
+    norms = [inner(parent, parent, exact=False) for parent in parents]
+    onto = [inner(child, parent, exact=False) for parent in parents]
+    return math.sqrt(max(0.0, square)), distances_of(child, parents, square, norms, onto)
+
+
+def distances_of(
+    child: Adapter, parents: Sequence[Adapter], square: float, norms: Sequence[float], onto: Sequence[float]
+) -> list[float | None]:
+    """The child's relative distance to each parent; None where a parent has no update.
 
     Args:
-        norms: of the parents' updates, where known.
+        square: |C|^2, the child's update with itself.
+        norms: |P|^2, each parent's.
+        onto: <C, P>, the child's with each parent's.
 
     The distance is |C|^2 + |P|^2 - 2 <C, P>, which loses digits where the two nearly agree: then, and only
     then, it is taken in float64.
     """
-    square = inner(child, child, exact=False)
     distances: list[float | None] = []
-    for index, parent in enumerate(parents):
-        norm = norms[index] ** 2 if norms else inner(parent, parent, exact=False)
-        gap = square + norm - 2.0 * inner(child, parent, exact=False)
+    for parent, norm, shared in zip(parents, norms, onto, strict=True):
+        gap = square + norm - 2.0 * shared
         if gap < 1e-3 * norm:
             norm = inner(parent, parent)
             gap = inner(child, child) + norm - 2.0 * inner(child, parent)
         distances.append(math.sqrt(max(0.0, gap) / norm) if norm > 0.0 else None)
-    return math.sqrt(max(0.0, square)), distances
+    return distances
 
 
 def require_alike(adapters: Sequence[Adapter], what: str) -> None:

@@ -85,6 +85,7 @@ def _with_noise(
     """Noise of strength times each balanced factor's root mean square on the chosen modules."""
     space = Space.of(parents)
     parent = space.parent(0)
+    to_a, to_b = space.balancing(0, parent)
     # torch draws normals several times faster than numpy; the seed alone comes from the generator.
     noise = torch.Generator().manual_seed(int(rng.integers(2**63)))
     noisy = set(chosen)
@@ -93,7 +94,8 @@ def _with_noise(
         if index not in noisy:
             child[name] = revive(parents[0][name], rng)
             continue
-        balanced = space.balanced(0, parent, index)
+        a, b = parents[0][name]
+        balanced = to_a[index].to(a) @ a, b @ to_b[index].to(b)
         child[name], norm, change = _noisy(balanced, parent.s[index], strength, noise)
         squares[index] = norm
         gap += change

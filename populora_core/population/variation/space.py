@@ -6,7 +6,8 @@ most (r for one parent, 2 r for two). Norms, distances and singular values of th
 coordinates C, whatever the factors were; no matrix [out, in] is ever made.
 
 The bases come from Gram matrices summed in float64, several times cheaper than QR of the tall factors and
-more exact than float32 factors are. Factors in float64 take QR, since a Gram matrix squares the condition
+more exact than float32 factors are; numpy makes X^T X by its symmetric kernel, in less than half the time of
+torch's general product. Factors in float64 take QR, since a Gram matrix squares the condition
 number. Small matrices of all modules are stacked, so that one batched call serves all layers of a model.
 """
 
@@ -19,6 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from populora_core.errors import PopulationError
@@ -179,14 +181,12 @@ class Space:
             child[name] = (a, b)
         return child
 
-    def balanced(self, parent: int, triplets: Triplets, module: int) -> Factors:
-        """One module of a parent with the factors sqrt(s) v^T and u sqrt(s), for the parent's triplets."""
-        left, right = (columns[module] for columns in self._columns(parent))
-        u, s, v = triplets.u[module], triplets.s[module], triplets.v[module]
+    def balancing(self, parent: int, triplets: Triplets) -> tuple[Tensor, Tensor]:
+        """X and Y [n, r, r] by which X A = sqrt(s) v^T and B Y = u sqrt(s), for a parent and its triplets."""
+        left, right = self._columns(parent)
         # u sqrt(s) = left (right^T v / sqrt(s)), so that the parent's own B suffices; so with A.
-        shares = torch.where(s > 0.0, s, torch.inf).rsqrt()
-        a, b = self.parents[parent][self.names[module]]
-        return _mix([a.mT], left.mT @ u * shares).mT, _mix([b], right.mT @ v * shares)
+        shares = torch.where(triplets.live, triplets.s, torch.inf).rsqrt()[:, None]
+        return (left.mT @ triplets.u * shares).mT, right.mT @ triplets.v * shares
 
     def norm(self, parent: int) -> float:
         return float(torch.linalg.vector_norm(self.core(parent)))
@@ -219,17 +219,28 @@ def decompose(factors: Factors) -> Triplets:
 
 def _side_by_gram(modules: Sequence[Sequence[Tensor]], tolerance: float) -> Side:
     """The side of tall factors [width, r] a parent, by the eigenvectors of their Gram matrix in float64."""
-    columns = sum(part.shape[1] for part in modules[0])
-    gram = torch.zeros(len(modules), columns, columns, dtype=torch.float64)
-    probed = torch.zeros(len(modules), columns, dtype=torch.float64)
-    buffer = torch.empty(CHUNK * columns, dtype=torch.float64)
-    for index, parts in enumerate(modules):
-        width = len(parts[0])
-        probe = _probe(width)
-        for start in range(0, width, CHUNK):
-            chunk = _side_by_side([part[start : start + CHUNK] for part in parts], buffer)
-            gram[index].addmm_(chunk.mT, chunk)
-            probed[index].addmv_(chunk.mT, probe[start : start + CHUNK])
+    rank, columns = modules[0][0].shape[1], sum(part.shape[1] for part in modules[0])
+    gram = np.zeros((len(modules), columns, columns))
+    probed = np.zeros((len(modules), columns))
+    room = np.empty((CHUNK, columns))
+    with _blas().limit(limits=1):  # more threads take longer to meet than one takes for a chunk
+        for index, parts in enumerate(modules):
+            tall = [part.numpy() for part in parts]
+            # In the memory order that the factors have: a copy that transposes costs several times one that does not.
+            chunks = room if tall[0].flags.c_contiguous else room.reshape(columns, CHUNK).T
+            probe = _probe(len(tall[0])).numpy()
+            for start in range(0, len(probe), CHUNK):
+                signs = probe[start : start + CHUNK]
+                chunk = chunks[: len(signs)]
+                for place, part in enumerate(tall):
+                    chunk[:, place * rank : (place + 1) * rank] = part[start : start + CHUNK]
+                gram[index] += chunk.T @ chunk
+                probed[index] += signs @ chunk
+    return _side_of(torch.from_numpy(gram), torch.from_numpy(probed), tolerance)
+
+
+def _side_of(gram: Tensor, probed: Tensor, tolerance: float) -> Side:
+    """The side whose factors, side by side, have these Gram matrices [n, K, K] and products with g [n, K]."""
     _require_finite(gram)
     values, vectors = torch.linalg.eigh(gram)
     keep = values > tolerance**2 * values[:, -1:]
@@ -256,19 +267,6 @@ def _side_by_qr(modules: Sequence[Sequence[Tensor]], tolerance: float) -> Side:
     return Side(s[..., None] * vt, basis, (torch.stack(probed)[:, None] @ basis)[:, 0])
 
 
-def _side_by_side(pieces: Sequence[Tensor], buffer: Tensor) -> Tensor:
-    """The pieces [c, r] side by side in float64, in the memory order that they have; `buffer` is overwritten."""
-    rows, rank = pieces[0].shape
-    columns = rank * len(pieces)
-    if pieces[0].stride(0) == 1:
-        joined = buffer[: rows * columns].view(columns, rows).mT
-    else:
-        joined = buffer[: rows * columns].view(rows, columns)
-    for place, piece in zip(joined.split(rank, dim=1), pieces, strict=True):
-        place.copy_(piece)
-    return joined
-
-
 def _mix(parts: Sequence[Tensor], weights: Tensor) -> Tensor:
     """The parts [width, r] side by side times weights [K, m], in the parts' precision and memory order."""
     blocks = weights.to(parts[0]).split(parts[0].shape[1])
@@ -281,6 +279,12 @@ def _mix(parts: Sequence[Tensor], weights: Tensor) -> Tensor:
     for part, block in zip(parts[1:], blocks[1:], strict=True):
         mixed.addmm_(part, block)
     return mixed
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    """What sets the threads of numpy's products."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 @lru_cache(maxsize=32)
