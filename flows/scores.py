@@ -22,6 +22,8 @@ from populora_core.session import Session
 
 Row = Mapping[str, Any]
 
+COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
+
 
 def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None) -> None:
     """Evaluate a run, telling cost, progress and scores."""
@@ -32,7 +34,7 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
             found = asked.run(progress)
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
-        console.print(benchmark_table(found.rows))
+        console.print(*benchmark_tables(found.rows), sep="\n")
     for line in population_lines(found.rows, found.items(), suite):
         _say(line)
     _say(contamination_line(overlap(run, suite, found.generation)))
@@ -99,17 +101,19 @@ def score_table(rows: Sequence[Row], suite: Suite) -> Table:
     return table
 
 
-def benchmark_table(rows: Sequence[Row]) -> Table:
-    """The scores by benchmark and metric; their intervals stand in the view `evaluations`."""
+def benchmark_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """The scores by benchmark and metric, a few columns at a time; their intervals stand in the view `evaluations`."""
     names = list(dict.fromkeys(_column(row) for row in rows if row["benchmark"] != ALL))
-    table = Table(title="by benchmark", title_justify="left")
-    table.add_column("member", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right")
-    for member in dict.fromkeys(row["member_id"] for row in rows):
-        own = {_column(row): f"{row['score']:.3f}" for row in rows if row["member_id"] == member}
-        table.add_row(member, *(own.get(name, "") for name in names))
-    return table
+    for start in range(0, len(names), COLUMNS):
+        shown = names[start : start + COLUMNS]
+        table = Table(title="by benchmark" if start == 0 else None, title_justify="left")
+        table.add_column("member", no_wrap=True)
+        for name in shown:
+            table.add_column(name, justify="right")
+        for member in dict.fromkeys(row["member_id"] for row in rows):
+            own = {_column(row): f"{row['score']:.3f}" for row in rows if row["member_id"] == member}
+            table.add_row(member, *(own.get(name, "") for name in shown))
+        yield table
 
 
 def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) -> list[str]:

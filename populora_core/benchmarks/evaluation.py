@@ -255,7 +255,8 @@ class Evaluation:
             "seed": self.suite.seed,
             "entry": entry.model_dump(mode="json"),
             "benchmark": [known.version, known.template(self.family)],
-            "items": [(item.item_id, item.fields) for item in items],
+            # By hash, one after the other: the tests of a benchmark's items can be gigabytes of text.
+            "items": [_sha256([item.item_id, item.fields]) for item in items],
             "players": [(player.member_id, player.adapter_sha256) for player in self.players],
             "generation": self.generation,
             "base": [spec.digest, spec.dtype, spec.device, spec.rank, spec.alpha],
@@ -263,8 +264,7 @@ class Evaluation:
             "sampler": spec.sampler.engine,
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],
         }
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _sha256(document)
 
     def _read(self, shard: Shard) -> pa.Table | None:
         """The finished shard; None where there is none, or it is damaged."""
@@ -303,3 +303,8 @@ def seeded(suite: Suite, seed: int | None) -> Suite:
 def players_of(adapters: Mapping[str, str]) -> list[Player]:
     """The members in the order of their ids, from member_id -> sha256 of its weights."""
     return [Player(member_id, adapters[member_id]) for member_id in sorted(adapters)]
+
+
+def _sha256(document: object) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""The paper's ten benchmarks through the commands: fetch from files, evaluate a run, open every answer.
+
+The rows are our own, in each benchmark's published schema; the base is random and has room for the prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from benchmark_rows import ROWS
+from conftest import small_config, start
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from populora_core.benchmarks.evaluation import BASE
+from populora_core.benchmarks.fetch import FOLDER_VARIABLE
+from populora_core.config import REPOSITORY
+from populora_core.session import Session
+from populora_core.stages.loop import train
+from populora_core.store.catalogue import Catalogue
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+pytest.importorskip("math_verify", reason="pip install -e '.[evaluation]'")
+
+TINY = REPOSITORY / "base_model" / "tiny"
+PAPER = REPOSITORY / "configs" / "suites" / "paper.toml"
+
+
+def test_the_papers_suite_is_fetched_and_evaluated_by_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "kept"))
+    suite, given, run = tmp_path / "paper.toml", tmp_path / "given", tmp_path / "run"
+    suite.write_text(short_answers_of_any_rows(PAPER.read_text()))
+    given.mkdir()
+    for name, rows in ROWS.items():
+        (given / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_roomy_base(tmp_path / "base")
+    with Session(start(run, small_config(base={"path": str(tmp_path / "base")}))) as session:
+        train(session, 0)
+
+    missing = populora("evaluate", str(run), "--suite", str(suite), check=False)
+    assert missing.returncode != 0 and "suite fetch" in missing.stderr
+
+    populora("suite", "fetch", str(suite), "--from", str(given))
+    told = populora("evaluate", str(run), "--suite", str(suite)).stdout
+    with Catalogue(run) as catalogue:
+        scores = catalogue.rows("SELECT member_id, benchmark, n, low, score, high FROM evaluations")
+        answers = catalogue.rows("SELECT benchmark, item_id, answer FROM evaluation_items")
+
+    assert {row["benchmark"] for row in scores} == {*ROWS, "all"}
+    assert {row["member_id"] for row in scores} > {BASE}
+    assert all(row["low"] <= row["score"] <= row["high"] for row in scores)
+    assert {row["benchmark"] for row in answers} == set(ROWS)
+    assert all(name in told for name in ROWS), "a terminal of 80 characters shows every name"
+
+
+def short_answers_of_any_rows(suite: str) -> str:
+    """The suite without the checksums of the published files, its answers cut after a few tokens."""
+    return re.sub(r"max_tokens = \d+", "max_tokens = 4", re.sub(r"(?m)^sha256.*\n", "", suite))
+
+
+def write_roomy_base(folder: Path) -> None:
+    """A small random Qwen2 with the bundled tokenizer and a context of 32,768 tokens."""
+    config = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=334,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder)
+
+
+def populora(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", *arguments], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
