@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from populora_core.run import code_revision
+from populora_core.revision import code_revision
 
 MIN_SAMPLES = 15
 RESAMPLES = 2000

@@ -7,18 +7,17 @@ import json
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from populora_core.config import REPOSITORY, Config, build_config
+from populora_core.config import Config, build_config
 from populora_core.errors import RunDirectoryError
+from populora_core.revision import code_revision
 from populora_core.store.durable import write_atomically
 from populora_core.warm_start import start_digests
 
@@ -169,22 +168,6 @@ def refuse_occupied(directory: Path) -> None:
             expected="a new or an empty folder",
             remedy="choose another --run-dir; nothing was changed",
         )
-
-
-@cache
-def code_revision() -> str:
-    """The git revision of the running code, with `+changes` where it differs; `unknown` without git."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
 
 
 def _versions() -> dict[str, str]:

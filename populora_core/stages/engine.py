@@ -13,7 +13,8 @@ from typing import Any
 
 from populora_core import ids
 from populora_core.errors import ArtifactError
-from populora_core.run import Run, code_revision
+from populora_core.revision import code_revision
+from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
 from populora_core.store.adapters import adapter_intact

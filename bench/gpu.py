@@ -1,0 +1,344 @@
+"""Update, memory and sampling of a 7B-shaped base on one GPU, with a base that is drawn at random.
+
+    python -m bench.gpu --json gpu.json
+
+Needs torch, transformers and safetensors alone, and no download. Wall seconds around synchronised work, one of
+each variant a round. The updates of P members train on the same rows, cut into equal shares. `matmul_peak` is
+what one square product in the base's precision reaches here; an update's share of it counts the products with
+the frozen weights (2 operations a weight and token forward, 2 backward, 2 more where checkpointing runs a layer
+again) and with the adapters, for every token that is run, padding included. Memory is the allocator's peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from bench.harness import Row, as_json, machine, median, ratio, single
+from populora_core.compute.memory import Workload, estimate, shape_of
+from populora_core.learner.layout import AdapterLayout
+from populora_core.learner.packing import micro_batches, pack_rows
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.stacked import StackedAdapters
+from populora_core.learner.state import MemberState
+from populora_core.learner.update import update_members
+from populora_core.sampler.protocol import Request
+from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is measured.
+
+    Attributes:
+        model: of the base's config.json.
+        rank: of the adapters, on all linear layers.
+        members: the populations whose updates are timed; the first is what the others are compared with.
+        problems, attempts: of one update, together; problems are a multiple of every population.
+        prompt, completion: tokens, shortest and longest.
+        token_budget, pack_tokens, checkpointing: as in `UpdateRules`.
+        requests, new_tokens: completions that are sampled at once, and their length.
+        square: side of the product that gives the peak.
+    """
+
+    model: Mapping[str, Any]
+    rank: int = 32
+    members: tuple[int, ...] = (1, 2, 4, 8, 16)
+    problems: int = 32
+    attempts: int = 8
+    prompt: tuple[int, int] = (256, 512)
+    completion: tuple[int, int] = (64, 512)
+    token_budget: int = 16_384
+    pack_tokens: int = 4096
+    checkpointing: bool = True
+    requests: int = 256
+    new_tokens: int = 128
+    square: int = 8192
+
+
+SETTINGS = {
+    "7b": Setting(
+        {
+            "model_type": "qwen2",
+            "vocab_size": 152_064,
+            "hidden_size": 3584,
+            "intermediate_size": 18_944,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 32_768,
+            "tie_word_embeddings": False,
+        }
+    ),
+    "tiny": Setting(
+        {
+            "model_type": "qwen2",
+            "vocab_size": 256,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": False,
+        },
+        rank=4,
+        members=(1, 2),
+        problems=2,
+        attempts=2,
+        prompt=(8, 12),
+        completion=(4, 8),
+        token_budget=128,
+        requests=4,
+        new_tokens=4,
+        square=64,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shape", choices=SETTINGS, default="7b", help="of the base; tiny is a trial of the code"
+    )
+    parser.add_argument("--layers", type=int, help="of the base, in place of the shape's own")
+    parser.add_argument("--no-checkpointing", action="store_true", help="keep activations; needs more memory")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--samples", type=int, default=5, help="rounds of one update of each population")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    asked = parser.parse_args()
+    if asked.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("torch sees no GPU; --shape tiny --device cpu tries the code without one")
+    setting = SETTINGS[asked.shape]
+    if asked.layers:
+        setting = replace(setting, model={**setting.model, "num_hidden_layers": asked.layers})
+    setting = replace(setting, checkpointing=not asked.no_checkpointing)
+    rows = run(setting, torch.device(asked.device), asked.samples)
+    for row in rows:
+        print(f"{row.name:<34} {row.value:>12.4g} [{row.low:.4g}, {row.high:.4g}] {row.unit}")
+    if asked.json:
+        report = json.loads(as_json("gpu", rows))
+        report["machine"] = machine() | _device(asked.device)
+        report["setting"] = asdict(setting)
+        asked.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def run(setting: Setting, device: torch.device, samples: int) -> list[Row]:
+    """Every figure of the setting.
+
+    Args:
+        samples: rounds; the first call of each variant is not measured.
+    """
+    _say("drawing the base")
+    model = random_base(setting.model, device)
+    stacked = StackedAdapters(model, AdapterLayout.of(model, setting.rank, 2.0 * setting.rank))
+    peak = _matmul_peak(setting.square, model.dtype, device, samples)
+    rows = [median("matmul_peak", [each / 1e12 for each in peak], "TFLOP/s")]
+    rows += _updates(setting, stacked, float(np.median(peak)), samples)
+    return rows + _sampling(setting, stacked, samples)
+
+
+def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
+    """A frozen model in bfloat16, made on the device."""
+    with torch.device(device), torch.random.fork_rng():
+        torch.manual_seed(0)
+        chosen = AutoConfig.for_model(**config)
+        model = AutoModelForCausalLM.from_config(chosen, dtype=torch.bfloat16)
+    return model.to(device).requires_grad_(False).eval()
+
+
+def _updates(setting: Setting, stacked: StackedAdapters, peak: float, samples: int) -> list[Row]:
+    device, layout = stacked.device, stacked.layout
+    rules = UpdateRules(
+        token_budget=setting.token_budget,
+        pack_tokens=setting.pack_tokens,
+        gradient_checkpointing=setting.checkpointing,
+    )
+    seconds: dict[int, list[float]] = {members: [] for members in setting.members}
+    memory: dict[int, float] = {}
+    operations: dict[int, float] = {}
+    for number in range(samples + 1):
+        for members in setting.members:
+            _say(f"round {number} of {samples}: update of {members}")
+            rows = training_rows(setting, members, int(stacked.model.config.vocab_size))
+            states = {str(member): MemberState.newborn(_trained(layout, member)) for member in range(members)}
+            _forget_peak(device)
+            taken = _seconds(lambda: update_members(stacked, states, rows, rules), device)  # noqa: B023
+            if number:
+                seconds[members].append(taken)
+            memory[members] = _peak_memory(device)
+            operations[members] = _operations(setting, stacked, rows, rules)
+    first = setting.members[0]
+    found = []
+    for members in setting.members:
+        reached = [operations[members] / each / peak for each in seconds[members]]
+        found.append(median(f"update_seconds_p{members}", seconds[members], "s"))
+        found.append(median(f"update_share_of_peak_p{members}", reached, "share"))
+        if members != first:
+            found.append(ratio(f"update_p{members}_over_p{first}", seconds[members], seconds[first]))
+        if device.type == "cuda":
+            found.append(single(f"update_gib_p{members}", memory[members] / GIB, "GiB"))
+            found.append(single(f"update_gib_planned_p{members}", _planned(setting, members) / GIB, "GiB"))
+    return found
+
+
+def _sampling(setting: Setting, stacked: StackedAdapters, samples: int) -> list[Row]:
+    device = stacked.device
+    sampler = TorchSampler(stacked, (), BatchLimits(rows=setting.requests, tokens=1 << 20))
+    rng = np.random.default_rng(0)
+    prompts = [
+        _ids(rng, setting.prompt, int(stacked.model.config.vocab_size)) for _ in range(setting.requests)
+    ]
+    taken: dict[int, list[float]] = {members: [] for members in (1, max(setting.members))}
+    memory: dict[int, float] = {}
+    for number in range(samples + 1):
+        for members in taken:
+            _say(f"round {number} of {samples}: sampling of {members}")
+            stacked.load({str(member): _trained(stacked.layout, member) for member in range(members)})
+            requests = [
+                Request(
+                    str(index * members // len(prompts)), prompt, seed=index, max_tokens=setting.new_tokens
+                )
+                for index, prompt in enumerate(prompts)
+            ]
+            _forget_peak(device)
+            seconds = _seconds(lambda: sampler.generate(requests), device)  # noqa: B023
+            if number:
+                taken[members].append(seconds)
+            memory[members] = _peak_memory(device)
+    tokens = setting.requests * setting.new_tokens
+    first, most = taken
+    found = [
+        median(f"sampler_tokens_per_second_p{members}", [tokens / each for each in taken[members]], "1/s")
+        for members in taken
+    ]
+    found.append(ratio(f"generate_p{most}_over_p{first}", taken[most], taken[first]))
+    if device.type == "cuda":
+        found += [single(f"sampler_gib_p{members}", memory[members] / GIB, "GiB") for members in taken]
+    return found
+
+
+def training_rows(setting: Setting, members: int, vocabulary: int) -> list[TrainingRow]:
+    """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for problem in range(setting.problems):
+        prompt = _ids(rng, setting.prompt, vocabulary)
+        for _ in range(setting.attempts):
+            completion = _ids(rng, setting.completion, vocabulary)
+            logprobs = (-float(np.log(vocabulary)),) * len(completion)
+            member = str(problem * members // setting.problems)
+            rows.append(TrainingRow(member, prompt, completion, logprobs, float(rng.normal())))
+    return rows
+
+
+def _operations(
+    setting: Setting, stacked: StackedAdapters, rows: Sequence[TrainingRow], rules: UpdateRules
+) -> float:
+    """Multiplications and additions of one update."""
+    shape = shape_of(setting.model, setting.rank)
+    head = shape.vocabulary * shape.hidden
+    linear = sum(slot.in_features * slot.out_features for slot in stacked.layout.modules)
+    batches = list(micro_batches(pack_rows(rows, rules.pack_tokens), rules.token_budget))
+    tokens, targets = (sum(getattr(b, name).size for b in batches) for name in ("input_ids", "targets"))
+    again = 2 if setting.checkpointing else 0
+    return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head
+
+
+def _planned(setting: Setting, members: int) -> int:
+    """What `--dry-run` would say that the update needs."""
+    work = Workload(
+        members=members,
+        base_bytes=2,
+        update_tokens=setting.token_budget,
+        checkpointing=setting.checkpointing,
+    )
+    return estimate(shape_of(setting.model, setting.rank), work).learner
+
+
+def _matmul_peak(side: int, dtype: torch.dtype, device: torch.device, samples: int) -> list[float]:
+    """Operations a second of a product [side, side] x [side, side], twenty at a time."""
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+
+    def work() -> None:
+        for _ in range(20):
+            torch.mm(a, b)
+
+    work()
+    return [20 * 2.0 * side**3 / _seconds(work, device) for _ in range(samples)]
+
+
+def _ids(rng: np.random.Generator, between: tuple[int, int], vocabulary: int) -> tuple[int, ...]:
+    return tuple(rng.integers(2, vocabulary, rng.integers(*between)).tolist())
+
+
+def _trained(layout: AdapterLayout, member: int) -> torch.Tensor:
+    """A row [D] that differs from the base, so that no product is with zeros."""
+    generator = torch.Generator().manual_seed(member)
+    return torch.empty(layout.dimension).normal_(std=0.01, generator=generator)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    _synchronise(device)
+    started = time.perf_counter()
+    work()
+    _synchronise(device)
+    return time.perf_counter() - started
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _forget_peak(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_memory(device: torch.device) -> float:
+    return float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0.0
+
+
+def _device(name: str) -> dict[str, Any]:
+    """The accelerator and the libraries, which `harness.machine` does not know."""
+    import transformers
+
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": name,
+    }
+    if name.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(name)
+        found |= {
+            "gpu": properties.name,
+            "gpu_memory_gib": round(properties.total_memory / GIB),
+            "cuda": torch.version.cuda,
+        }
+    return found
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

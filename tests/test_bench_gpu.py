@@ -1,0 +1,63 @@
+"""The GPU's benchmark: its code on the CPU, with a tiny base in the same precision."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.gpu import SETTINGS, training_rows
+from populora_core.config import REPOSITORY
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.gpu", *arguments], cwd=REPOSITORY, capture_output=True, text=True
+    )
+
+
+def test_every_population_trains_on_the_same_tokens() -> None:
+    setting = SETTINGS["7b"]
+    shares = {
+        members: {row.member_id: 0 for row in training_rows(setting, members, 1000)} for members in (1, 16)
+    }
+    assert [len(share) for share in shares.values()] == [1, 16]
+    one, sixteen = (
+        [(row.prompt_ids, row.completion_ids, row.advantage) for row in training_rows(setting, members, 1000)]
+        for members in (1, 16)
+    )
+    assert one == sixteen
+
+
+def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
+    done = bench("--shape", "tiny", "--device", "cpu", "--samples", "1", "--json", str(tmp_path / "gpu.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    values = {row["name"]: row["value"] for row in report["rows"]}
+    assert {"matmul_peak", "update_seconds_p1", "update_p2_over_p1", "sampler_tokens_per_second_p2"} <= set(
+        values
+    )
+    assert all(value > 0.0 for value in values.values())
+    assert 0.0 < values["update_share_of_peak_p1"] < 2.0
+    assert report["machine"]["torch"] == torch.__version__
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_it_says_so_at_once() -> None:
+    done = bench()
+    assert done.returncode == 2
+    assert "torch sees no GPU" in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+def test_it_runs_on_the_gpu(tmp_path: Path) -> None:
+    done = bench("--shape", "tiny", "--samples", "1", "--json", str(tmp_path / "gpu.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert report["machine"]["gpu"]
+    assert any(row["name"] == "update_gib_p1" for row in report["rows"])
