@@ -62,11 +62,11 @@ PROMISED = {
 @pytest.mark.parametrize("name", PROMISED)
 def test_a_view_has_the_promised_columns_first_and_in_order(catalogue, name):
     promised = PROMISED[name].split()
-    assert catalogue.query(f"FROM {name} LIMIT 0").columns[: len(promised)].tolist() == promised
+    assert catalogue.query(f"FROM {name} LIMIT 0").columns[: len(promised)] == promised
 
 
 def test_the_promised_views_are_all_there_are(catalogue):
-    assert set(catalogue.query("SHOW TABLES")["name"]) == set(PROMISED) == set(VIEWS)
+    assert set(catalogue.query("SHOW TABLES").df()["name"]) == set(PROMISED) == set(VIEWS)
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["a run", "an empty run"])
@@ -77,13 +77,13 @@ def test_duckdb_gives_every_view_and_table_its_declared_types(run_dir, tmp_path,
             **{f"tables.{name}": table for name, table in (TABLES | MANIFEST_TABLES).items()},
         }
         for name, columns in declared.items():
-            found = opened.query(f"DESCRIBE {name}")[["column_name", "column_type"]].to_numpy().tolist()
+            found = opened.query(f"DESCRIBE {name}").df()[["column_name", "column_type"]].to_numpy().tolist()
             assert found == [[column.name, column.sql_type] for column in columns], name
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_no_column_is_null_that_is_declared_never_null(catalogue, name):
-    table = catalogue.query(f"FROM {name}", as_arrow=True)
+    table = catalogue.query(f"FROM {name}").arrow()
     assert [
         column.name for column in VIEWS[name] if table[column.name].null_count and not column.nullable
     ] == []
@@ -91,7 +91,7 @@ def test_no_column_is_null_that_is_declared_never_null(catalogue, name):
 
 def test_an_empty_run_has_empty_views(tmp_path):
     with Catalogue(tmp_path) as opened:
-        assert [len(opened.query(f"FROM {name}")) for name in VIEWS] == [0] * len(VIEWS)
+        assert [len(opened.query(f"FROM {name}").df()) for name in VIEWS] == [0] * len(VIEWS)
 
 
 # What the views show
@@ -116,6 +116,7 @@ def test_members_tell_their_lives_and_newest_adapters(catalogue):
         "operator": "noise",
         "adapter_path": f"members/{CHILD}/g0002",
         "adapter_sha256": f"sha of members/{CHILD}/g0002",
+        "run": "run",
     }
 
 
@@ -188,6 +189,7 @@ def test_stages_come_from_the_manifests(catalogue):
         "rows": 3,
         "key": "key",
         "code_revision": "abc",
+        "run": "run",
     }
 
 
@@ -205,7 +207,7 @@ def test_a_generation_in_progress_shows_what_is_committed(tmp_path):
         assert opened.rows("SELECT DISTINCT completion_tokens, verdict, reward FROM attempts") == [
             {"completion_tokens": 2, "verdict": None, "reward": None}
         ]
-        assert len(opened.query("FROM updates")) == 0
+        assert len(opened.query("FROM updates").df()) == 0
 
 
 def test_half_a_stage_is_not_shown(tmp_path):
@@ -213,8 +215,8 @@ def test_half_a_stage_is_not_shown(tmp_path):
     (stage_dir(tmp_path, 1, "match") / "manifest.json").unlink()
     (stage_dir(tmp_path, 2, "propose") / "proposals.parquet").write_bytes(b"PAR1")
     with Catalogue(tmp_path) as opened:
-        assert opened.query("SELECT generation FROM matches")["generation"].tolist() == [2]
-        assert set(opened.query("SELECT generation FROM proposals")["generation"]) == {1}
+        assert opened.query("SELECT generation FROM matches").df()["generation"].tolist() == [2]
+        assert set(opened.query("SELECT generation FROM proposals").df()["generation"]) == {1}
 
 
 # Where it can be opened
@@ -223,7 +225,7 @@ def test_half_a_stage_is_not_shown(tmp_path):
 @pytest.mark.parametrize("name", ["it's", "a [b] c", "star*", "lr=3", "generation=9", "ünïcode"])
 def test_a_run_directory_may_have_any_name(tmp_path, name):
     with Catalogue(write_run(tmp_path / name, generations=1)) as opened:
-        assert opened.query("SELECT DISTINCT generation FROM attempts")["generation"].tolist() == [1]
+        assert opened.query("SELECT DISTINCT generation FROM attempts").df()["generation"].tolist() == [1]
 
 
 def test_any_duckdb_client_opens_it_from_any_folder(run_dir, tmp_path):
@@ -279,7 +281,7 @@ def test_a_moved_run_is_opened_at_its_new_place(tmp_path):
     (tmp_path / "old").rename(tmp_path / "new")
     assert stale(tmp_path / "new")
     with Catalogue(tmp_path / "new") as opened:
-        assert len(opened.query("FROM attempts")) == 2
+        assert len(opened.query("FROM attempts").df()) == 2
     assert not stale(tmp_path / "new")
 
 
@@ -289,15 +291,15 @@ def test_a_reader_goes_on_across_a_swap_and_the_next_one_sees_the_new_state(tmp_
         commit_stage(tmp_path, 2, "match", generation_tables(2)["match"])
         publish(tmp_path)
         with Catalogue(tmp_path) as new:
-            assert len(old.query("FROM matches")) == 1
-            assert len(new.query("FROM matches")) == 2
+            assert len(old.query("FROM matches").df()) == 1
+            assert len(new.query("FROM matches").df()) == 2
 
 
 def test_who_may_not_write_to_the_run_sees_its_newest_state(tmp_path, monkeypatch):
     write_run(tmp_path, generations=1)
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with Catalogue(tmp_path) as opened:
-        assert len(opened.query("FROM attempts")) == 2
+        assert len(opened.query("FROM attempts").df()) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["generations"]
 
 
@@ -327,14 +329,14 @@ def test_publishing_does_not_make_a_run_directory(tmp_path):
 
 
 def test_a_query_gives_a_pandas_frame_or_an_arrow_table(catalogue):
-    assert catalogue.query("SELECT 1 AS one").to_dict("list") == {"one": [1]}
-    assert isinstance(catalogue.query("SELECT 1 AS one", as_arrow=True), pa.Table)
+    assert catalogue.query("SELECT 1 AS one").df().to_dict("list") == {"one": [1]}
+    assert catalogue.query("SELECT 1 AS one").arrow() == pa.table({"one": pa.array([1], pa.int32())})
 
 
 def test_a_query_takes_parameters(catalogue):
     sql = "SELECT count(*) AS n FROM attempts WHERE generation = ?"
-    assert catalogue.query(sql, [2])["n"].tolist() == [2]
-    assert catalogue.query("SELECT $word AS word", {"word": "it's"})["word"].tolist() == ["it's"]
+    assert catalogue.query(sql, [2]).df()["n"].tolist() == [2]
+    assert catalogue.query("SELECT $word AS word", {"word": "it's"}).df()["word"].tolist() == ["it's"]
 
 
 @pytest.mark.parametrize(
@@ -357,5 +359,5 @@ def test_a_refused_query_says_why_and_names_the_views(catalogue, sql):
 
 def test_a_query_works_after_a_refused_one(catalogue):
     with pytest.raises(PopuloraError):
-        catalogue.query("SELECT error('stop') FROM members")
-    assert len(catalogue.query("FROM members")) == 3
+        catalogue.query("SELECT error('stop') FROM members").df()
+    assert len(catalogue.query("FROM members").df()) == 3

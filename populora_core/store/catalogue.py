@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any
 
 import duckdb
 
-from populora_core.errors import ArtifactError, PopuloraError
+from populora_core.errors import ArtifactError
 from populora_core.store import durable
+from populora_core.store.answer import Answer, refusal
+from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
 from populora_core.store.columns import Table
-from populora_core.store.manifest import Manifest, committed_stages, stage_folders
+from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folders
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
+from populora_core.store.sql import literal, name, parquet, text
 from populora_core.store.tables import TABLES
-from populora_core.store.views import VIEWS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
+from populora_core.store.views import VIEWS, View
 
 CATALOGUE = "catalogue.duckdb"
+_DUCKDBS = {"memory", "system", "temp"}
+RECENT = "recent"  # schema of the tables that the blocks' views join: of the generations in no block
 
 
 def publish(run_dir: Path) -> Path:
@@ -50,33 +49,58 @@ def publish(run_dir: Path) -> Path:
 def stale(run_dir: Path) -> bool:
     """Whether the catalogue is missing, unreadable, or made for another place or other stage folders."""
     run_dir = run_dir.resolve()
-    try:
-        with _attach(run_dir / CATALOGUE) as connection:
-            row = connection.execute("SELECT digest FROM tables.source").fetchone()
-    except duckdb.Error:
-        return True
-    return row != (_source(run_dir),)
+    with duckdb.connect() as connection:
+        try:
+            _attach(connection, run_dir / CATALOGUE, "catalogue")
+            row = connection.execute("SELECT digest FROM catalogue.tables.source").fetchone()
+        except duckdb.Error:
+            return True
+    return row != (_source(run_dir, valid_blocks(run_dir)),)
 
 
 class Catalogue:
-    """A run's catalogue opened for reading. It goes on showing the stages that were committed at its opening.
+    """One run's catalogue opened for reading, or several runs' as one.
 
-    A stale catalogue is published anew; who may not write to the run gets the same views in memory.
+    It goes on showing the stages that were committed at its opening. A stale catalogue is published anew; who may
+    not write to the run gets the same views in memory. Of several runs each view holds all rows, told apart by
+    the column `run`; each run's own catalogue is attached under that name.
 
     Raises:
-        ArtifactError: the catalogue was stale and could not be built anew.
+        ArtifactError: a catalogue was stale and could not be built anew.
     """
 
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = run_dir.resolve()
-        outdated = stale(self.run_dir)
-        if outdated and not os.access(self.run_dir, os.W_OK):
-            self._connection = duckdb.connect()
-            _build(self._connection, self.run_dir)
+    def __init__(self, *run_dirs: Path) -> None:
+        directories = list(dict.fromkeys(path.resolve() for path in run_dirs))
+        self._connection = duckdb.connect()
+        try:
+            self._open(directories)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self, directories: Sequence[Path]) -> None:
+        if len(directories) == 1:
+            self._attach(directories[0], "catalogue")
+            self._connection.execute("USE catalogue")
+            return
+        labels = run_labels(directories)
+        for directory, label in zip(directories, labels, strict=True):
+            self._attach(directory, label)
+        self._connection.execute("USE memory")
+        for view in VIEWS:
+            parts = (f"SELECT * REPLACE ({text(run)} AS run) FROM {name(run)}.{view}" for run in labels)
+            self._connection.execute(f"CREATE VIEW {view} AS {' UNION ALL '.join(parts)}")
+
+    def _attach(self, directory: Path, attached: str) -> None:
+        outdated = stale(directory)
+        if outdated and not os.access(directory, os.W_OK):
+            self._connection.execute(f"ATTACH ':memory:' AS {name(attached)}")
+            self._connection.execute(f"USE {name(attached)}")
+            _build(self._connection, directory)
             return
         if outdated:
-            publish(self.run_dir)
-        self._connection = _attach(self.run_dir / CATALOGUE)
+            publish(directory)
+        _attach(self._connection, directory / CATALOGUE, attached)
 
     def __enter__(self) -> Catalogue:
         return self
@@ -87,64 +111,57 @@ class Catalogue:
     def close(self) -> None:
         self._connection.close()
 
-    @overload
-    def query(
-        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., *, as_arrow: Literal[False] = ...
-    ) -> pd.DataFrame: ...
-
-    @overload
-    def query(
-        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., *, as_arrow: Literal[True]
-    ) -> pa.Table: ...
-
-    def query(
-        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, as_arrow: bool = False
-    ) -> pd.DataFrame | pa.Table:
-        """Answer one SQL statement from the views.
+    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Answer:
+        """Answer one SQL statement from the views; see `Answer` for what to take it as.
 
         Args:
             parameters: values for `?` or `$name` in the statement.
-            as_arrow: give an Arrow table instead of a pandas frame.
 
         Raises:
             PopuloraError: DuckDB refused the statement, or it gives no rows to return.
         """
         try:
             relation = self._connection.sql(sql, params=parameters or None)
-            if relation is None:
-                raise _refusal("it gives no rows")
-            return relation.to_arrow_table() if as_arrow else relation.df()
         except duckdb.Error as error:
-            raise _refusal(str(error)) from error
+            raise refusal(str(error)) from error
+        if relation is None:
+            raise refusal("it gives no rows")
+        return Answer(relation)
 
     def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """The answer to one SQL statement as plain rows (see `query`)."""
-        return self.query(sql, parameters, as_arrow=True).to_pylist()
+        return self.query(sql, parameters).arrow().to_pylist()
 
 
-def _attach(path: Path) -> duckdb.DuckDBPyConnection:
-    """A connection that reads the catalogue at `path`.
+def run_labels(directories: Sequence[Path]) -> list[str]:
+    """A name for each run that no other has: its folder's, with as much of the path as it takes.
+
+    Names differ whatever their case, and from DuckDB's own databases, since the runs are attached under them.
+    """
+    for depth in range(1, max(len(path.parts) for path in directories) + 1):
+        labels = ["/".join(path.parts[-depth:]) for path in directories]
+        known = {label.lower() for label in labels}
+        if len(known) == len(set(directories)) and not known & _DUCKDBS:
+            return labels
+    return [str(path) for path in directories]
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, path: Path, attached: str) -> None:
+    """Make the catalogue at `path` readable under a name.
 
     Attached rather than connected to: one process gets the same database for the same path as long as any
     connection to it is open, hence an outdated catalogue after a swap.
     """
-    connection = duckdb.connect()
-    try:
-        connection.execute(f"ATTACH {_text(str(path))} AS catalogue (READ_ONLY)")
-        connection.execute("USE catalogue")
-    except duckdb.Error:
-        connection.close()
-        raise
-    return connection
+    connection.execute(f"ATTACH {text(str(path))} AS {name(attached)} (READ_ONLY)")
 
 
 def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
     """Create all views in the connection's database."""
-    source = _source(run_dir)  # before the manifests: what is committed meanwhile makes the catalogue stale
-    committed = list(committed_stages(run_dir))
+    blocks = valid_blocks(run_dir)
+    source = _source(run_dir, blocks)  # before the manifests: what is committed meanwhile makes it stale
     try:
         connection.begin()
-        for statement in _statements(committed, source):
+        for statement in _statements(run_dir, blocks, source):
             connection.execute(statement)
         connection.commit()
     except duckdb.Error as error:
@@ -156,62 +173,75 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
         ) from error
 
 
-def _refusal(reason: str) -> PopuloraError:
-    return PopuloraError(
-        "the query could not be answered",
-        expected="one SQL statement over the views " + ", ".join(VIEWS),
-        came=reason,
-        remedy="DESCRIBE and a view's name list its columns; docs/data-contract.md says what they mean",
-    )
+def _source(run_dir: Path, blocks: Sequence[Block]) -> str:
+    """A digest that changes when the run moves, when a stage folder comes, goes or is replaced, and with blocks.
 
-
-def _source(run_dir: Path) -> str:
-    """A digest that changes when the run moves and when a stage folder comes, goes or is replaced."""
-    digest = hashlib.sha256(str(run_dir).encode())
+    And with the declared views: a catalogue of an older version lacks columns.
+    """
+    parts = [str(run_dir), *(block.folder.name for block in blocks), *(view.sql() for view in VIEWS.values())]
+    digest = hashlib.sha256("\0".join(parts).encode())
     for folder in stage_folders(run_dir):
         with suppress(FileNotFoundError):  # set aside meanwhile
             digest.update(f"\0{folder.parent.name}/{folder.name} {folder.stat().st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _statements(committed: Sequence[tuple[Path, Manifest]], source: str) -> Iterable[str]:
-    yield "CREATE SCHEMA tables"
-    yield f"CREATE VIEW tables.source AS SELECT {_text(source)} AS digest"
-    files: dict[str, list[Path]] = {name: [] for name in TABLES}
-    for folder, manifest in committed:
+def _statements(run_dir: Path, blocks: Sequence[Block], source: str) -> Iterable[str]:
+    held = {number: block for block in blocks for number in block.generations}
+    files: dict[str, list[Path]] = {table: [] for table in TABLES}
+    recent: dict[str, list[Path]] = {table: [] for table in APART}
+    manifests: list[Manifest] = []
+    for block in blocks:
+        for table in MERGED:
+            files[table].append(block.file(table))
+    for folder in stage_folders(run_dir):
+        generation = int(folder.parent.name)
+        if generation in held and folder.name in stages_in(generation):
+            for table in _written_by(folder.name):
+                if table in APART and (path := folder / f"{table}.parquet").is_file():
+                    files[table].append(path)
+            continue
+        manifest = read_manifest(folder)
+        if manifest is None or not complete(folder, manifest):
+            continue
+        manifests.append(manifest)
         for file in manifest.files:
-            name = file.name.removesuffix(".parquet")
-            if name in files:
-                files[name].append(folder / file.name)
-    for name, paths in files.items():
-        yield f"CREATE VIEW tables.{name} AS {_parquet(TABLES[name], paths)}"
-    manifests = sorted((m for _, m in committed), key=lambda m: (m.generation, m.started_at))
+            table = file.name.removesuffix(".parquet")
+            if table in files:
+                files[table].append(folder / file.name)
+            if table in recent:
+                recent[table].append(folder / file.name)
+    manifests.sort(key=lambda manifest: (manifest.generation, manifest.started_at))
+
+    yield "CREATE SCHEMA tables"
+    yield f"CREATE VIEW tables.source AS SELECT {text(source)} AS digest"
+    for table, paths in files.items():
+        yield f"CREATE VIEW tables.{table} AS {parquet(TABLES[table], paths)}"
     rows = manifest_rows(manifests)
-    for name, table in MANIFEST_TABLES.items():
-        yield f"CREATE VIEW tables.{name} AS {_literal(table, rows[name])}"
+    for table, declared in MANIFEST_TABLES.items():
+        yield f"CREATE VIEW tables.{table} AS {_with_blocks(declared, blocks, literal(declared, rows[table]))}"
+    if blocks:
+        yield f"CREATE SCHEMA {RECENT}"
+        for table, paths in recent.items():
+            yield f"CREATE VIEW {RECENT}.{table} AS {parquet(TABLES[table], paths)}"
     for view in VIEWS.values():
-        yield f"CREATE VIEW {view.name} AS {view.sql}"
+        yield f"CREATE VIEW {view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({_rows(view, blocks)})"
 
 
-def _parquet(table: Table, paths: Sequence[Path]) -> str:
-    if not paths:
-        return _literal(table, [])
-    columns = ", ".join(column.name for column in table)
-    files = ", ".join(_text(_literal_path(path)) for path in paths)
-    return f"SELECT {columns} FROM read_parquet([{files}], hive_partitioning = false)"
+def _rows(view: View, blocks: Sequence[Block]) -> str:
+    if not blocks or view.name not in JOINED:
+        return view.sql()
+    return _with_blocks(
+        Table(view.name, (), view.meaning, tuple(item.column for item in view.columns)), blocks, view.sql(RECENT)
+    )
 
 
-def _literal(table: Table, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows within the SQL text. One text that is cast parses 20 times as fast as a VALUES list."""
-    fields = ", ".join(f"{column.name} {column.sql_type}" for column in table)
-    document = _text(json.dumps(rows, ensure_ascii=False))
-    return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
+def _with_blocks(table: Table, blocks: Sequence[Block], others: str) -> str:
+    """The rows that the blocks hold, and those of the other generations."""
+    if not blocks:
+        return others
+    return f"{parquet(table, [block.file(table.name) for block in blocks])} UNION ALL {others}"
 
 
-def _literal_path(path: Path) -> str:
-    """The path with its glob characters escaped."""
-    return re.sub(r"([*?\[])", r"[\1]", str(path))
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def _written_by(stage: str) -> list[str]:
+    return [table.name for table in TABLES.values() if stage in table.stages]

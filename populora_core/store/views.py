@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 
+RUN = Column("run", TEXT, "Name of the run: its folder's, with more of the path where several share it.")
 _SOURCES = TABLES | MANIFEST_TABLES
 
 
@@ -22,7 +24,7 @@ class ViewColumn:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view of the catalogue.
+    """A view of the catalogue. Its last column is the name of the run, which `columns` leaves out.
 
     Attributes:
         source: the FROM clause; tables stand in the schema `tables`.
@@ -33,13 +35,13 @@ class View:
     source: str
     columns: tuple[ViewColumn, ...]
 
-    @property
-    def sql(self) -> str:
+    def sql(self, schema: str = "tables") -> str:
+        """The rows, without the run's name, from the tables in a schema."""
         columns = ", ".join(f"{item.expression} AS {item.column.name}" for item in self.columns)
-        return f"SELECT {columns} FROM {self.source}"
+        return f"SELECT {columns} FROM {self.source.replace('tables.', f'{schema}.')}"
 
     def __iter__(self) -> Iterator[Column]:
-        return (item.column for item in self.columns)
+        return chain((item.column for item in self.columns), [RUN])
 
 
 def _of(table: str, names: str) -> tuple[ViewColumn, ...]:
@@ -78,9 +80,9 @@ _MEMBERS = """(
 
 _SPENT = """(
     SELECT generation, teacher_id AS member_id, 'teacher' AS role, prompt_tokens, completion_tokens
-    FROM tables.proposals
+    FROM proposals
     UNION ALL
-    SELECT generation, student_id, 'student', prompt_tokens, completion_tokens FROM tables.attempts
+    SELECT generation, student_id, 'student', prompt_tokens, completion_tokens FROM attempts
 )"""
 _TOKENS = f"""tables.updates AS updates LEFT JOIN (
     SELECT generation, member_id, role, sum(prompt_tokens) AS prompt_tokens, sum(completion_tokens) AS generated_tokens
@@ -129,7 +131,7 @@ _COVERAGE = """(
     FROM (
         SELECT *, min(generation) OVER (PARTITION BY problem_type, cell) AS cell_since,
                min(generation) OVER (PARTITION BY problem_type, constructs) AS constructs_since
-        FROM (SELECT *, string_split(cell, '-')[-1] AS constructs FROM tables.problems)
+        FROM (SELECT *, string_split(cell, '-')[-1] AS constructs FROM problems)
     )
     GROUP BY generation, problem_type
 ) AS coverage"""

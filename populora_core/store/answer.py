@@ -1,0 +1,65 @@
+"""What a query over a run's views gives: rows to take as a whole, or as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from populora_core.errors import PopuloraError
+from populora_core.store.views import VIEWS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+BATCH = 8192  # rows
+
+
+class Answer:
+    """The rows that one SQL statement gives. Nothing is computed before they are asked for.
+
+    Each of the methods computes them anew and raises PopuloraError where DuckDB fails to.
+    """
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._relation.columns)
+
+    def df(self) -> pd.DataFrame:
+        """All rows as a pandas frame."""
+        with _explained():
+            return self._relation.df()
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        with _explained():
+            return self._relation.to_arrow_table()
+
+    def batches(self, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
+        """The rows as they are computed, in batches, so that memory does not grow with their number."""
+        with _explained():
+            yield from self._relation.to_arrow_reader(rows)
+
+
+def refusal(reason: str) -> PopuloraError:
+    """The error that says why a statement was not answered."""
+    return PopuloraError(
+        "the query could not be answered",
+        expected="one SQL statement over the views " + ", ".join(VIEWS),
+        came=reason,
+        remedy="DESCRIBE and a view's name list its columns; docs/data-contract.md says what they mean",
+    )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise refusal(str(error)) from error
