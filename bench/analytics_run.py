@@ -1,4 +1,4 @@
-"""A run directory of any size that no model played: the real tables through the real stage writer, rows drawn at random.
+"""A run directory of any size that no model played: real tables through the real stage writer, rows drawn at random.
 
 32 teachers meet 32 students in every generation. Students get better over time, problems longer and less new, a
 quarter of each role is replaced every tenth generation. Texts have the lengths of the bundled base's; a few
@@ -7,7 +7,8 @@ generations' worth of them is drawn once and used in turn, so that a generation 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ PROPOSED, VALID, SAMPLES = 40, 26, 8  # of one teacher and type; of these valid;
 ATTEMPTS = MEMBERS * len(TYPES) * VALID * SAMPLES  # of one generation
 EVERY = 10  # generations between evolutions
 POOL = 4  # generations' worth of texts
+WRITERS = 2  # threads that compress and write
 REFUSED = ("trivial", "duplicate", "format_error", "runtime_error", "syntax_error", "forbidden")
 LOST = ("wrong", "wrong", "wrong", "format_error", "runtime_error", "timeout", "infrastructure")
 
@@ -56,12 +58,22 @@ class SyntheticRun:
             for role in ("teacher", "student")
         }
         self._skill = {member.member_id: 0.0 for members in self._living.values() for member in members}
+        self._pool = ThreadPoolExecutor(WRITERS)
+        self._commits: list[Future[None]] = []
 
-    def write(self, generations: int) -> None:
+    def write(self, generations: int, say: Callable[[str], None] = lambda line: None) -> None:
         """Found the population and play the generations."""
-        self._commit(0, "found", {"population": self._population(0), "adapters": self._adapters(0)})
-        for generation in range(1, generations + 1):
-            self._generation(generation)
+        with self._pool:
+            self._commit(0, "found", {"population": self._population(0), "adapters": self._adapters(0)})
+            for generation in range(1, generations + 1):
+                before, self._commits = self._commits, []
+                self._generation(generation)
+                for commit in before:
+                    commit.result()
+                if generation % 50 == 0:
+                    say(f"wrote generation {generation} of {generations}")
+            for commit in self._commits:
+                commit.result()
 
     def _generation(self, generation: int) -> None:
         draw, g = self._random, f"g{generation:04d}"
@@ -104,7 +116,9 @@ class SyntheticRun:
             "proposal_id": asked,
             "teacher_id": proposals["teacher_id"],
             "problem_type": kinds,
-            "program": _joined("def f(x):\n  y = x + ", constants, "\n  for i in range(3):\n    y = y * i\n  return y"),
+            "program": _joined(
+                "def f(x):\n  y = x + ", constants, "\n  for i in range(3):\n    y = y * i\n  return y"
+            ),
             "inputs": _lists(constants, "(", ",)"),
             "outputs": _lists(pc.utf8_slice_codeunits(constants, 0, 2), "", ""),
             "message": _repeat([""], len(asked)),
@@ -131,7 +145,9 @@ class SyntheticRun:
 
         own = tables["problems"]["problem_id"].combine_chunks()
         repeated = _repeat(own, SAMPLES)
-        attempt_ids = _joined("att-", pc.utf8_slice_codeunits(repeated, 5), "-s", _numbers(SAMPLES, len(own), 2))
+        attempt_ids = _joined(
+            "att-", pc.utf8_slice_codeunits(repeated, 5), "-s", _numbers(SAMPLES, len(own), 2)
+        )
         per_match = len(TYPES) * VALID * SAMPLES
         attempts = self._texts[generation % POOL] | {
             "attempt_id": attempt_ids,
@@ -243,7 +259,9 @@ class SyntheticRun:
                 )
         advantages = {
             f"{kind}_advantages": self._table(
-                f"{kind}_advantages", generation, {f"{kind}_id": own, "advantage": draw.normal(0, 1, len(own))}
+                f"{kind}_advantages",
+                generation,
+                {f"{kind}_id": own, "advantage": draw.normal(0, 1, len(own))},
             )
             for kind, own in (("attempt", attempt_ids), ("proposal", asked))
         }
@@ -345,7 +363,9 @@ class SyntheticRun:
             "completion_tokens": completion_tokens,
             "finish_reason": draw.choice(("stop", "length"), rows, p=(0.97, 0.03)),
             "prompt_ids": _tokens(draw.integers(0, 512, prompt_tokens.sum(), np.int32), prompt_tokens),
-            "completion_ids": _tokens(draw.integers(0, 512, completion_tokens.sum(), np.int32), completion_tokens),
+            "completion_ids": _tokens(
+                draw.integers(0, 512, completion_tokens.sum(), np.int32), completion_tokens
+            ),
             "logprobs": _tokens(
                 -draw.gamma(0.5, 1, completion_tokens.sum()).astype(np.float32), completion_tokens
             ),
@@ -362,25 +382,30 @@ class SyntheticRun:
         return pa.Table.from_arrays(arrays, schema=TABLES[name].arrow)
 
     def _commit(self, generation: int, stage: str, tables: Mapping[str, pa.Table]) -> None:
-        seconds = {
-            "member_seconds": {
-                member.member_id: 0.5 for members in self._living.values() for member in members
-            }
-        }
-        with StageWriter(self._run_dir, generation, stage) as writer:
-            for name, table in tables.items():
-                writer.write_table(name, table)
-            writer.commit(
-                key="0" * 64,
-                stage_version=1,
-                seed=0,
-                config={},
-                inputs={},
-                started=1.8e9 + 60 * generation,
-                seconds=5.0,
-                code_revision="none",
-                extra=seconds if stage == "update" else None,
-            )
+        extra = None
+        if stage == "update":
+            members = [member for living in self._living.values() for member in living]
+            extra = {"member_seconds": {member.member_id: 0.5 for member in members}}
+        self._commits.append(self._pool.submit(_write, self._run_dir, generation, stage, tables, extra))
+
+
+def _write(
+    run_dir: Path, generation: int, stage: str, tables: Mapping[str, pa.Table], extra: Columns | None
+) -> None:
+    with StageWriter(run_dir, generation, stage) as writer:
+        for name, table in tables.items():
+            writer.write_table(name, table)
+        writer.commit(
+            key="0" * 64,
+            stage_version=1,
+            seed=0,
+            config={},
+            inputs={},
+            started=1.8e9 + 60 * generation,
+            seconds=5.0,
+            code_revision="none",
+            extra=extra,
+        )
 
 
 def _first(columns: Columns, rows: int) -> Columns:
@@ -409,7 +434,9 @@ def _joined(*parts: Any) -> pa.Array:
 
 def _lists(values: pa.Array, before: str, after: str) -> pa.Array:
     """Lists of one text each."""
-    return pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), _joined(before, values, after))
+    return pa.ListArray.from_arrays(
+        np.arange(len(values) + 1, dtype=np.int32), _joined(before, values, after)
+    )
 
 
 def _tokens(values: np.ndarray, lengths: np.ndarray) -> pa.Array:

@@ -158,15 +158,21 @@ def inspect(
 
 @app.command()
 def query(
-    directory: RunDir,
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to ask as one")
+    ],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
     format: Annotated[Literal["table", "csv", "json"], typer.Option(help="how to print the rows")] = "table",
 ) -> None:
-    """Ask the run in SQL (DuckDB)."""
-    from flows.inspection import print_query
-    from populora_core.run import Run
+    """Ask runs in SQL (DuckDB). Rows are printed as they come; the column `run` says of which run they are.
 
-    print_query(Run.open(directory), sql, format)
+    docs/analytics.md has queries to start from.
+    """
+    from flows.answers import print_answer
+    from populora_core import open_run
+
+    with open_run(*directories) as catalogue:
+        print_answer(catalogue.query(sql), format)
 
 
 @app.command()

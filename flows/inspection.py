@@ -1,14 +1,14 @@
-"""`populora inspect` and `populora query`: looking into a run."""
+"""`populora inspect`: looking into a run."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from flows.answers import row_table
 from flows.console import console, coverage_table, generation_line, population_table
 from populora_core.errors import RunDirectoryError
 from populora_core.report.summary import generation_summary, overall, token_rows
@@ -17,8 +17,6 @@ from populora_core.stages.loop import later_generations
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
-
-WIDEST = 60
 
 
 def show_run(run: Run) -> None:
@@ -120,42 +118,15 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
 
 
-def print_query(run: Run, sql: str, format: Literal["table", "csv", "json"]) -> None:
-    """Print the rows of a query over the views."""
-    with Catalogue(run.directory) as catalogue:
-        frame = catalogue.query(sql)
-    if format == "csv":
-        frame.to_csv(sys.stdout, index=False)
-    elif format == "json":
-        sys.stdout.write(frame.to_json(orient="records", lines=True, date_format="iso"))
-    else:
-        _print_rows(frame.to_dict("records"))
-        console.print(f"{len(frame)} rows")
-
-
-def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    rows = list(rows)
-    if not rows:
-        return
-    table = Table()
-    for name in rows[0]:
-        table.add_column(str(name))
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    console.print(table)
+def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        console.print(row_table(rows))
 
 
 def _print_record(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
         text = escape(str(value))
         console.print(f"[bold]{name}[/]" + (f"\n{text}" if "\n" in text else f"  {text}"), highlight=False)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = value if isinstance(value, str) else str(value)
-    return escape(text if len(text) <= WIDEST or "\n" in text else text[: WIDEST - 1] + "…")
 
 
 def _generations(run: Run) -> list[int]:

@@ -1,6 +1,6 @@
 """PopuLoRA: co-evolving LoRA teachers and students on one frozen base model.
 
-`open_run(DIR).query(sql)` answers questions about a run as a pandas frame or an Arrow table.
+`open_run(DIR).query(sql)` answers questions about a run: `.df()` gives a pandas frame, `.arrow()` an Arrow table.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __version__ = "0.1.0"
 __all__ = ["open_run"]
 
 
-def open_run(directory: str | Path) -> Catalogue:
-    """Open a run directory for questions.
+def open_run(*directories: str | Path) -> Catalogue:
+    """Open a run directory for questions, or several as one.
 
     Raises:
-        RunDirectoryError: it is not a run directory.
+        RunDirectoryError: one of them is not a run directory.
     """
     from populora_core.run import Run
     from populora_core.store.catalogue import Catalogue
 
-    return Catalogue(Run.open(directory).directory)
+    return Catalogue(*(Run.open(directory).directory for directory in directories))

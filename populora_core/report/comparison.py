@@ -13,23 +13,14 @@ from populora_core.report.palette import styled
 from populora_core.report.sections import Section, Table
 from populora_core.report.series import where
 from populora_core.report.text import NARROW, finite, percent
+from populora_core.store.catalogue import run_labels
 
 UNKNOWN = "–"
 
 
-def run_labels(runs: Sequence[Figures]) -> list[str]:
-    """A name for each run that no other has: its folder's, with as much of the path as it takes."""
-    paths = [figures.run.directory for figures in runs]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        labels = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(labels)) == len(set(paths)):
-            return labels
-    return [str(path) for path in paths]
-
-
 def comparison_sections(runs: Sequence[Figures]) -> list[Section]:
     """The sections of a comparison; the first run is what the others are compared with."""
-    labels = run_labels(runs)
+    labels = run_labels([figures.run.directory for figures in runs])
     overlaid = Section(
         "overlay",
         "The same plots, overlaid",

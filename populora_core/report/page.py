@@ -11,16 +11,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from populora_core import __version__
-from populora_core.report.comparison import comparison_sections, run_labels
+from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
 from populora_core.report.sections import sections
 from populora_core.report.text import excerpt, number, percent, seconds, visible
+from populora_core.store.catalogue import run_labels
 
 
 def render(runs: Sequence[Figures]) -> str:
     """The report of one run, or the comparison of several."""
-    labels = run_labels(runs)
+    labels = run_labels([figures.run.directory for figures in runs])
     cards = [_card(label, figures) for label, figures in zip(labels, runs, strict=True)]
     shown = sections(runs[0]) if len(runs) == 1 else comparison_sections(runs)
     return (

@@ -21,6 +21,7 @@ from populora_core.store.artifacts import (
     stage_dir,
     supersede,
 )
+from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
 
 RunGeneration = Callable[[Session, int], object]
@@ -38,6 +39,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
             continue
         run_one(session, generation)
         supersede_outdated(session.run, generation)
+        compact(session.run.directory)
         publish(session.run.directory)
         refresh(session.run.directory)
         session.observer.generation_ended(generation)

@@ -43,7 +43,11 @@ BLOCKS = "blocks"
 GENERATIONS = 64  # at most, in one block
 ROWS = 200_000  # attempts after which a block is full
 
-JOINED = ("proposals", "problems", "attempts")  # views that a block holds instead of the tables that they join
+JOINED = (
+    "proposals",
+    "problems",
+    "attempts",
+)  # views that a block holds instead of the tables that they join
 APART = (
     *JOINED,
     "proposal_checks",
@@ -57,7 +61,9 @@ MERGED = tuple(name for name in TABLES if name not in APART)  # tables that a bl
 
 _NAME = re.compile(r"(?P<first>\d{4,})-(?P<last>\d{4,})-(?P<digest>[0-9a-f]{16})$")
 _FIRST_STAGES = ("found",)
-_STAGES = tuple(dict.fromkeys(stage for table in TABLES.values() for stage in table.stages if stage != "found"))
+_STAGES = tuple(
+    dict.fromkeys(stage for table in TABLES.values() for stage in table.stages if stage != "found")
+)
 
 
 @dataclass(frozen=True, slots=True)

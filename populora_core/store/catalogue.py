@@ -232,7 +232,9 @@ def _rows(view: View, blocks: Sequence[Block]) -> str:
     if not blocks or view.name not in JOINED:
         return view.sql()
     return _with_blocks(
-        Table(view.name, (), view.meaning, tuple(item.column for item in view.columns)), blocks, view.sql(RECENT)
+        Table(view.name, (), view.meaning, tuple(item.column for item in view.columns)),
+        blocks,
+        view.sql(RECENT),
     )
 
 
