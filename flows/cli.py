@@ -176,6 +176,29 @@ def query(
 
 
 @app.command()
+def prune(
+    directory: RunDir,
+    keep: Annotated[int, typer.Option(min=1, help="of the newest generations every stage can be redone")] = 3,
+    every: Annotated[
+        int, typer.Option(min=0, help="of every so many generations keep what a fork starts from; 0: of none")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
+) -> None:
+    """Keep a long run small: remove weights and optimiser states that going on does not need.
+
+    Every table stays, so the report, the lineage and all questions do too; so does each member's newest adapter.
+    What was removed does not come back: older generations can then not be redone, forked, evaluated or exported.
+    """
+    from flows.inspection import show_plan
+    from populora_core import pruning
+    from populora_core.run import Run
+
+    opened = Run.open(directory)
+    chosen = (pruning.plan if dry_run else pruning.prune)(opened, keep, every)
+    show_plan(opened, chosen, dry_run)
+
+
+@app.command()
 def report(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="one run, or several to compare")

@@ -11,12 +11,14 @@ from rich.table import Table
 from flows.answers import row_table
 from flows.console import console, coverage_table, generation_line, population_table
 from populora_core.errors import RunDirectoryError
+from populora_core.pruning import Plan, redoable
 from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.run import Run
 from populora_core.stages.loop import later_generations
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import pruned
 
 
 def show_run(run: Run) -> None:
@@ -41,8 +43,9 @@ def show_run(run: Run) -> None:
         f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
         f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
     )
-    redoable = [g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g))]
-    console.print(f"generations whose stages can still be redone: {_ranges(redoable) or 'none'}")
+    whole = (g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g)))
+    can_be_redone = [generation for generation in whole if redoable(run, generation)]
+    console.print(f"generations whose stages can still be redone: {_ranges(can_be_redone) or 'none'}")
 
 
 def show_generation(run: Run, generation: int) -> None:
@@ -118,6 +121,25 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
 
 
+def show_plan(run: Run, plan: Plan, dry_run: bool) -> None:
+    """What `populora prune` removes, or removed, and what is impossible without it."""
+    for what, paths in (
+        ("members files, weights and optimiser states", plan.members),
+        ("adapters", plan.adapters),
+        ("blocks that the catalogue no longer uses", plan.blocks),
+    ):
+        console.print(f"{len(paths):6d} {what}")
+        if dry_run:
+            for path in paths:
+                console.print(f"         {path.relative_to(run.directory)}", highlight=False, soft_wrap=True)
+    verb = "would be" if dry_run else "are"
+    console.print(f"{plan.freed / 1e6:,.1f} MB {verb} freed; tables, report and lineage stay as they are")
+    if plan.oldest > 0:
+        console.print(
+            f"stages can be redone from generation {plan.oldest} on; populora resume goes on as before"
+        )
+
+
 def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         console.print(row_table(rows))
@@ -142,7 +164,9 @@ def _stage_state(run: Run, generation: int, stage: str) -> str:
     manifest = read_manifest(folder)
     if manifest is None:
         return "absent"
-    return "whole" if intact(folder, manifest) else "damaged"
+    if not intact(folder, manifest):
+        return "damaged"
+    return "pruned" if any(pruned(folder / file.name) for file in manifest.files) else "whole"
 
 
 def _ranges(numbers: list[int]) -> str:

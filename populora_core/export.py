@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from populora_core.errors import AdapterError, ArtifactError, RunDirectoryError
 from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.run import Run
-from populora_core.store.adapters import ADAPTER_FILES, adapter_whole
+from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.durable import fsync, fsync_tree, temporary_folder
 
@@ -116,8 +116,7 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
         raise AdapterError(
             f"the adapter in {folder} is not the one that the run recorded",
             expected=" and ".join(ADAPTER_FILES) + f", the first with sha256 {row['sha256'][:12]}",
-            came="other weights" if all((folder / n).is_file() for n in ADAPTER_FILES) else "missing files",
-            remedy=f"populora resume {run.directory} makes it again",
+            **what_is_wrong(folder),
         )
     return Snapshot(run, members[member_id], row["generation"], folder, row["sha256"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from populora_core.errors import AdapterError
-from populora_core.store.adapters import adapter_whole
+from populora_core.store.adapters import adapter_whole, what_is_wrong
 
 Progress = Callable[[int], None]  # called with the number of further completions done
 
@@ -93,8 +93,7 @@ class Served:
             raise AdapterError(
                 f"the adapter of {self.member_id} in {self.folder} is not the one that the run recorded",
                 expected=f"a PEFT folder whose weights have sha256 {self.sha256[:12]}",
-                came="other weights, or missing files",
-                remedy="populora resume makes a damaged adapter again",
+                **what_is_wrong(self.folder),
             )
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from populora_core import ids
 from populora_core.errors import ArtifactError
+from populora_core.pruning import require_redoable
 from populora_core.revision import code_revision
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
-from populora_core.store.adapters import adapter_intact
+from populora_core.store.adapters import WEIGHTS, adapter_intact
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
@@ -26,6 +27,7 @@ from populora_core.store.artifacts import (
     read_manifest,
     stage_dir,
 )
+from populora_core.store.manifest import pruned
 
 Guard = Callable[[Sequence[FileRecord]], None]
 
@@ -71,6 +73,7 @@ def run_stage(
         session.observer.stage_ended(generation, stage.name, True, found.seconds)
         return StageResult(generation, stage.name, True, found.seconds, found)
 
+    require_redoable(run, generation)
     # Imported here: a finished stage is recognised without the machinery that makes one.
     from populora_core.stages.context import StageContext
 
@@ -109,7 +112,10 @@ def _valid(run: Run, generation: int, folder: Path, found: Manifest, key: str) -
     return (
         follows
         and intact(folder, found)
-        and all(adapter_intact(run.directory / path, sha256) for path, sha256 in adapters.items())
+        and all(
+            adapter_intact(run.directory / path, sha256) or pruned(run.directory / path / WEIGHTS)
+            for path, sha256 in adapters.items()
+        )
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from populora_core.benchmarks.run_evaluation import supersede_outdated
 from populora_core.config import Config
 from populora_core.errors import RunDirectoryError
+from populora_core.pruning import require_redoable, require_startable
 from populora_core.report.write import refresh
 from populora_core.run import Run, refuse_occupied
 from populora_core.session import Session
@@ -72,6 +73,7 @@ def rerun(
             f"{stage_name} of generation {generation} was never made",
             remedy=f"populora resume {run.directory} makes it",
         )
+    require_redoable(run, generation)
     old = {file.name: file.content for file in before.files}
 
     def guard(files: Sequence[FileRecord]) -> None:
@@ -123,6 +125,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                     came=f"no {stage.name} of generation {number}",
                     remedy="fork from an earlier generation, or resume the old run first",
                 )
+    require_startable(source, generation)
     _refuse_other_shapes(source.config, config)
     origin = {"run": source.directory.name, "generation": generation}
     run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)

@@ -10,9 +10,10 @@ from typing import Any
 
 from populora_core.errors import AdapterError
 from populora_core.store.durable import write_atomically
-from populora_core.store.manifest import file_sha256
+from populora_core.store.manifest import file_sha256, pruned
 
-ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
+WEIGHTS = "adapter_model.safetensors"
+ADAPTER_FILES = (WEIGHTS, "adapter_config.json")
 PROBE = "probe.json"
 
 
@@ -74,6 +75,20 @@ def adapter_whole(folder: Path, sha256: str) -> bool:
     """Whether the folder holds an adapter whose weights file has the recorded sha256."""
     weights, config = (folder / name for name in ADAPTER_FILES)
     return config.is_file() and weights.is_file() and file_sha256(weights) == sha256
+
+
+def what_is_wrong(folder: Path) -> dict[str, str]:
+    """What came in place of a whole adapter and what to do about it, for an error."""
+    if pruned(folder / WEIGHTS):
+        return {
+            "came": "nothing: populora prune removed the weights",
+            "remedy": "choose a later generation; what was pruned does not come back",
+        }
+    there = all((folder / name).is_file() for name in ADAPTER_FILES)
+    return {
+        "came": "other weights" if there else "missing files",
+        "remedy": "populora resume makes a damaged adapter again",
+    }
 
 
 def adapter_intact(folder: Path, sha256: str) -> bool:

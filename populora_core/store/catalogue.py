@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from populora_core.store import durable
 from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
 from populora_core.store.columns import Table
-from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folders
+from populora_core.store.manifest import Manifest, complete, read_manifest, stage_dir, stage_folders
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import literal, name, parquet, text
 from populora_core.store.tables import TABLES
@@ -55,7 +56,7 @@ def stale(run_dir: Path) -> bool:
             row = connection.execute("SELECT digest FROM catalogue.tables.source").fetchone()
         except duckdb.Error:
             return True
-    return row != (_source(run_dir, valid_blocks(run_dir)),)
+    return row != (_source(run_dir, valid_blocks(run_dir), list(stage_folders(run_dir))),)
 
 
 class Catalogue:
@@ -72,6 +73,7 @@ class Catalogue:
     def __init__(self, *run_dirs: Path) -> None:
         directories = list(dict.fromkeys(path.resolve() for path in run_dirs))
         self._connection = duckdb.connect()
+        self._shown = "catalogue"  # the database whose views a query sees
         try:
             self._open(directories)
         except BaseException:
@@ -80,12 +82,12 @@ class Catalogue:
 
     def _open(self, directories: Sequence[Path]) -> None:
         if len(directories) == 1:
-            self._attach(directories[0], "catalogue")
-            self._connection.execute("USE catalogue")
+            self._attach(directories[0], self._shown)
             return
         labels = run_labels(directories)
         for directory, label in zip(directories, labels, strict=True):
             self._attach(directory, label)
+        self._shown = "memory"
         self._connection.execute("USE memory")
         for view in VIEWS:
             parts = (f"SELECT * REPLACE ({text(run)} AS run) FROM {name(run)}.{view}" for run in labels)
@@ -120,8 +122,10 @@ class Catalogue:
         Raises:
             PopuloraError: DuckDB refused the statement, or it gives no rows to return.
         """
+        cursor = self._connection.cursor()  # of its own, so that several answers can be read side by side
         try:
-            relation = self._connection.sql(sql, params=parameters or None)
+            cursor.execute(f"USE {self._shown}")
+            relation = cursor.sql(sql, params=parameters or None)
         except duckdb.Error as error:
             raise refusal(str(error)) from error
         if relation is None:
@@ -158,10 +162,13 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path, attached: str) ->
 def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
     """Create all views in the connection's database."""
     blocks = valid_blocks(run_dir)
-    source = _source(run_dir, blocks)  # before the manifests: what is committed meanwhile makes it stale
+    folders = list(stage_folders(run_dir))
+    source = _source(
+        run_dir, blocks, folders
+    )  # before the manifests: what is committed meanwhile makes it stale
     try:
         connection.begin()
-        for statement in _statements(run_dir, blocks, source):
+        for statement in _statements(run_dir, blocks, folders, source):
             connection.execute(statement)
         connection.commit()
     except duckdb.Error as error:
@@ -173,33 +180,39 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
         ) from error
 
 
-def _source(run_dir: Path, blocks: Sequence[Block]) -> str:
+def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[Path]) -> str:
     """A digest that changes when the run moves, when a stage folder comes, goes or is replaced, and with blocks.
 
     And with the declared views: a catalogue of an older version lacks columns.
     """
     parts = [str(run_dir), *(block.folder.name for block in blocks), *(view.sql() for view in VIEWS.values())]
     digest = hashlib.sha256("\0".join(parts).encode())
-    for folder in stage_folders(run_dir):
+    for folder in map(str, folders):
         with suppress(FileNotFoundError):  # set aside meanwhile
-            digest.update(f"\0{folder.parent.name}/{folder.name} {folder.stat().st_mtime_ns}".encode())
+            digest.update(f"\0{folder} {os.stat(folder).st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _statements(run_dir: Path, blocks: Sequence[Block], source: str) -> Iterable[str]:
-    held = {number: block for block in blocks for number in block.generations}
+def _statements(
+    run_dir: Path, blocks: Sequence[Block], folders: Sequence[Path], source: str
+) -> Iterable[str]:
+    held = {
+        str(stage_dir(run_dir, number, stage)): _apart_of(stage)
+        for block in blocks
+        for number in block.generations
+        for stage in stages_in(number)
+    }
     files: dict[str, list[Path]] = {table: [] for table in TABLES}
     recent: dict[str, list[Path]] = {table: [] for table in APART}
     manifests: list[Manifest] = []
     for block in blocks:
         for table in MERGED:
             files[table].append(block.file(table))
-    for folder in stage_folders(run_dir):
-        generation = int(folder.parent.name)
-        if generation in held and folder.name in stages_in(generation):
-            for table in _written_by(folder.name):
-                if table in APART and (path := folder / f"{table}.parquet").is_file():
-                    files[table].append(path)
+    for folder in folders:
+        if (tables := held.get(str(folder))) is not None:
+            for table in tables:
+                if os.path.exists(path := f"{folder}/{table}.parquet"):
+                    files[table].append(Path(path))
             continue
         manifest = read_manifest(folder)
         if manifest is None or not complete(folder, manifest):
@@ -245,5 +258,7 @@ def _with_blocks(table: Table, blocks: Sequence[Block], others: str) -> str:
     return f"{parquet(table, [block.file(table.name) for block in blocks])} UNION ALL {others}"
 
 
-def _written_by(stage: str) -> list[str]:
-    return [table.name for table in TABLES.values() if stage in table.stages]
+@cache
+def _apart_of(stage: str) -> tuple[str, ...]:
+    """The tables of a stage that no block holds."""
+    return tuple(table for table in APART if stage in TABLES[table].stages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+PRUNED = ".pruned"  # an empty file of this suffix stands for one that `populora prune` removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,11 @@ def stage_dir(run_dir: Path, generation: int, stage: str) -> Path:
 
 def stage_folders(run_dir: Path) -> Iterator[Path]:
     """Every stage folder of a run, by generation and name, committed whole or damaged."""
-    generations = (path for path in (run_dir / "generations").glob("[0-9]*") if path.name.isdigit())
-    for generation in sorted(generations, key=lambda path: int(path.name)):
-        yield from sorted(path for path in generation.glob("[!.]*") if path.is_dir())
+    root = run_dir / "generations"  # listed by scandir: a long run has thousands, and every publish asks
+    generations = [entry for entry in os.scandir(root) if entry.name.isdigit()] if root.is_dir() else []
+    for generation in sorted(generations, key=lambda entry: int(entry.name)):
+        stages = [entry for entry in os.scandir(generation) if entry.name[0] != "." and entry.is_dir()]
+        yield from (Path(entry.path) for entry in sorted(stages, key=lambda entry: entry.name))
 
 
 def committed_stages(run_dir: Path) -> Iterator[tuple[Path, Manifest]]:
@@ -119,18 +123,29 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def complete(folder: Path, manifest: Manifest) -> bool:
-    """Whether every recorded file is there with its recorded size."""
-    try:
-        return all((folder / file.name).stat().st_size == file.bytes for file in manifest.files)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    """Whether every recorded file is there with its recorded size, or was pruned."""
+    return all(_has_size(folder / file.name, file.bytes) for file in manifest.files)
 
 
 def intact(folder: Path, manifest: Manifest) -> bool:
-    """Whether every recorded file is there with its recorded bytes."""
+    """Whether every recorded file is there with its recorded bytes, or was pruned."""
     return complete(folder, manifest) and all(
-        file_sha256(folder / file.name) == file.sha256 for file in manifest.files
+        file_sha256(folder / file.name) == file.sha256
+        for file in manifest.files
+        if not pruned(folder / file.name)
     )
+
+
+def pruned(path: Path) -> bool:
+    """Whether the file was removed by `populora prune`, rather than lost."""
+    return not path.exists() and path.with_name(path.name + PRUNED).exists()
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except (FileNotFoundError, NotADirectoryError):
+        return pruned(path)
 
 
 def file_sha256(path: Path) -> str:
