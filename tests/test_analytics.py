@@ -147,12 +147,12 @@ def test_an_answer_is_a_frame_a_table_or_batches(two_runs):
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["csv", "json", "table"])
 def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, tmp_path, format):
-    (two_runs[0] / "run.json").write_text("{}")
     script = (
         "import resource, sys; from flows.answers import print_answer; from pathlib import Path;"
         "from populora_core.store.catalogue import Catalogue\n"
         "with Catalogue(Path(sys.argv[1])) as run:\n"
-        " print_answer(run.query(f\"SELECT i, repeat('x', 2000) || i AS t FROM range({sys.argv[2]}) r(i)\"), sys.argv[3])\n"
+        " sql = f\"SELECT i, repeat('x', 2000) || i AS t FROM range({sys.argv[2]}) r(i)\"\n"
+        " print_answer(run.query(sql), sys.argv[3])\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
     peaks = []
@@ -173,7 +173,7 @@ def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, tmp_path,
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_query_asks_several_runs_and_prints_plain_json(finished: Path, finished_solo: Path):
-    sql = "SELECT run, generation, sum(n_attempts) AS n, list(DISTINCT 'x') AS l, 'NaN'::DOUBLE AS nothing FROM problems"
+    sql = "SELECT run, sum(n_attempts) AS n, list(DISTINCT 'x') AS l, 'NaN'::DOUBLE AS nothing FROM problems"
     done = query(
         finished, finished_solo, sql + " WHERE generation = 1 GROUP BY ALL ORDER BY run", "--format", "json"
     )
@@ -191,6 +191,21 @@ def test_who_stops_reading_ends_the_query_quietly(finished: Path):
     os.close(writing)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path):
+    pytest.importorskip("marimo", reason="the extra `notebook` is not installed")
+    notebook = ROOT / "notebooks" / "explore.py"
+    checked = subprocess.run(
+        [sys.executable, "-m", "marimo", "check", "--strict", notebook], capture_output=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, notebook, "--", finished, finished_solo]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 # Publishing under readers

@@ -30,7 +30,6 @@ from populora_core.store.manifest import (
     MANIFEST,
     Manifest,
     complete,
-    generation_dir,
     read_manifest,
     stage_dir,
 )
@@ -220,9 +219,8 @@ def _digest(run_dir: Path, generations: range) -> str:
 
 def _manifest_files(run_dir: Path, generations: range) -> Iterator[str]:
     for number in generations:
-        parent = str(generation_dir(run_dir, number))
         for stage in stages_in(number):
-            yield f"{parent}/{stage}/{MANIFEST}"
+            yield f"{run_dir}/generations/{number:04d}/{stage}/{MANIFEST}"
 
 
 @cache

@@ -17,7 +17,7 @@ from populora_core.store import durable
 from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
 from populora_core.store.columns import Table
-from populora_core.store.manifest import Manifest, complete, read_manifest, stage_dir, stage_folders
+from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import literal, name, parquet, text
 from populora_core.store.tables import TABLES
@@ -56,7 +56,7 @@ def stale(run_dir: Path) -> bool:
             row = connection.execute("SELECT digest FROM catalogue.tables.source").fetchone()
         except duckdb.Error:
             return True
-    return row != (_source(run_dir, valid_blocks(run_dir), list(stage_folders(run_dir))),)
+    return row != (_source(run_dir, valid_blocks(run_dir), stage_folder_names(run_dir)),)
 
 
 class Catalogue:
@@ -122,15 +122,20 @@ class Catalogue:
         Raises:
             PopuloraError: DuckDB refused the statement, or it gives no rows to return.
         """
-        cursor = self._connection.cursor()  # of its own, so that several answers can be read side by side
+        connection = self.connect()  # of its own, so that several answers can be read side by side
         try:
-            cursor.execute(f"USE {self._shown}")
-            relation = cursor.sql(sql, params=parameters or None)
+            relation = connection.sql(sql, params=parameters or None)
         except duckdb.Error as error:
             raise refusal(str(error)) from error
         if relation is None:
             raise refusal("it gives no rows")
         return Answer(relation)
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB connection to the same views, for tools that take one, such as a notebook's SQL cells."""
+        connection = self._connection.cursor()
+        connection.execute(f"USE {self._shown}")
+        return connection
 
     def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """The answer to one SQL statement as plain rows (see `query`)."""
@@ -162,7 +167,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path, attached: str) ->
 def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
     """Create all views in the connection's database."""
     blocks = valid_blocks(run_dir)
-    folders = list(stage_folders(run_dir))
+    folders = stage_folder_names(run_dir)
     source = _source(
         run_dir, blocks, folders
     )  # before the manifests: what is committed meanwhile makes it stale
@@ -180,50 +185,48 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
         ) from error
 
 
-def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[Path]) -> str:
+def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str]) -> str:
     """A digest that changes when the run moves, when a stage folder comes, goes or is replaced, and with blocks.
 
     And with the declared views: a catalogue of an older version lacks columns.
     """
     parts = [str(run_dir), *(block.folder.name for block in blocks), *(view.sql() for view in VIEWS.values())]
     digest = hashlib.sha256("\0".join(parts).encode())
-    for folder in map(str, folders):
+    for folder in folders:
         with suppress(FileNotFoundError):  # set aside meanwhile
             digest.update(f"\0{folder} {os.stat(folder).st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _statements(
-    run_dir: Path, blocks: Sequence[Block], folders: Sequence[Path], source: str
-) -> Iterable[str]:
+def _statements(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str], source: str) -> Iterable[str]:
     held = {
-        str(stage_dir(run_dir, number, stage)): _apart_of(stage)
+        f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
         for block in blocks
         for number in block.generations
         for stage in stages_in(number)
     }
-    files: dict[str, list[Path]] = {table: [] for table in TABLES}
-    recent: dict[str, list[Path]] = {table: [] for table in APART}
+    files: dict[str, list[str]] = {table: [] for table in TABLES}
+    recent: dict[str, list[str]] = {table: [] for table in APART}
     manifests: list[Manifest] = []
     for block in blocks:
         for table in MERGED:
-            files[table].append(block.file(table))
+            files[table].append(str(block.file(table)))
     for folder in folders:
-        if (tables := held.get(str(folder))) is not None:
+        if (tables := held.get(folder)) is not None:
             for table in tables:
                 if os.path.exists(path := f"{folder}/{table}.parquet"):
-                    files[table].append(Path(path))
+                    files[table].append(path)
             continue
-        manifest = read_manifest(folder)
-        if manifest is None or not complete(folder, manifest):
+        manifest = read_manifest(Path(folder))
+        if manifest is None or not complete(Path(folder), manifest):
             continue
         manifests.append(manifest)
         for file in manifest.files:
             table = file.name.removesuffix(".parquet")
             if table in files:
-                files[table].append(folder / file.name)
+                files[table].append(f"{folder}/{file.name}")
             if table in recent:
-                recent[table].append(folder / file.name)
+                recent[table].append(f"{folder}/{file.name}")
     manifests.sort(key=lambda manifest: (manifest.generation, manifest.started_at))
 
     yield "CREATE SCHEMA tables"

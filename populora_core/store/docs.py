@@ -30,6 +30,15 @@ DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` 
 `populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
 A row appears as soon as its stage is committed; a column that a later stage gives is null until then.
 
+Every view ends with the column `run`, the run's name, so that several runs can be asked as one
+(`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). Of long runs the views read old generations from
+`RUN/blocks/`, larger files with the same rows; the stages' own files stay as they are, `tables.NAME` among
+them, and blocks may be deleted at any time.
+
+`populora prune` removes weights and optimiser states of old generations, never a row. The folders that
+`adapters.path` names for them then hold no weights, but an empty `adapter_model.safetensors.pruned`;
+`members.adapter_path`, each member's newest, is always kept. The manifests still record what was there.
+
 Ids derive from position and are zero-padded, so that text order is numeric order. Content hashes cover the
 rows of the tables below; times, hosts and paths stand in the manifests.
 """

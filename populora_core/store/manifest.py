@@ -96,11 +96,20 @@ def stage_dir(run_dir: Path, generation: int, stage: str) -> Path:
 
 def stage_folders(run_dir: Path) -> Iterator[Path]:
     """Every stage folder of a run, by generation and name, committed whole or damaged."""
-    root = run_dir / "generations"  # listed by scandir: a long run has thousands, and every publish asks
+    return map(Path, stage_folder_names(run_dir))
+
+
+def stage_folder_names(run_dir: Path) -> list[str]:
+    """The same as text: a long run has thousands, every publish asks, and making a Path of each takes longest."""
+    root = run_dir / "generations"
     generations = [entry for entry in os.scandir(root) if entry.name.isdigit()] if root.is_dir() else []
-    for generation in sorted(generations, key=lambda entry: int(entry.name)):
-        stages = [entry for entry in os.scandir(generation) if entry.name[0] != "." and entry.is_dir()]
-        yield from (Path(entry.path) for entry in sorted(stages, key=lambda entry: entry.name))
+    return [
+        f"{generation.path}/{stage}"
+        for generation in sorted(generations, key=lambda entry: int(entry.name))
+        for stage in sorted(
+            entry.name for entry in os.scandir(generation) if entry.name[0] != "." and entry.is_dir()
+        )
+    ]
 
 
 def committed_stages(run_dir: Path) -> Iterator[tuple[Path, Manifest]]:

@@ -21,7 +21,7 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def parquet(table: Iterable[Column], paths: Sequence[Path]) -> str:
+def parquet(table: Iterable[Column], paths: Sequence[Path] | Sequence[str]) -> str:
     """The rows of Parquet files that all have the same columns; none for no files."""
     if not paths:
         return literal(table, [])
@@ -37,6 +37,6 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
 
 
-def _literal_path(path: Path) -> str:
+def _literal_path(path: Path | str) -> str:
     """The path with its glob characters escaped."""
     return re.sub(r"([*?\[])", r"[\1]", str(path))
