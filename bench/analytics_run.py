@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench.filled import Columns, first, joined, lists, numbers, repeat, texts, tokens
 from populora_core import ids
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.schema import to_table
@@ -31,8 +31,6 @@ POOL = 4  # generations' worth of texts
 WRITERS = 2  # threads that compress and write
 REFUSED = ("trivial", "duplicate", "format_error", "runtime_error", "syntax_error", "forbidden")
 LOST = ("wrong", "wrong", "wrong", "format_error", "runtime_error", "timeout", "infrastructure")
-
-Columns = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +86,25 @@ class SyntheticRun:
             "p_student_win": draw.beta(4, 4, MEMBERS),
             "weight": draw.beta(2, 20, MEMBERS),
         }
-        self._commit(generation, "match", {"matches": self._table("matches", generation, matches)})
+        self._commit(generation, "match", {"matches": matches})
 
         # Proposals lie by teacher, type and number; the first ones of each type are the valid ones.
         places = [f"t{member.slot:02d}-{kind}" for member in teachers for kind in TYPES]
-        asked = _joined(f"prop-{g}-", _repeat(places, PROPOSED), "-", _numbers(PROPOSED, len(places), 4))
+        asked = joined(f"prop-{g}-", repeat(places, PROPOSED), "-", numbers(PROPOSED, len(places), 4))
         valid = np.arange(len(asked)) % PROPOSED < VALID
-        kinds = _repeat(list(TYPES) * MEMBERS, PROPOSED)
+        kinds = repeat(list(TYPES) * MEMBERS, PROPOSED)
         per_teacher = len(TYPES) * PROPOSED
-        proposals = _first(self._texts[generation % POOL], len(asked)) | {
+        proposals = first(self._texts[generation % POOL], len(asked)) | {
             "proposal_id": asked,
-            "match_id": _repeat(match_ids, per_teacher),
-            "teacher_id": _repeat(matches["teacher_id"], per_teacher),
+            "match_id": repeat(match_ids, per_teacher),
+            "teacher_id": repeat(matches["teacher_id"], per_teacher),
             "problem_type": kinds,
             "reference_ids": pa.array([[]] * len(asked), pa.list_(pa.string())),
         }
-        self._commit(generation, "propose", {"proposals": self._table("proposals", generation, proposals)})
+        self._commit(generation, "propose", {"proposals": proposals})
 
         known = pa.array(valid)
-        problem_ids = _joined(f"prob-{g}-", pc.utf8_slice_codeunits(asked, 11))
+        problem_ids = joined(f"prob-{g}-", pc.utf8_slice_codeunits(asked, 11))
         length = 2 + generation // 100
         lines = draw.poisson(length, len(asked)) + 1
         constants = pa.array(draw.integers(0, 10**9, len(asked))).cast(pa.string())
@@ -116,19 +114,19 @@ class SyntheticRun:
             "proposal_id": asked,
             "teacher_id": proposals["teacher_id"],
             "problem_type": kinds,
-            "program": _joined(
+            "program": joined(
                 "def f(x):\n  y = x + ", constants, "\n  for i in range(3):\n    y = y * i\n  return y"
             ),
-            "inputs": _lists(constants, "(", ",)"),
-            "outputs": _lists(pc.utf8_slice_codeunits(constants, 0, 2), "", ""),
-            "message": _repeat([""], len(asked)),
+            "inputs": lists(constants, "(", ",)"),
+            "outputs": lists(pc.utf8_slice_codeunits(constants, 0, 2), "", ""),
+            "message": repeat([""], len(asked)),
             "ast_depth": 4 + lines // 2,
             "cyclomatic_complexity": 1 + lines // 3,
             "lines_of_code": lines,
             "variable_count": 1 + lines // 2,
-            "cell": _joined(_texts(1 + lines // 4), "-0-1-0-set", _texts(rank)),
+            "cell": joined(texts(1 + lines // 4), "-0-1-0-set", texts(rank)),
             "novelty": draw.beta(8, 4 + generation / 50, len(asked)),
-            "program_key": _joined("key-", g, constants),
+            "program_key": joined("key-", g, constants),
         }
         checks = {
             "proposal_id": asked,
@@ -139,24 +137,24 @@ class SyntheticRun:
         all_problems = self._table("problems", generation, problems)
         tables = {
             "problems": all_problems.filter(known),
-            "proposal_checks": self._table("proposal_checks", generation, checks),
+            "proposal_checks": checks,
         }
         self._commit(generation, "verify", tables)
 
         own = tables["problems"]["problem_id"].combine_chunks()
-        repeated = _repeat(own, SAMPLES)
-        attempt_ids = _joined(
-            "att-", pc.utf8_slice_codeunits(repeated, 5), "-s", _numbers(SAMPLES, len(own), 2)
+        repeated = repeat(own, SAMPLES)
+        attempt_ids = joined(
+            "att-", pc.utf8_slice_codeunits(repeated, 5), "-s", numbers(SAMPLES, len(own), 2)
         )
         per_match = len(TYPES) * VALID * SAMPLES
         attempts = self._texts[generation % POOL] | {
             "attempt_id": attempt_ids,
             "problem_id": repeated,
-            "match_id": _repeat(match_ids, per_match),
-            "student_id": _repeat(student_ids, per_match),
+            "match_id": repeat(match_ids, per_match),
+            "student_id": repeat(student_ids, per_match),
             "sample_index": np.tile(np.arange(SAMPLES), len(own)),
         }
-        self._commit(generation, "solve", {"attempts": self._table("attempts", generation, attempts)})
+        self._commit(generation, "solve", {"attempts": attempts})
         self._grade(generation, matches, attempt_ids, own, asked, valid)
         self._learn(generation, attempt_ids, asked)
         self._evolve(generation)
@@ -208,29 +206,19 @@ class SyntheticRun:
             generation,
             "grade",
             {
-                "attempt_grades": self._table("attempt_grades", generation, grades),
-                "proposal_grades": self._table(
-                    "proposal_grades", generation, {"proposal_id": asked, "reward": paid}
-                ),
-                "problem_results": self._table(
-                    "problem_results",
-                    generation,
-                    {
-                        "problem_id": problem_ids,
-                        "n_attempts": counts,
-                        "solve_rate": pa.array(rates, mask=counts == 0),
-                    },
-                ),
-                "match_results": self._table(
-                    "match_results",
-                    generation,
-                    {
-                        "match_id": matches["match_id"],
-                        "outcome": draw.choice(("student", "teacher", "draw"), MEMBERS, p=(0.45, 0.45, 0.1)),
-                        "solve_rate": by_match.sum(axis=1) / np.maximum(alive.sum(axis=1), 1),
-                        "n_problems": alive.sum(axis=1),
-                    },
-                ),
+                "attempt_grades": grades,
+                "proposal_grades": {"proposal_id": asked, "reward": paid},
+                "problem_results": {
+                    "problem_id": problem_ids,
+                    "n_attempts": counts,
+                    "solve_rate": pa.array(rates, mask=counts == 0),
+                },
+                "match_results": {
+                    "match_id": matches["match_id"],
+                    "outcome": draw.choice(("student", "teacher", "draw"), MEMBERS, p=(0.45, 0.45, 0.1)),
+                    "solve_rate": by_match.sum(axis=1) / np.maximum(alive.sum(axis=1), 1),
+                    "n_problems": alive.sum(axis=1),
+                },
                 "ratings": to_table("ratings", ratings),
             },
         )
@@ -258,11 +246,7 @@ class SyntheticRun:
                     }
                 )
         advantages = {
-            f"{kind}_advantages": self._table(
-                f"{kind}_advantages",
-                generation,
-                {f"{kind}_id": own, "advantage": draw.normal(0, 1, len(own))},
-            )
+            f"{kind}_advantages": {f"{kind}_id": own, "advantage": draw.normal(0, 1, len(own))}
             for kind, own in (("attempt", attempt_ids), ("proposal", asked))
         }
         self._commit(
@@ -353,20 +337,20 @@ class SyntheticRun:
         completion_tokens = np.clip(draw.gamma(3, 8, rows), 3, 100).astype(np.int32)
         words = np.array(["def f(x):", " return ", "x[0]", " + ", "sorted(x)", " for y in x", "1", "(2,)"])
 
-        def texts(tokens: np.ndarray) -> list[str]:
-            return ["".join(words[draw.integers(0, len(words), count // 4 + 1)]) for count in tokens]
+        def written(lengths: np.ndarray) -> list[str]:
+            return ["".join(words[draw.integers(0, len(words), count // 4 + 1)]) for count in lengths]
 
         return {
-            "prompt": _repeat(texts(prompt_tokens[::SAMPLES]), SAMPLES),
-            "completion": pa.array(texts(completion_tokens)),
+            "prompt": repeat(written(prompt_tokens[::SAMPLES]), SAMPLES),
+            "completion": pa.array(written(completion_tokens)),
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "finish_reason": draw.choice(("stop", "length"), rows, p=(0.97, 0.03)),
-            "prompt_ids": _tokens(draw.integers(0, 512, prompt_tokens.sum(), np.int32), prompt_tokens),
-            "completion_ids": _tokens(
+            "prompt_ids": tokens(draw.integers(0, 512, prompt_tokens.sum(), np.int32), prompt_tokens),
+            "completion_ids": tokens(
                 draw.integers(0, 512, completion_tokens.sum(), np.int32), completion_tokens
             ),
-            "logprobs": _tokens(
+            "logprobs": tokens(
                 -draw.gamma(0.5, 1, completion_tokens.sum()).astype(np.float32), completion_tokens
             ),
         }
@@ -381,12 +365,17 @@ class SyntheticRun:
             arrays.append((array if isinstance(array, pa.Array) else pa.array(array)).cast(column.type))
         return pa.Table.from_arrays(arrays, schema=TABLES[name].arrow)
 
-    def _commit(self, generation: int, stage: str, tables: Mapping[str, pa.Table]) -> None:
+    def _commit(self, generation: int, stage: str, tables: Mapping[str, pa.Table | Columns]) -> None:
+        """Have a stage written; tables that are given as columns are made from them."""
+        made = {
+            name: table if isinstance(table, pa.Table) else self._table(name, generation, table)
+            for name, table in tables.items()
+        }
         extra = None
         if stage == "update":
             members = [member for living in self._living.values() for member in living]
             extra = {"member_seconds": {member.member_id: 0.5 for member in members}}
-        self._commits.append(self._pool.submit(_write, self._run_dir, generation, stage, tables, extra))
+        self._commits.append(self._pool.submit(_write, self._run_dir, generation, stage, made, extra))
 
 
 def _write(
@@ -406,39 +395,3 @@ def _write(
             code_revision="none",
             extra=extra,
         )
-
-
-def _first(columns: Columns, rows: int) -> Columns:
-    return {name: values[:rows] for name, values in columns.items()}
-
-
-def _repeat(values: Any, times: int) -> pa.Array:
-    """Every value so many times in a row."""
-    array = values if isinstance(values, pa.Array) else pa.array(values)
-    return array.take(pa.array(np.arange(len(array)).repeat(times)))
-
-
-def _numbers(count: int, times: int, digits: int) -> pa.Array:
-    """0 to count - 1 with leading zeros, over and over."""
-    return pa.array([f"{number:0{digits}d}" for number in range(count)] * times)
-
-
-def _texts(numbers: np.ndarray) -> pa.Array:
-    return pa.array(numbers).cast(pa.string())
-
-
-def _joined(*parts: Any) -> pa.Array:
-    """Texts and columns of texts, put together row by row."""
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def _lists(values: pa.Array, before: str, after: str) -> pa.Array:
-    """Lists of one text each."""
-    return pa.ListArray.from_arrays(
-        np.arange(len(values) + 1, dtype=np.int32), _joined(before, values, after)
-    )
-
-
-def _tokens(values: np.ndarray, lengths: np.ndarray) -> pa.Array:
-    """Lists of numbers of the given lengths."""
-    return pa.ListArray.from_arrays(np.r_[0, np.cumsum(lengths)].astype(np.int32), pa.array(values))

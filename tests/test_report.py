@@ -21,7 +21,7 @@ from populora_core.errors import ArtifactError, RunDirectoryError
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.report import text
 from populora_core.report.charts import Series, line_plot
-from populora_core.report.comparison import comparison_sections, run_labels
+from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
 from populora_core.report.notes import Estimate, changed, headline, notes
 from populora_core.report.page import render
@@ -33,7 +33,7 @@ from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import train
 from populora_core.stages.table import STAGES as LOOP
-from populora_core.store.catalogue import publish
+from populora_core.store.catalogue import publish, run_labels
 from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -257,7 +257,7 @@ def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> Non
     other = tmp_path / "elsewhere" / finished.name
     shutil.copytree(finished, other)
     runs = [read_figures(finished, samples=False), read_figures(other, samples=False)]
-    labels = run_labels(runs)
+    labels = run_labels([figures.run.directory for figures in runs])
     assert len(set(labels)) == 2 and labels[1] == f"elsewhere/{finished.name}"
     shown = {section.key: section for section in comparison_sections(runs)}
     differences = shown["differences"].tables[0]
