@@ -14,11 +14,11 @@ import typer
 
 import flows  # sets Prefect's environment before anything imports it
 from flows.machine import machine_app
+from flows.studies import study_app
 from flows.suite import suite_app
 from populora_core.errors import PopuloraError
 
 if TYPE_CHECKING:
-    from populora_core.config import Config
     from populora_core.run import Run
     from populora_core.session import Session
 
@@ -37,6 +37,7 @@ app = typer.Typer(
 
 app.add_typer(machine_app)
 app.add_typer(suite_app, name="suite")
+app.add_typer(study_app, name="study")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
 Settings = Annotated[
@@ -58,10 +59,8 @@ def run(
     plain: Plain = False,
 ) -> None:
     """Start a run: found a population and train it."""
-    from populora_core.base_model import base_digest, require_files
-    from populora_core.config import apply_overrides, load_config
-    from populora_core.run import Run, refuse_occupied
-    from populora_core.sampler.open import choose_engine
+    from populora_core.config import load_config
+    from populora_core.run import begin
 
     overrides = list(settings or [])
     if generations is not None:
@@ -72,12 +71,7 @@ def run(
 
         print_plan(loaded, run_dir)
         return
-    refuse_occupied(run_dir.resolve())
-    require_files(loaded.base.folder())
-    digest = base_digest(loaded.base.folder())
-    engine = choose_engine(loaded.sampler.engine, loaded.base.device)
-    loaded = apply_overrides(loaded, [f"sampler.engine={engine}", f"sandbox.backend={_find_sandbox(loaded)}"])
-    _train(Run.create(run_dir, loaded, digest), loaded.run.generations, plain)
+    _train(begin(run_dir, loaded), loaded.run.generations, plain)
 
 
 @app.command()
@@ -314,18 +308,6 @@ def _watched(opened: Run, generations: int) -> Iterator[Session]:
             soft_wrap=True,
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def _find_sandbox(config: Config) -> str:
-    """The backend that works here, found before anything is written.
-
-    The run records it: results may differ between backends, so a resumed run must not change to another one.
-    """
-    from populora_core.verifier.open import open_sandbox
-    from populora_core.verifier.protocol import Limits
-
-    with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
-        return sandbox.name
 
 
 def main() -> None:

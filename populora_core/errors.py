@@ -84,3 +84,7 @@ class WorkerLost(PopuloraError):
 
 class BenchmarkError(PopuloraError, ValueError):
     """A suite or benchmark that is unknown, missing, or not in its published schema."""
+
+
+class StudyError(PopuloraError):
+    """A study whose runs could not all be made, or whose summaries do not belong together."""

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from populora_core.config import Config, build_config
+from populora_core.config import Config, apply_overrides, build_config
 from populora_core.errors import RunDirectoryError
 from populora_core.revision import code_revision
 from populora_core.store.durable import write_atomically
@@ -153,6 +153,33 @@ class Run:
             file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
             yield
+
+
+def begin(directory: str | Path, config: Config) -> Run:
+    """Start a new run on this machine, with the sampler and the sandbox that `auto` means here.
+
+    Both are found before anything is written, and recorded: results may differ between them, so that a resumed
+    run must not change to another one.
+
+    Raises:
+        RunDirectoryError: the directory holds a run, or anything else.
+        BaseModelError: the base model is incomplete.
+        ConfigError: the sampler asked for is not installed.
+        SandboxUnavailable: no sandbox works here.
+    """
+    from populora_core.base_model import base_digest, require_files
+    from populora_core.sampler.open import choose_engine
+    from populora_core.verifier.open import open_sandbox
+    from populora_core.verifier.protocol import Limits
+
+    refuse_occupied(Path(directory).resolve())
+    require_files(config.base.folder())
+    digest = base_digest(config.base.folder())
+    engine = choose_engine(config.sampler.engine, config.base.device)
+    with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
+        backend = sandbox.name
+    chosen = apply_overrides(config, [f"sampler.engine={engine}", f"sandbox.backend={backend}"])
+    return Run.create(directory, chosen, digest)
 
 
 def refuse_occupied(directory: Path) -> None:

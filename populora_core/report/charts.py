@@ -69,8 +69,9 @@ def line_plot(
     form: Format = number,
     zero: bool = True,
     cut: bool = False,
+    along: str = GENERATION,
 ) -> Plot | None:
-    """Lines over generations; None where no series has a value.
+    """Lines over generations, or what else `along` names; None where no series has a value.
 
     Args:
         unit: the label of the y axis.
@@ -85,7 +86,7 @@ def line_plot(
     edges = sorted(edge for item in drawn for piece in item.bands for _, *both in piece for edge in both)
     spare = len(edges) // 10 if cut else 0
     area = svg.frame((min(xs), max(xs)), svg.value_range(ys + edges[spare : len(edges) - spare], zero))
-    parts = [svg.axes(area, GENERATION, unit, form)]
+    parts = [svg.axes(area, along, unit, form)]
     parts += [
         svg.band(area, piece, item.style.colour) for item in drawn for piece in item.bands if len(piece) > 1
     ]
@@ -94,7 +95,7 @@ def line_plot(
     texts = []
     for x in sorted(set(xs)):
         lines = [f"{label}: {form(known[x])}" for label, known in values if x in known]
-        texts.append((x, "\n".join([f"generation {x:.0f}", *lines])))
+        texts.append((x, "\n".join([f"{along} {x:.0f}", *lines])))
     parts.append(svg.hovers(area, texts))
     parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
     keys = tuple(Key(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)

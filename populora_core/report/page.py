@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -14,25 +14,49 @@ from populora_core import __version__
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
-from populora_core.report.sections import sections
+from populora_core.report.sections import Section, sections
 from populora_core.report.text import excerpt, number, percent, seconds, visible
 from populora_core.store.catalogue import run_labels
+
+VIEWS = "Every figure comes from the run's DuckDB views; populora query answers what it leaves open."
 
 
 def render(runs: Sequence[Figures]) -> str:
     """The report of one run, or the comparison of several."""
     labels = run_labels([figures.run.directory for figures in runs])
-    cards = [_card(label, figures) for label, figures in zip(labels, runs, strict=True)]
-    shown = sections(runs[0]) if len(runs) == 1 else comparison_sections(runs)
+    return page(
+        labels[0] if len(runs) == 1 else f"{len(runs)} runs compared",
+        [_card(label, figures) for label, figures in zip(labels, runs, strict=True)],
+        sections(runs[0]) if len(runs) == 1 else comparison_sections(runs),
+        VIEWS,
+        config=_described(runs[0]) if len(runs) == 1 else "",
+    )
+
+
+def page(
+    title: str,
+    cards: Sequence[Mapping[str, Any]],
+    shown: Sequence[Section],
+    source: str,
+    config: str = "",
+) -> str:
+    """One HTML file.
+
+    Args:
+        cards: at the top: label, headline, tiles as (value, name), notes.
+        source: where the figures come from, for the last line.
+        config: what the last section unfolds; empty for none.
+    """
     return (
         _environment()
         .get_template("report.html")
         .render(
-            title=labels[0] if len(runs) == 1 else f"{len(runs)} runs compared",
+            title=title,
             cards=cards,
             sections=shown,
             anchors={section.key for section in shown},
-            config=_described(runs[0]) if len(runs) == 1 else "",
+            config=config,
+            source=source,
             version=__version__,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )

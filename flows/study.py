@@ -1,0 +1,76 @@
+"""Study: every run of a study is one task, some at a time; the verdicts appear as a table artifact."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from threading import Event
+from typing import Any
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Completed, Failed, State
+
+from populora_core.errors import PopuloraError, StudyError
+from populora_core.study.conduct import Tell, conduct, plan, play_apart
+from populora_core.study.play import Assignment, Told
+from populora_core.study.report import write_report
+from populora_core.study.verdicts import as_json, read_results
+
+
+@flow(name="study", persist_result=False)
+def study(config: str) -> State[Any]:
+    """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
+
+    Args:
+        config: a study's file, such as configs/study-tiny.toml.
+
+    Returns:
+        A failed state that names every run that could not be made.
+    """
+    planned, logger = plan(config), get_run_logger()
+    logger.info("%d of %d runs are done", len(planned.done), planned.runs)
+    for name, reason in planned.void.items():
+        logger.warning("%s does not count any more and is made again: %s", name, reason)
+    here = copy_context()  # tasks are called from the conductor's threads, which know of no flow run
+
+    def play_as_task(run: Assignment, tell: Tell, stop: Event) -> None:
+        here.copy().run(play, run.name, run, tell, stop)
+
+    failure: StudyError | None = None
+    try:
+        conduct(planned, Logged(), play_as_task)
+    except StudyError as error:
+        failure = error
+    write_report(planned.study.results)
+    _show(planned.study.name, as_json(read_results(planned.study.results)))
+    if failure is not None:
+        return Failed(message=failure.problem)
+    return Completed(message=f"all {planned.runs} runs of {planned.study.name} are done")
+
+
+@task(name="study run", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+def play(name: str, run: Assignment, tell: Tell, stop: Event) -> None:
+    """Make one run in a process of its own, and its summary."""
+    play_apart(run, tell, stop)
+
+
+class Logged:
+    """Logs how a study goes on; a run's progress in its own task."""
+
+    def told(self, assignment: Assignment, told: Told) -> None:
+        get_run_logger().info("generation %d of %d: %s", told.generation, assignment.generations, told.doing)
+
+    def finished(self, assignment: Assignment) -> None:
+        get_run_logger().info("%s is finished", assignment.name)
+
+    def failed(self, assignment: Assignment, error: PopuloraError) -> None:
+        get_run_logger().error("%s: %s", assignment.name, error)
+
+
+def _show(name: str, table: dict[str, Any]) -> None:
+    create_table_artifact(
+        key=f"verdicts-{name}",
+        table=[{key: claim[key] for key in ("title", "verdict")} for claim in table["claims"]],
+        description=f"the claims of study {name}, {len(table['runs'])} runs",
+    )

@@ -1,0 +1,107 @@
+"""How much a program does on an input: a rewritten program that counts what it executes.
+
+Source is rewritten here and run in a sandbox like any other program; nothing runs in this process.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from populora_core.problems.parsing import ENTRY, parse_program
+
+_TICK, _COUNT, _COUNTED = "populora_tick", "populora_count", "populora_counted"
+_HELPERS = f"""
+{_COUNT} = [0]
+def {_TICK}():
+    {_COUNT}[0] += 1
+    return True
+"""
+_ENTRY = f"""
+def {ENTRY}(*arguments):
+    {_COUNT}[0] = 0
+    {_COUNTED}(*arguments)
+    return {_COUNT}[0]
+"""
+
+
+def counting(program: str) -> str:
+    """A program whose entry function returns how many statements the given one executes on the same input.
+
+    Every statement inside a function counts each time it is reached, and every turn of a comprehension; what the
+    module itself does does not.
+
+    Raises:
+        ProgramSyntaxError: the program does not parse.
+    """
+    tree = _Counter().visit(parse_program(program))
+    first = next((place for place, node in enumerate(tree.body) if not _leads(node)), len(tree.body))
+    tree.body[first:first] = ast.parse(_HELPERS).body  # defaults and decorators of the program may need them
+    return ast.unparse(ast.fix_missing_locations(tree)) + _ENTRY
+
+
+class _Counter(ast.NodeTransformer):
+    """Puts a tick before each statement of a function, and renames the entry, so that it can call itself."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = _renamed(node.name)
+        outside, self._inside = self._inside, True
+        self.generic_visit(node)
+        self._inside = outside
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = _renamed(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.arg = _renamed(node.arg)
+        return self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        node.arg = node.arg and _renamed(node.arg)
+        return self.generic_visit(node)
+
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.AST:
+        node.names = [_renamed(name) for name in node.names]
+        return node
+
+    visit_Nonlocal = visit_Global
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        node.name = node.name and _renamed(node.name)
+        return self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        node.ifs.insert(0, _tick())
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if self._inside:
+            for field, value in ast.iter_fields(node):
+                if isinstance(value, list) and value and all(isinstance(item, ast.stmt) for item in value):
+                    setattr(node, field, _ticked(value))
+        return node
+
+
+def _leads(node: ast.stmt) -> bool:
+    """Whether a statement must stay at the top: a docstring, or an import from the future."""
+    text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+
+
+def _ticked(statements: list[Any]) -> list[ast.stmt]:
+    return [part for statement in statements for part in (ast.Expr(_tick()), statement)]
+
+
+def _tick() -> ast.Call:
+    return ast.Call(ast.Name(_TICK, ast.Load()), [], [])
+
+
+def _renamed(name: str) -> str:
+    return _COUNTED if name == ENTRY else name

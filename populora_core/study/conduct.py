@@ -1,0 +1,256 @@
+"""Conducting a study: which runs are still to be made, some at a time, and how long the rest will take."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from threading import Event
+from typing import Any, Protocol
+
+from populora_core.base_model import base_digest, require_files
+from populora_core.benchmarks.suite import load_suite, suite_digest
+from populora_core.config import Config, EvaluateSection
+from populora_core.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
+from populora_core.study.config import StudyConfig, load_study
+from populora_core.study.play import Assignment, Tell, Told, serve
+from populora_core.study.summary import Origin, origin_of, read_summary
+from populora_core.study.verdicts import write_verdicts
+
+VOID = "void"
+Play = Callable[[Assignment, Tell, Event], object]
+EXIT_SECONDS = 30.0  # for a run's process to end its workers and sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a study asks for.
+
+    Attributes:
+        done: names of the runs whose summaries count.
+        void: name -> why its summary does not count any more.
+        left: the runs to make, in order: first seeds of all arms first.
+    """
+
+    study: StudyConfig
+    done: tuple[str, ...]
+    void: Mapping[str, str]
+    left: tuple[Assignment, ...]
+
+    @property
+    def runs(self) -> int:
+        return len(self.done) + len(self.left)
+
+
+class Watcher(Protocol):
+    """Hears how a study goes on."""
+
+    def told(self, assignment: Assignment, told: Told) -> None: ...
+
+    def finished(self, assignment: Assignment) -> None: ...
+
+    def failed(self, assignment: Assignment, error: PopuloraError) -> None: ...
+
+
+def plan(path: str | Path) -> Plan:
+    """Read a study's file and see which of its runs are done.
+
+    Raises:
+        ConfigError: the study or an arm cannot be used.
+        BaseModelError: a base model is incomplete.
+    """
+    study, configs = load_study(path)
+    suite = load_suite(EvaluateSection(suite=study.suite).file())
+    digests: dict[Path, str] = {}
+    for config in configs.values():
+        folder = config.base.folder()
+        if folder not in digests:
+            require_files(folder)
+            digests[folder] = base_digest(folder)
+    done, void, left = [], {}, []
+    for name, seed in _ordered(study):
+        config = _seeded(configs[name], seed)
+        origin = origin_of(
+            name, seed, config, digests[config.base.folder()], suite_digest(suite), study.evaluate_every
+        )
+        summary = study.results / f"{origin.name}.parquet"
+        reason = _void(summary, origin)
+        if reason is None:
+            done.append(origin.name)
+            continue
+        if reason:
+            void[origin.name] = reason
+        left.append(Assignment(origin, config, suite, study.runs / origin.name, summary, study.keep_runs))
+    return Plan(study, tuple(done), void, tuple(left))
+
+
+def conduct(planned: Plan, watcher: Watcher, play: Play | None = None) -> None:
+    """Make all runs that are left, `processes` at a time, and bring the verdicts up to date after each.
+
+    One run that fails does not stop the others.
+
+    Args:
+        play: makes one run; the Prefect flow takes the place of `play_apart`.
+
+    Raises:
+        StudyError: some runs failed; the same command tries them again.
+    """
+    make, stop = play or play_apart, Event()
+    failures: dict[str, PopuloraError] = {}
+    prepare(planned)
+    with ThreadPoolExecutor(planned.study.processes) as pool:
+        asked = {pool.submit(make, run, partial(watcher.told, run), stop): run for run in planned.left}
+        try:
+            for future in as_completed(asked):
+                run = asked[future]
+                try:
+                    future.result()
+                except PopuloraError as error:
+                    failures[run.name] = error
+                    watcher.failed(run, error)
+                else:
+                    write_verdicts(planned.study)
+                    watcher.finished(run)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    if failures:
+        first = next(iter(failures))
+        raise StudyError(
+            f"{len(failures)} runs of the study could not be finished: {', '.join(failures)}",
+            came=f"{first}: {failures[first].problem}",
+            remedy="mend the cause; the same command goes on with these runs and keeps all others",
+        )
+
+
+def prepare(planned: Plan) -> None:
+    """Set void summaries aside, so that the folder holds what counts alone, and bring the verdicts up to date."""
+    results = planned.study.results
+    for name in planned.void:
+        aside = results / VOID
+        aside.mkdir(parents=True, exist_ok=True)
+        (results / f"{name}.parquet").replace(aside / f"{name}.parquet")
+    if not planned.study.keep_runs:
+        for name in planned.done:
+            shutil.rmtree(planned.study.runs / name, ignore_errors=True)
+    write_verdicts(planned.study)
+
+
+def play_apart(run: Assignment, tell: Tell, stop: Event) -> None:
+    """Make a run in a process of its own, which ends when this one does, however that goes.
+
+    Args:
+        stop: once set, the process is ended and the run left for another time.
+
+    Raises:
+        PopuloraError: what the run raised; WorkerLost if its process ended without a word.
+    """
+    if stop.is_set():
+        return
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, run, os.getpid()), name=f"populora-{run.name}")
+    process.start()
+    theirs.close()
+    try:
+        for kind, value in _messages(ours, stop):
+            if kind == "told":
+                tell(value)
+            elif kind == "error":
+                raise value
+            else:
+                return
+        if not stop.is_set():
+            process.join(1.0)
+            raise WorkerLost(
+                f"the process of {run.name} ended before the run was finished",
+                came=f"exit code {process.exitcode}",
+                remedy="look for memory shortage (exit code -9); populora study goes on with the run",
+            )
+    finally:
+        ours.close()
+        process.join(1.0)
+        if process.is_alive():
+            process.terminate()
+            process.join(EXIT_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _messages(pipe: Connection, stop: Event) -> Iterator[tuple[str, Any]]:
+    """What comes through the pipe, until its other end is closed or `stop` is set."""
+    while not stop.is_set():
+        try:
+            if pipe.poll(0.5):
+                yield pipe.recv()
+        except (EOFError, OSError):
+            return
+
+
+@dataclass(slots=True)
+class Clock:
+    """Estimates what a study still takes, from what generations of each arm took here.
+
+    Attributes:
+        took: arm -> seconds of its generations.
+        at: name of a run -> generations that are done.
+    """
+
+    planned: Plan
+    took: dict[str, list[float]] = field(default_factory=dict)
+    at: dict[str, int] = field(default_factory=dict)
+
+    def told(self, run: Assignment, told: Told) -> None:
+        self.at[run.name] = told.generation
+        if told.seconds:
+            self.took.setdefault(run.origin.arm, []).append(told.seconds)
+
+    def seconds_left(self) -> float | None:
+        """None until a generation was made. An arm that was not played yet is guessed by its work."""
+        known = {arm: median(seconds) for arm, seconds in self.took.items()}
+        work = {run.origin.arm: proposals_of(run.config) for run in self.planned.left}
+        if not known:
+            return None
+        rate = median(seconds / work[arm] for arm, seconds in known.items())
+        total = sum(
+            (run.generations - min(run.generations, self.at.get(run.name, 0)))
+            * known.get(run.origin.arm, rate * work[run.origin.arm])
+            for run in self.planned.left
+        )
+        return total / max(1, min(self.planned.study.processes, len(self.planned.left)))
+
+
+def proposals_of(config: Config) -> int:
+    """Proposals of one generation: what a generation costs goes with them."""
+    return config.population.proposers * len(config.propose.types) * config.propose.per_type
+
+
+def _ordered(study: StudyConfig) -> list[tuple[str, int]]:
+    """Arms and seeds: every arm's first seed, then every arm's second, so that what is there is balanced."""
+    most = max(len(arm.seeds) for arm in study.arms)
+    return [
+        (arm.name, arm.seeds[place]) for place in range(most) for arm in study.arms if place < len(arm.seeds)
+    ]
+
+
+def _seeded(config: Config, seed: int) -> Config:
+    return config.model_copy(update={"run": config.run.model_copy(update={"seed": seed})})
+
+
+def _void(path: Path, now: Origin) -> str | None:
+    """Why a summary does not count: "" where there is none; None where it does."""
+    if not path.exists():
+        return ""
+    try:
+        return read_summary(path).origin.stale(now)
+    except ArtifactError as error:
+        return error.problem

@@ -1,0 +1,101 @@
+"""A study's configuration: its arms, each an ordinary configuration with seeds of its own, and what is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from populora_core.config import Config, Count, Section, build_config
+from populora_core.config_checks import check_folders, check_packages
+from populora_core.config_files import read_config
+from populora_core.errors import ConfigError
+
+Settings = dict[str, dict[str, Any]]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+-]*$", description="also the name of a folder")]
+
+
+class Arm(Section):
+    """Runs that differ by their seeds alone."""
+
+    name: Name
+    config: str = Field(description="a configuration file, relative to the study's")
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    generations: Count = 60
+    settings: Settings = Field({}, description="sections of the configuration, in place of the file's own")
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Arm:
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"the arm {self.name} names a seed twice")
+        return self
+
+
+class StudyConfig(Section):
+    """What a study runs and where its results go.
+
+    Folders are relative to the working directory, configurations to the study's file.
+    """
+
+    name: Name
+    runs: Path = Field(description="folder of the run directories, one a seed of an arm")
+    results: Path = Field(description="folder of the summaries, the table of verdicts and the report")
+    population: str = Field(description="the arm whose runs are held against ...")
+    solo: str = Field(description="... those of this one")
+    suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
+    evaluate_every: Count = Field(
+        15, description="generations between evaluations on the suite's reported half"
+    )
+    processes: Count = Field(
+        2, description="runs that are made at the same time, each by a process of its own"
+    )
+    keep_runs: bool = Field(True, description="false: a run directory is removed once its summary is written")
+    settings: Settings = Field({}, description="sections of every arm's configuration")
+    arms: Annotated[tuple[Arm, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _arms_named(self) -> StudyConfig:
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) != len(names):
+            raise ValueError("every arm needs a name of its own")
+        for arm in (self.population, self.solo):
+            if arm not in names:
+                raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")
+        if self.population == self.solo:
+            raise ValueError("population and solo must be two arms")
+        return self
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+
+def load_study(path: str | Path) -> tuple[StudyConfig, dict[str, Config]]:
+    """Read a study's file, and the resolved configuration of every arm (its seed is the arm's first).
+
+    Raises:
+        ConfigError: missing file, bad TOML, unknown key, wrong value, or an arm that cannot run.
+    """
+    path = Path(path)
+    try:
+        study = StudyConfig.model_validate(read_config(path))
+    except ValidationError as error:
+        lines = (f"  - {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise ConfigError(
+            f"{path} is no usable study:\n" + "\n".join(lines),
+            remedy="mend these keys; configs/study-tiny.toml is an example",
+        ) from error
+    return study, {arm.name: _resolved(path, study, arm) for arm in study.arms}
+
+
+def _resolved(path: Path, study: StudyConfig, arm: Arm) -> Config:
+    data = read_config(path.parent / arm.config)
+    own = {"run": {"generations": arm.generations, "seed": arm.seeds[0]}}
+    for settings in (study.settings, arm.settings, own):
+        for section, values in settings.items():
+            data[section] = data.get(section, {}) | values
+    source = f"{path}, arm {arm.name}"
+    config = build_config(data, source)
+    check_folders(config, source)
+    check_packages(config, source)
+    return config

@@ -1,0 +1,181 @@
+"""What is measured of every generation of a run: rows (generation, measure, part, value) from the catalogue's views.
+
+A part is a problem type, a role, a slot such as `student-02`, or `all`. `all` of what is told apart by type is the
+mean over the types, each counting alike, so that a shift between types does not look like a change within them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from populora_core.problems.parsing import ProgramSyntaxError
+from populora_core.problems.steps import counting
+from populora_core.store.catalogue import Catalogue
+from populora_core.verifier.protocol import Job, JobResult
+from populora_core.verifier.verdicts import Status
+
+ALL = "all"
+HELD_OUT = "held_out"
+RunJobs = Callable[[Sequence[Job]], Sequence[JobResult]]
+
+
+class Value(NamedTuple):
+    """One figure of one generation."""
+
+    generation: int
+    measure: str
+    part: str
+    value: float
+
+
+# Measures by problem type: their mean over types is the part `all`.
+BY_TYPE = (
+    """
+    SELECT generation, problem_type AS part, avg((verdict = 'valid')::INT) AS validity, avg(reward) AS teacher_reward,
+           avg(completion_tokens) AS proposal_length
+    FROM proposals WHERE verdict <> 'infrastructure' GROUP BY ALL
+    """,
+    """
+    SELECT generation, problem_type AS part, avg(solve_rate) AS solve_rate, avg(ast_depth) AS ast_depth,
+           avg(cyclomatic_complexity) AS cyclomatic_complexity, avg(lines_of_code) AS lines_of_code,
+           avg(variable_count) AS variable_count, avg(novelty) AS novelty,
+           avg((solve_rate > 0 AND solve_rate < 1)::INT) AS learnable
+    FROM problems GROUP BY ALL
+    """,
+    """
+    SELECT a.generation, p.problem_type AS part, avg(a.reward) AS student_reward,
+           avg(a.completion_tokens) AS attempt_length
+    FROM attempts a JOIN problems p USING (problem_id) WHERE a.verdict <> 'infrastructure' GROUP BY ALL
+    """,
+)
+BY_ROLE = (
+    "SELECT generation, role AS part, avg(entropy) AS entropy FROM updates GROUP BY ALL",
+    "SELECT generation, role AS part, avg(mu) AS rating FROM ratings WHERE role <> 'solo' GROUP BY ALL",
+)
+OF_GENERATION = (
+    "SELECT generation, count(*) AS proposals FROM proposals GROUP BY ALL",
+    "SELECT generation, count(DISTINCT program_key) / count(*) AS distinct_programs FROM problems GROUP BY ALL",
+    "SELECT generation, sum(new_cells) AS new_cells FROM coverage GROUP BY ALL",
+    # Spent in the generation; a solo adapter has a row for each role that it plays.
+    """
+    SELECT generation, sum(updates) / count(DISTINCT member_id) AS updates,
+           sum(trained_tokens) / count(DISTINCT member_id) AS trained_tokens,
+           sum(trained_tokens + prompt_tokens + generated_tokens) AS total_tokens
+    FROM tokens GROUP BY ALL
+    """,
+)
+HELD_OUT_SCORES = """
+    SELECT e.generation, e.benchmark, CASE WHEN e.member_id = 'base' THEN 'base'
+           ELSE m.role || '-' || lpad(m.slot::VARCHAR, 2, '0') END AS part, e.score AS value
+    FROM evaluations e LEFT JOIN members m USING (member_id)
+    WHERE e.suite = $suite AND e.part = 'test'
+"""
+PAIRS = """
+    SELECT generation, match_id, avg(rate) AS mean, sum(variance) / (count(*) * count(*)) AS noise
+    FROM (SELECT q.generation, p.match_id, q.solve_rate AS rate,
+                 q.solve_rate * (1 - q.solve_rate) / greatest(q.n_attempts - 1, 1) AS variance
+          FROM problems q JOIN proposals p USING (proposal_id) WHERE q.solve_rate IS NOT NULL)
+    GROUP BY ALL
+"""
+PROGRAMS = "SELECT generation, problem_id, problem_type, program, inputs FROM problems ORDER BY problem_id"
+
+
+def measure(catalogue: Catalogue, suite: str, run_jobs: RunJobs) -> list[Value]:
+    """All measures of a run.
+
+    Args:
+        suite: name of the held-out suite.
+        run_jobs: runs programs in a sandbox; for the steps that programs execute.
+    """
+    found: list[Value] = []
+    for sql in BY_TYPE:
+        values = list(_unpivoted(catalogue.rows(sql)))
+        found += values + list(_over_types(values))
+    found += _with_types(_steps(catalogue, run_jobs))
+    for sql in BY_ROLE:
+        found += _unpivoted(catalogue.rows(sql))
+    for sql in OF_GENERATION:
+        found += _unpivoted(catalogue.rows(sql))
+    found += _lead_changes(found)
+    found += _pair_spread(catalogue)
+    for row in catalogue.rows(HELD_OUT_SCORES, {"suite": suite}):
+        name = HELD_OUT if row["benchmark"] == ALL else f"{HELD_OUT}.{row['benchmark']}"
+        found.append(Value(row["generation"], name, row["part"], row["value"]))
+    return sorted(set(found))
+
+
+def _unpivoted(rows: Iterable[dict[str, Any]]) -> Iterator[Value]:
+    """A value for every column that is neither `generation` nor `part`; nulls are no values."""
+    for row in rows:
+        for name, value in row.items():
+            if name not in ("generation", "part") and value is not None and math.isfinite(value):
+                yield Value(row["generation"], name, row.get("part", ALL), float(value))
+
+
+def _over_types(values: Iterable[Value]) -> Iterator[Value]:
+    grouped: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for value in values:
+        grouped[value.generation, value.measure].append(value.value)
+    for (generation, name), parts in grouped.items():
+        yield Value(generation, name, ALL, sum(parts) / len(parts))
+
+
+def _with_types(values: list[Value]) -> list[Value]:
+    return values + list(_over_types(values))
+
+
+def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
+    """Mean statements that a problem's program executes on its inputs, by generation and type."""
+    rows, jobs = [], []
+    for row in catalogue.rows(PROGRAMS):
+        try:
+            program = counting(row["program"])
+        except ProgramSyntaxError:  # longer with its counters than a program may be
+            continue
+        rows.append(row)
+        jobs.append(Job(row["problem_id"], program, tuple(row["inputs"])))
+    counts: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for row, result in zip(rows, run_jobs(jobs), strict=True):
+        if result.status is Status.OK and result.outputs:
+            steps = [int(output) for output in result.outputs]
+            counts[row["generation"], row["problem_type"]].append(sum(steps) / len(steps))
+    return [
+        Value(generation, "executed_steps", kind, sum(own) / len(own))
+        for (generation, kind), own in counts.items()
+    ]
+
+
+def _lead_changes(values: Iterable[Value]) -> Iterator[Value]:
+    """How often so far the role with the higher mean rating gave way to the other."""
+    mus = {(v.generation, v.part): v.value for v in values if v.measure == "rating"}
+    leads = [
+        (generation, math.copysign(1.0, mus[generation, "student"] - mus[generation, "teacher"]))
+        for generation in sorted({generation for generation, _ in mus})
+        if {(generation, "student"), (generation, "teacher")} <= mus.keys()
+    ]
+    changes = 0
+    if leads:
+        yield Value(leads[0][0], "lead_changes", ALL, 0.0)
+    for (_, before), (generation, now) in pairwise(leads):
+        changes += before != now
+        yield Value(generation, "lead_changes", ALL, float(changes))
+
+
+def _pair_spread(catalogue: Catalogue) -> Iterator[Value]:
+    """Standard deviation of solve rates between a generation's pairs, beyond what finite attempts give.
+
+    Pairs that differ by chance alone, equally able on equally hard problems, come to 0 on average before the root.
+    """
+    pairs: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in catalogue.rows(PAIRS):
+        pairs[row["generation"]].append(row)
+    for generation, own in pairs.items():
+        if len(own) > 1:
+            mean = sum(row["mean"] for row in own) / len(own)
+            between = sum((row["mean"] - mean) ** 2 for row in own) / (len(own) - 1)
+            noise = sum(row["noise"] for row in own) / len(own)
+            yield Value(generation, "pair_spread", ALL, math.sqrt(max(0.0, between - noise)))

@@ -1,0 +1,346 @@
+"""The report of a study: the table of claims first, then every measure over updates and over tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core.report.charts import Plot, Series, line_plot
+from populora_core.report.notes import Note
+from populora_core.report.page import page
+from populora_core.report.palette import Style, styled
+from populora_core.report.sections import Section, Table
+from populora_core.report.text import Format, number, percent, seconds, signed
+from populora_core.store.durable import write_atomically
+from populora_core.study.budget import Basis, spent, windows
+from populora_core.study.claims import CLAIMS, LEAST_SEEDS, Answer, Arm, Claim, Verdict
+from populora_core.study.measures import ALL, HELD_OUT
+from populora_core.study.summary import Summary, stage_versions
+from populora_core.study.verdicts import Results, read_results
+
+REPORT = "report.html"
+SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."
+UNKNOWN = "–"
+MINUS = "−"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A measure that gets a plot."""
+
+    title: str
+    measure: str
+    part: str
+    unit: str
+    form: Format = number
+    zero: bool = True
+    cumulative: bool = False
+
+
+LEARNING = (
+    Shown("Solve rate", "solve_rate", ALL, "attempts correct", percent),
+    *(
+        Shown(f"Solve rate: {kind}", "solve_rate", kind, "attempts correct", percent)
+        for kind in ("code_o", "code_i", "code_f")
+    ),
+    Shown("Problems solved sometimes, not always", "learnable", ALL, "of new problems", percent),
+    Shown("Valid proposals", "validity", ALL, "of proposals", percent),
+    Shown("Reward of a proposal", "teacher_reward", ALL, "reward", signed),
+    Shown("Reward of an attempt", "student_reward", ALL, "reward", signed),
+)
+COMPLEXITY = (
+    Shown("AST depth", "ast_depth", ALL, "nodes", zero=False),
+    Shown("Cyclomatic complexity", "cyclomatic_complexity", ALL, "paths", zero=False),
+    Shown("Lines of code", "lines_of_code", ALL, "statements", zero=False),
+    Shown("Variables", "variable_count", ALL, "names", zero=False),
+    Shown("Executed steps", "executed_steps", ALL, "statements an input", zero=False),
+)
+DIVERSITY = (
+    Shown("Coverage", "new_cells", ALL, "cells so far", cumulative=True),
+    Shown("Novelty", "novelty", ALL, "new n-grams", percent),
+    Shown("Distinct programs", "distinct_programs", ALL, "of a generation's problems", percent),
+    Shown("Entropy of proposers", "entropy", "teacher", "nats a token"),
+    Shown("Entropy of solvers", "entropy", "student", "nats a token"),
+    Shown("Length of proposals", "proposal_length", ALL, "tokens"),
+    Shown("Length of attempts", "attempt_length", ALL, "tokens"),
+)
+PLAY = (
+    Shown("Rating of teachers", "rating", "teacher", "mean mu", zero=False),
+    Shown("Rating of students", "rating", "student", "mean mu", zero=False),
+    Shown("Changes of the leading role", "lead_changes", ALL, "so far"),
+    Shown("Spread between pairs", "pair_spread", ALL, "of solve rates", percent),
+)
+SECTIONS = (
+    ("learning", "Do they learn, and does the solve rate swing?", LEARNING),
+    ("complexity", "Do problems grow more complex?", COMPLEXITY),
+    ("diversity", "Do they keep exploring?", DIVERSITY),
+    ("play", "Who leads, and do pairs specialise?", PLAY),
+)
+TOTAL_SHOWN = (*LEARNING[:1], *COMPLEXITY[:4], DIVERSITY[0], DIVERSITY[3])
+
+
+def write_report(folder: Path, output: Path | None = None) -> Path:
+    """Write the report of a folder of results; returns where it is.
+
+    Raises:
+        StudyError: the folder holds no results, or they do not belong together.
+        ArtifactError: a summary cannot be read, or the file cannot be written.
+    """
+    target = output or folder / REPORT
+    write_atomically(target, render(read_results(folder)))
+    return target
+
+
+def render(results: Results) -> str:
+    """The page."""
+    found = results.answers()
+    return page(
+        f"Study {results.name}: does co-evolution beat the single agent?",
+        [_card(results, found)],
+        [section for section in _sections(results, found) if not section.empty],
+        SOURCE,
+    )
+
+
+def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> dict[str, Any]:
+    count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in Verdict}
+    population, solo = len(results.of(results.population)), len(results.of(results.solo))
+    tiles = [
+        *((str(number_of), verdict.value) for verdict, number_of in count.items()),
+        *((str(len(results.of(arm))), f"runs of {arm}") for arm in results.arms),
+        (seconds(sum(run.origin.seconds for run in results.runs)), "in stages and evaluations"),
+    ]
+    return {
+        "label": results.name,
+        "headline": f"Of {len(found)} claims of the paper, {count[Verdict.REPRODUCED]} are reproduced at this scale, "
+        f"{count[Verdict.NOT_REPRODUCED]} are not, and of {count[Verdict.CANNOT_TELL]} it cannot tell.",
+        "tiles": tiles,
+        "notes": _notes(results, population, solo),
+    }
+
+
+def _notes(results: Results, population: int, solo: int) -> list[Note]:
+    notes = []
+    if min(population, solo) < LEAST_SEEDS:
+        text = (
+            f"{population} runs of {results.population} and {solo} of {results.solo} are there; a verdict "
+            f"needs {LEAST_SEEDS} of each, so none is given yet."
+        )
+        notes.append(Note("watch", text, "claims"))
+    made = results.runs[0].origin.stage_versions if results.runs else {}
+    old = [name for name, version in made.items() if stage_versions().get(name, version) != version]
+    if old:
+        text = f"made by older versions of {', '.join(old)} than the present code's: populora study makes it again."
+        notes.append(Note("watch", text, "runs"))
+    return notes
+
+
+def _sections(
+    results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]
+) -> Iterable[Section]:
+    yield Section(
+        "claims",
+        "What the paper says, and what was measured",
+        "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter and at "
+        "equal tokens of all adapters. Effects are in the direction that the paper claims, with exact 95 % "
+        "intervals over seeds.",
+        tables=(
+            Table("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False),
+            Table("Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)]),
+        ),
+    )
+    yield Section(
+        "arms",
+        "What each arm came to",
+        "At the budget that every run has spent: mean over seeds, lowest and highest. Arms of three seeds describe, "
+        "they decide nothing.",
+        tables=tuple(_arms_table(results, basis) for basis in Basis),
+    )
+    for key, title, shown in SECTIONS:
+        yield Section(
+            key,
+            title,
+            "Over updates an adapter took; the mean over seeds, the band from the lowest to the highest seed.",
+            tuple(_plots(results, shown, Basis.UPDATES)),
+        )
+    yield Section(
+        "total",
+        "The same at equal tokens of all adapters together",
+        "A population of eight spends eight times what one adapter does in as many updates.",
+        tuple(_plots(results, TOTAL_SHOWN, Basis.TOTAL)),
+    )
+    yield Section(
+        "held-out",
+        "How do they do on held-out problems?",
+        "Mean over a role's members, the band from the weakest member's mean over seeds to the best's.",
+        tuple(_held_out(results)),
+    )
+    yield Section("runs", "Which runs are these?", "", tables=(_runs_table(results),))
+
+
+CLAIM_HEADER = ("claim", "the paper says", "measured", "effect", "95 % interval", "g", "p, Holm", "verdict")
+
+
+def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[Answer]) -> tuple[str, ...]:
+    """The effect on the basis where it is smallest: the verdict has to hold there too."""
+    known = [answer for answer in own if answer.test is not None]
+    if not known:
+        return claim.title, claim.paper, claim.measured, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, verdict.value
+    hardest = min(known, key=lambda answer: answer.test.value if answer.test else 0.0)
+    effect, interval, g = _effect(hardest)
+    largest = max(answer.p_adjusted for answer in own)
+    return claim.title, claim.paper, claim.measured, effect, interval, g, f"{largest:.3g}", verdict.value
+
+
+BASIS_HEADER = (
+    "claim",
+    "at equal",
+    "population",
+    "solo",
+    "effect",
+    "95 % interval",
+    "p",
+    "p, Holm",
+    "conditions",
+    "verdict",
+)
+
+
+def _basis_row(answer: Answer) -> tuple[str, ...]:
+    marks = {True: "yes", False: "no", None: "unclear"}
+    means = [_shown(answer.means.get(arm)) for arm in (Arm.POPULATION, Arm.SOLO)]
+    effect, interval, _ = _effect(answer)
+    p = UNKNOWN if answer.test is None else f"{answer.test.p:.3g}"
+    conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
+    return (
+        answer.claim.title,
+        answer.basis.label,
+        *means,
+        effect,
+        interval,
+        p,
+        f"{answer.p_adjusted:.3g}",
+        conditions or UNKNOWN,
+        answer.verdict.value,
+    )
+
+
+def _effect(answer: Answer) -> tuple[str, str, str]:
+    test = answer.test
+    if test is None:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    low, high = (_shown(end) if math.isfinite(end) else "none" for end in (test.low, test.high))
+    return f"{_shown(test.value)} {answer.claim.unit}", f"{low} to {high}", _shown(test.effect)
+
+
+def _shown(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}".replace("-", MINUS)
+
+
+def _arms_table(results: Results, basis: Basis) -> Table:
+    groups = [(arm, runs) for arm in results.arms if (runs := results.of(arm))]
+    compared = [claim for claim in CLAIMS if not claim.oscillation]
+    rows = []
+    if groups:
+        cut = windows([runs for _, runs in groups], basis)
+        for (arm, _), own in zip(groups, cut, strict=True):
+            cells = []
+            for claim in compared:
+                values = [value for run in own if (value := claim.statistic(run)) is not None]
+                cells.append(
+                    f"{_shown(sum(values) / len(values))} ({_shown(min(values))} to {_shown(max(values))})"
+                    if values
+                    else UNKNOWN
+                )
+            rows.append((arm, str(len(own)), *cells))
+    header = ("arm", "seeds", *(f"{claim.key.replace('_', ' ')}, {claim.unit}" for claim in compared))
+    return Table(f"At equal {basis.label}", header, rows)
+
+
+def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]:
+    styles = styled(results.arms)
+    plots = (
+        line_plot(
+            item.title,
+            "",
+            item.unit,
+            [
+                line
+                for arm in results.arms
+                if (line := _line(arm, results.of(arm), item, basis, styles[arm])) is not None
+            ],
+            item.form,
+            item.zero,
+            along=basis.label,
+        )
+        for item in shown
+    )
+    return [plot for plot in plots if plot is not None]
+
+
+def _line(arm: str, runs: Sequence[Summary], item: Shown, basis: Basis, style: Style) -> Series | None:
+    """Mean and range over the seeds that reached a generation, at what they had spent by it on average."""
+    paid = [spent(run, basis) for run in runs]
+    series = [
+        _so_far(own) if item.cumulative else own
+        for own in (run.series(item.measure, item.part) for run in runs)
+    ]
+    points, band = [], []
+    for generation in sorted(set[int]().union(*series)) if series else []:
+        have = [place for place, own in enumerate(series) if generation in own and generation in paid[place]]
+        if len(have) == len(runs):
+            x = sum(paid[place][generation] for place in have) / len(have)
+            values = [series[place][generation] for place in have]
+            points.append((x, sum(values) / len(values)))
+            band.append((x, min(values), max(values)))
+    return Series(arm, style, points, (band,)) if points else None
+
+
+def _so_far(series: Mapping[int, float]) -> dict[int, float]:
+    total, found = 0.0, {}
+    for generation, value in sorted(series.items()):
+        total += value
+        found[generation] = total
+    return found
+
+
+def _held_out(results: Results) -> Iterable[Plot]:
+    """One plot for those who solve and one for teachers, whom nothing trains to solve."""
+    styles = styled(results.arms)
+    for title, roles in (("Students and the single agent", ("student", "solo")), ("Teachers", ("teacher",))):
+        lines = []
+        for arm in results.arms:
+            runs = results.of(arm)
+            slots = sorted({part for run in runs for part in run.parts(HELD_OUT) if part.startswith(roles)})
+            if not slots:
+                continue
+            means, band = [], []
+            for generation in sorted(set[int]().union(*(run.series(HELD_OUT, slots[0]) for run in runs))):
+                by_run = [[run.series(HELD_OUT, slot).get(generation) for slot in slots] for run in runs]
+                known = [[score for score in scores if score is not None] for scores in by_run]
+                if all(known):
+                    x = sum(spent(run, Basis.UPDATES).get(generation, 0.0) for run in runs) / len(runs)
+                    means.append((x, sum(sum(own) / len(own) for own in known) / len(known)))
+                    band.append((x, sum(map(min, known)) / len(known), sum(map(max, known)) / len(known)))
+            lines.append(Series(arm, styles[arm], means, (band,)))
+        plot = line_plot(title, "", "score", lines, percent, zero=False, along=Basis.UPDATES.label)
+        if plot is not None:
+            yield plot
+
+
+def _runs_table(results: Results) -> Table:
+    rows = [
+        (
+            run.origin.name,
+            str(run.origin.config["run"]["generations"]),
+            seconds(run.origin.seconds),
+            ", ".join(run.origin.code_revisions),
+            " ".join(f"{name} {version}" for name, version in run.origin.stage_versions.items()),
+        )
+        for run in results.runs
+    ]
+    header = ("run", "generations", "time", "code revision", "stage versions")
+    return Table("Runs", header, rows, folded=False)

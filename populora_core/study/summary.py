@@ -1,0 +1,198 @@
+"""The summary of one finished run: a small Parquet file that says what was measured, and what it was made by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from populora_core.config import Config
+from populora_core.errors import ArtifactError
+from populora_core.stages.table import STAGES
+from populora_core.store import durable
+from populora_core.study.measures import Value
+
+VERSION = 1
+"""Raised whenever equal runs would be measured differently."""
+
+MOST_BYTES = 300_000
+SCHEMA = pa.schema(
+    [
+        ("generation", pa.int32()),
+        ("measure", pa.dictionary(pa.int32(), pa.string())),
+        ("part", pa.dictionary(pa.int32(), pa.string())),
+        ("value", pa.float64()),
+    ]
+)
+_METADATA = b"populora_study"
+# What of a configuration decides no result.
+_FREE = frozenset(
+    {
+        "run.generations",
+        "compute.backend",
+        "compute.gpu_gb",
+        "sandbox.workers",
+        "sandbox.backend",
+        "sampler.engine",
+    }
+)
+_FREE_SECTIONS = frozenset({"store"})
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a summary was made by.
+
+    Attributes:
+        config: the arm's resolved configuration with this seed, as JSON.
+        stage_versions: of every stage, and of the summary itself.
+        suite: digest of the held-out suite.
+        code_revisions: of every code that made a stage of the run.
+        seconds: wall time in stages and evaluations.
+    """
+
+    arm: str
+    seed: int
+    config: dict[str, Any]
+    stage_versions: dict[str, int]
+    base_digest: str
+    suite: str
+    evaluate_every: int
+    code_revisions: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return run_name(self.arm, self.seed)
+
+    def stale(self, now: Origin) -> str | None:
+        """Why a run made as this says does not count beside one made as `now` says; None if it does.
+
+        Settings that only one of them knows are passed over: new settings begin with what was done before.
+        """
+        for stage, version in self.stage_versions.items():
+            if now.stage_versions.get(stage, version) != version:
+                return f"stage {stage} is at version {now.stage_versions[stage]}, it was made by {version}"
+        if self.config["run"]["generations"] != now.config["run"]["generations"]:
+            return "it has another number of generations"
+        for section, settings in self.config.items():
+            for key, value in settings.items() if section not in _FREE_SECTIONS else ():
+                current = now.config.get(section, {}).get(key, value)
+                if f"{section}.{key}" not in _FREE and current != value:
+                    return f"{section}.{key} is {json.dumps(current)}, it was made with {json.dumps(value)}"
+        if self.base_digest != now.base_digest:
+            return "the base model is another"
+        if (self.suite, self.evaluate_every) != (now.suite, now.evaluate_every):
+            return "it was evaluated on another suite or at other generations"
+        return None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One finished run, measured.
+
+    Attributes:
+        values: in order of generation, measure and part.
+    """
+
+    origin: Origin
+    values: tuple[Value, ...] = field(repr=False)
+
+    @cached_property
+    def _series(self) -> Mapping[tuple[str, str], dict[int, float]]:
+        found: dict[tuple[str, str], dict[int, float]] = {}
+        for generation, measure, part, value in self.values:
+            found.setdefault((measure, part), {})[generation] = value
+        return found
+
+    def series(self, measure: str, part: str) -> dict[int, float]:
+        """generation -> value; empty where nothing was measured."""
+        return self._series.get((measure, part), {})
+
+    def parts(self, measure: str) -> list[str]:
+        return sorted(part for name, part in self._series if name == measure)
+
+
+def run_name(arm: str, seed: int) -> str:
+    return f"{arm}-seed-{seed:04d}"
+
+
+def stage_versions() -> dict[str, int]:
+    """Of every stage as the code is now, and of the summary."""
+    return {name: stage.version for name, stage in STAGES.items()} | {"summary": VERSION}
+
+
+def origin_of(
+    arm: str, seed: int, config: Config, base_digest: str, suite: str, evaluate_every: int
+) -> Origin:
+    """What a run of this arm and seed would be made by now."""
+    return Origin(arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every)
+
+
+def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summary:
+    """Write a summary in place of an older one.
+
+    Raises:
+        ArtifactError: it could not be written, or is larger than `MOST_BYTES`.
+    """
+    ordered = tuple(sorted(values))
+    columns = list(zip(*ordered, strict=True)) or [()] * len(SCHEMA)
+    arrays = [
+        pa.array(column, field.type.value_type).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(column, field.type)
+        for column, field in zip(columns, SCHEMA, strict=True)
+    ]
+    metadata = {_METADATA: json.dumps(asdict(origin), sort_keys=True).encode()}
+    table = pa.table(arrays, schema=SCHEMA.with_metadata(metadata))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = durable.temporary_name(path.parent, path.name)
+    with durable.writing(path):
+        try:
+            pq.write_table(table, temporary, compression="zstd", store_schema=False)
+            size = temporary.stat().st_size
+            if size > MOST_BYTES:
+                raise ArtifactError(
+                    f"the summary {path} is too large to be kept with the code",
+                    expected=f"at most {MOST_BYTES} bytes",
+                    came=f"{size} bytes",
+                    remedy="measure fewer parts",
+                )
+            durable.fsync(temporary)
+            temporary.replace(path)
+            durable.fsync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return Summary(origin, ordered)
+
+
+def read_summary(path: Path) -> Summary:
+    """Read a summary back.
+
+    Raises:
+        ArtifactError: it is missing, damaged, or no summary.
+    """
+    try:
+        table = pq.read_table(path)
+        found = json.loads(table.schema.metadata[_METADATA])
+        origin = Origin(**found | {"code_revisions": tuple(found["code_revisions"])})
+        columns = (table[name].to_pylist() for name in SCHEMA.names)
+        return Summary(origin, tuple(Value(*row) for row in zip(*columns, strict=True)))
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise ArtifactError(
+            f"{path} is no summary of a study's run",
+            came=str(error),
+            remedy="remove it; populora study makes it again",
+        ) from error
+
+
+def read_summaries(folder: Path) -> list[Summary]:
+    """Every summary in a folder of results, by arm and seed."""
+    found = [read_summary(path) for path in sorted(folder.glob("*-seed-*.parquet"))]
+    return sorted(found, key=lambda summary: (summary.origin.arm, summary.origin.seed))

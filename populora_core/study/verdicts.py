@@ -1,0 +1,164 @@
+"""The table of verdicts: computed from a folder of summaries, kept beside them as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core.errors import StudyError
+from populora_core.store.durable import write_atomically
+from populora_core.study.budget import EARLY, LATE, Basis
+from populora_core.study.claims import (
+    ALPHA,
+    CLAIMS,
+    DEGREE,
+    LEAST_CHANGES,
+    LEAST_SEEDS,
+    SHUFFLES,
+    Answer,
+    Claim,
+    Verdict,
+    answers,
+    overall,
+)
+from populora_core.study.config import StudyConfig
+from populora_core.study.summary import Summary, read_summaries
+
+VERDICTS = "verdicts.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A folder of results, read.
+
+    Attributes:
+        population, solo: names of the arms that claims compare.
+        arms: all arms of the study, in its order.
+    """
+
+    name: str
+    population: str
+    solo: str
+    arms: tuple[str, ...]
+    runs: tuple[Summary, ...]
+
+    def of(self, arm: str) -> list[Summary]:
+        return [run for run in self.runs if run.origin.arm == arm]
+
+    def answers(self) -> list[tuple[Claim, Verdict, list[Answer]]]:
+        """Every claim with its verdict and the answers on each basis."""
+        by_basis = [answers(self.of(self.population), self.of(self.solo), basis) for basis in Basis]
+        rows = zip(*by_basis, strict=True)
+        return [(claim, overall(own), list(own)) for claim, own in zip(CLAIMS, rows, strict=True)]
+
+
+def write_verdicts(study: StudyConfig) -> Results:
+    """Compute the verdicts from the summaries that are there, and write them beside these.
+
+    Raises:
+        StudyError: the summaries were not made by one code.
+        ArtifactError: one cannot be read, or the table cannot be written.
+    """
+    runs = read_summaries(study.results) if study.results.is_dir() else []
+    results = Results(
+        study.name, study.population, study.solo, tuple(arm.name for arm in study.arms), tuple(runs)
+    )
+    require_alike(runs)
+    study.results.mkdir(parents=True, exist_ok=True)
+    write_atomically(study.results / VERDICTS, json.dumps(as_json(results), indent=1) + "\n")
+    return results
+
+
+def read_results(folder: Path) -> Results:
+    """A folder of results as `write_verdicts` left it.
+
+    Raises:
+        StudyError: there is none, or its summaries were not made by one code.
+        ArtifactError: a summary cannot be read.
+    """
+    try:
+        study = json.loads((folder / VERDICTS).read_text())["study"]
+        names = study["name"], study["population"], study["solo"], tuple(study["arms"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise StudyError(
+            f"{folder} holds no results of a study",
+            expected=f"a folder with {VERDICTS} and a summary of each finished run",
+            came=str(error),
+            remedy="populora study --config FILE makes them; `results` in FILE names the folder",
+        ) from error
+    runs = read_summaries(folder)
+    require_alike(runs)
+    return Results(*names, tuple(runs))
+
+
+def require_alike(runs: Sequence[Summary]) -> None:
+    """Raise StudyError unless all runs were made by the same stages on the same base and suite."""
+    for run in runs[1:]:
+        for what in ("stage_versions", "base_digest", "suite", "evaluate_every"):
+            first, other = getattr(runs[0].origin, what), getattr(run.origin, what)
+            if first != other:
+                raise StudyError(
+                    f"{run.origin.name} and {runs[0].origin.name} cannot be compared: {what} differ",
+                    expected=str(first),
+                    came=str(other),
+                    remedy="populora study --config FILE makes again what is out of date",
+                )
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    """The table, as it is kept."""
+    return {
+        "study": {
+            "name": results.name,
+            "population": results.population,
+            "solo": results.solo,
+            "arms": list(results.arms),
+        },
+        "rules": {
+            "alpha": ALPHA,
+            "least_seeds": LEAST_SEEDS,
+            "early": EARLY,
+            "late": LATE,
+            "trend_degree": DEGREE,
+            "shuffles": SHUFFLES,
+            "least_sign_changes": LEAST_CHANGES,
+        },
+        "stage_versions": results.runs[0].origin.stage_versions if results.runs else {},
+        "code_revisions": sorted({code for run in results.runs for code in run.origin.code_revisions}),
+        "runs": [run.origin.name for run in results.runs],
+        "claims": [
+            {
+                "key": claim.key,
+                "title": claim.title,
+                "verdict": verdict,
+                "margin": claim.margin,
+                "unit": claim.unit,
+                "bases": {answer.basis.value: _answer(answer) for answer in own},
+            }
+            for claim, verdict, own in results.answers()
+        ],
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    test = answer.test
+    return {
+        "verdict": answer.verdict,
+        "effect": _number(test.value) if test else None,
+        "low": _number(test.low) if test else None,
+        "high": _number(test.high) if test else None,
+        "hedges_g": _number(test.effect) if test else None,
+        "p": test.p if test else None,
+        "p_adjusted": answer.p_adjusted,
+        "means": {arm.value: _number(mean) for arm, mean in answer.means.items()},
+        "conditions": dict(answer.conditions),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Ten significant digits, which every machine agrees on; null where there is no end."""
+    return float(f"{value:.10g}") if value is not None and math.isfinite(value) else None
