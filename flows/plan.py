@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from flows.console import console
+from populora_core.compute.duration import Batch, Rates, sampling_seconds, update_seconds
 from populora_core.compute.memory import (
     GB,
     SAMPLER_ROWS,
     SAMPLER_TOKENS,
     Fit,
+    ModelShape,
     Workload,
     estimate,
     fit,
@@ -21,6 +23,7 @@ from populora_core.compute.memory import (
 )
 from populora_core.config import Config
 from populora_core.errors import BaseModelError
+from populora_core.report.text import seconds
 from populora_core.stages.table import FOUND, LOOP
 
 PARTS = {
@@ -108,6 +111,34 @@ def _print_memory(config: Config) -> None:
     say(f"  a sampler with its own base (vllm): {_size(needed.sampler)} beside {_size(learner)}: {on_two}")
     if on_one_base is Fit.TOO_LARGE:
         say(f"  [bold]It does not fit.[/] {LESS}")
+    if cuda:
+        _print_time(config, shape)
+
+
+def _print_time(config: Config, shape: ModelShape) -> None:
+    """Print how long the GPU works on one generation and on all, for completions of two lengths."""
+    number_size = 4 if config.base.dtype == "float32" else 2
+    rates = Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
+    proposals, attempts = _counts(config)
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(
+        f"\n[bold]time[/] of one GPU at {config.compute.gpu_tflops:g} TFLOP/s and "
+        f"{config.compute.gpu_tb_per_s:g} TB/s, without the sandbox:"
+    )
+    for share, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
+        batches = [
+            Batch(proposals, share * config.propose.max_tokens),
+            Batch(attempts, share * config.solve.max_tokens),
+        ]
+        sampled = sum(sampling_seconds(shape, batch, SAMPLER_ROWS, number_size, rates) for batch in batches)
+        learnt = sum(
+            update_seconds(shape, batch, config.update.gradient_checkpointing, rates) for batch in batches
+        )
+        whole = (sampled + learnt) * config.run.generations
+        say(
+            f"  completions {says}: {seconds(sampled)} of sampling and {seconds(learnt)} of learning a generation, "
+            f"{seconds(whole)} in all"
+        )
 
 
 def _size(size: float) -> str:

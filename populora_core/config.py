@@ -278,6 +278,10 @@ class ComputeSection(Section):
     shards: Count = 2
     threads: Count = Field(1, description="threads of one shard")
     gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
+    gpu_tflops: Positive = Field(
+        400.0, description="10^12 operations a second that it keeps up, likewise: 40 % of an H100's peak"
+    )
+    gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives, likewise")
 
     def plan(self) -> dict[str, int]:
         """What of this section decides results: the backend does not."""

@@ -15,7 +15,8 @@ SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.toml") if "suites"
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_every_shipped_config_loads(path: Path) -> None:
-    assert load_config(path).run.generations >= 1
+    no_weights = ["base.path=bundled:tiny"] if path.stem.endswith("-7b") else []
+    assert load_config(path, no_weights).run.generations >= 1
 
 
 def _file(tmp_path: Path, text: str) -> Path:

@@ -144,8 +144,8 @@ def _sections(
     yield Section(
         "claims",
         "What the paper says, and what was measured",
-        "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter and at "
-        "equal tokens of all adapters. Effects are in the direction that the paper claims, with exact 95 % "
+        "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter "
+        "and at equal tokens of all adapters. Effects are in the direction that the paper claims, with exact 95 % "
         "intervals over seeds.",
         tables=(
             Table("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False),

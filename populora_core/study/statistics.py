@@ -1,7 +1,8 @@
 """Exact tests on one value a seed: permutation, sign flips, runs of signs, Holm's correction. Pure functions.
 
 Seeds are exchangeable under the null, so every p value is a share of all rearrangements; nothing is assumed of
-how values are distributed. With n seeds in each of two groups the smallest p is 1 / C(2n, n): 1/924 for six, 1/20 for three.
+how values are distributed. With n seeds in each of two groups the smallest p is 1 / C(2n, n): 1/924 for six, 1/20
+for three.
 """
 
 from __future__ import annotations
@@ -52,13 +53,9 @@ def two_samples(first: ArrayLike, second: ArrayLike) -> Test:
         ValueError: an empty group, or a value that is not finite.
     """
     x, y = _finite(first), _finite(second)
-    pairs = [
-        x[list(s)].mean() - y[list(t)].mean()
-        for size in range(1, min(len(x), len(y)) + 1)
-        for s in combinations(range(len(x)), size)
-        for t in combinations(range(len(y)), size)
-    ]
-    return _test(x.mean() - y.mean(), np.asarray(pairs), _hedges(x, y))
+    sizes = range(1, min(len(x), len(y)) + 1)
+    moved = [np.subtract.outer(_subset_means(x, size), _subset_means(y, size)).ravel() for size in sizes]
+    return _test(x.mean() - y.mean(), np.concatenate(moved), _hedges(x, y))
 
 
 def one_sample(values: ArrayLike) -> Test:
@@ -71,9 +68,9 @@ def one_sample(values: ArrayLike) -> Test:
         ValueError: no value, or one that is not finite.
     """
     x = _finite(values)
-    means = [x[list(s)].mean() for size in range(1, len(x) + 1) for s in combinations(range(len(x)), size)]
+    moved = [_subset_means(x, size) for size in range(1, len(x) + 1)]
     spread = float(x.std(ddof=1)) if len(x) > 1 else 0.0
-    return _test(x.mean(), np.asarray(means), x.mean() / spread if spread > 0 else None)
+    return _test(x.mean(), np.concatenate(moved), x.mean() / spread if spread > 0 else None)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -155,6 +152,11 @@ def _test(value: float, moved: Array, effect: float | None) -> Test:
     place = math.floor((1.0 - CONFIDENCE) / 2.0 * count + 1e-9)
     low, high = (ordered[place - 1], ordered[-place]) if place else (-math.inf, math.inf)
     return Test(float(value), float(low), float(high), None if effect is None else float(effect), p)
+
+
+def _subset_means(values: Array, size: int) -> Array:
+    """The mean of every subset of so many values."""
+    return values[np.asarray(list(combinations(range(len(values)), size)))].mean(axis=1)
 
 
 def _hedges(x: Array, y: Array) -> float | None:

@@ -37,6 +37,8 @@ _FREE = frozenset(
         "run.generations",
         "compute.backend",
         "compute.gpu_gb",
+        "compute.gpu_tflops",
+        "compute.gpu_tb_per_s",
         "sandbox.workers",
         "sandbox.backend",
         "sampler.engine",
@@ -155,7 +157,7 @@ def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summar
     temporary = durable.temporary_name(path.parent, path.name)
     with durable.writing(path):
         try:
-            pq.write_table(table, temporary, compression="zstd", store_schema=False)
+            pq.write_table(table, temporary, compression="zstd")
             size = temporary.stat().st_size
             if size > MOST_BYTES:
                 raise ArtifactError(

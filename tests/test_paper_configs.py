@@ -1,0 +1,66 @@
+"""The paper's setting at 7B: checked by the dry run, from the published shape of the base alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from test_compute_memory import QWEN2_5_7B
+from typer.testing import CliRunner
+
+from flows.cli import app
+from populora_core.compute.duration import Batch, Rates, sampling_seconds, update_seconds
+from populora_core.compute.memory import shape_of
+from populora_core.config import REPOSITORY, load_config
+
+CONFIGS = REPOSITORY / "configs"
+
+
+@pytest.mark.parametrize("name", ["paper-7b", "solo-7b"])
+def test_the_dry_run_says_what_a_7b_takes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_5_7B))
+    done = CliRunner().invoke(
+        app,
+        [
+            "run",
+            "--config",
+            str(CONFIGS / f"{name}.toml"),
+            "--run-dir",
+            "x",
+            "--dry-run",
+            "--set",
+            f"base.path={tmp_path}",
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    assert re.search(r"a sampler with its own base \(vllm\): .* (both stay resident|one sleeps)", done.output)
+    assert re.search(
+        r"at a quarter of them: .*of sampling and .* of learning a generation, .*in all", done.output
+    )
+
+
+def test_the_single_agent_has_a_pair_s_batch_and_the_paper_s_base_and_lengths() -> None:
+    paper, solo = (
+        load_config(CONFIGS / f"{name}-7b.toml", ["base.path=bundled:tiny"]) for name in ("paper", "solo")
+    )
+    assert (paper.population.teachers, paper.population.students, solo.population.solo) == (4, 4, 1)
+    assert (paper.run.generations, paper.adapters.rank) == (200, 32)
+    for section in ("base", "adapters", "solve", "sandbox"):
+        assert getattr(paper, section) == getattr(solo, section)
+    assert paper.propose == solo.propose
+
+
+def test_sampling_is_bound_by_memory_for_few_rows_and_by_computing_for_many() -> None:
+    shape, rates = shape_of(QWEN2_5_7B, 32), Rates(4e14, 2e12)
+    few, many = (sampling_seconds(shape, Batch(rows, 100), rows, 2, rates) for rows in (1, 4096))
+    assert few == pytest.approx(100 * 2 * shape.parameters / 2e12)
+    assert many == pytest.approx(100 * 2 * shape.parameters * 4096 / 4e14)
+
+
+def test_an_update_takes_four_operations_a_parameter_and_token_and_two_more_to_save_memory() -> None:
+    shape, rates = shape_of(QWEN2_5_7B, 32), Rates(1e12, 1e12)
+    batch = Batch(10, 100.0)
+    assert update_seconds(shape, batch, False, rates) == pytest.approx(4 * 1000 * shape.parameters / 1e12)
+    assert update_seconds(shape, batch, True, rates) == pytest.approx(6 * 1000 * shape.parameters / 1e12)

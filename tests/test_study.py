@@ -1,0 +1,221 @@
+"""A study goes on where it was killed, makes again what no longer counts, and leaves a summary of each run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import alive, descendants, wait_for
+
+from populora_core.config import REPOSITORY
+from populora_core.errors import ConfigError, StudyError
+from populora_core.study.conduct import conduct, plan
+from populora_core.study.config import load_study
+from populora_core.study.report import write_report
+from populora_core.study.summary import MOST_BYTES, read_summary, stage_versions, write_summary
+from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
+
+SMALL = """
+name = "small"
+runs = "{folder}/runs"
+results = "{folder}/results"
+population = "pair"
+solo = "solo"
+suite = "{folder}/small.toml"
+evaluate_every = 1
+processes = 1
+[settings]
+adapters = {{rank = 2, alpha = 4.0}}
+propose = {{per_type = 3, types = ["code_o"], max_tokens = 48}}
+solve = {{attempts = 2, max_tokens = 24}}
+compute = {{backend = "inline", shards = 1, threads = 1}}
+sandbox.workers = 1
+[[arms]]
+name = "solo"
+config = "{configs}/solo.toml"
+seeds = [3]
+generations = 2
+[[arms]]
+name = "pair"
+config = "{configs}/ablations/1+1.toml"
+seeds = [3]
+generations = 2
+"""
+
+
+class Quiet:
+    def told(self, assignment, told) -> None: ...
+
+    def finished(self, assignment) -> None: ...
+
+    def failed(self, assignment, error) -> None: ...
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    suite = (
+        (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.97")
+    )
+    (tmp_path / "small.toml").write_text(suite)
+    study = tmp_path / "study.toml"
+    study.write_text(SMALL.format(folder=tmp_path, configs=REPOSITORY / "configs"))
+    return study
+
+
+def start(study: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "flows.cli", "study", "--config", str(study)]
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+@pytest.mark.slow
+def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = small.parent
+    killed = start(small)
+    wait_for(lambda: any(folder.glob("runs/*/generations/0001/update/manifest.json")), 240)
+    below = descendants(killed.pid)
+    assert below, "each run has a process of its own"
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    wait_for(lambda: not any(map(alive, below)))
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/generations/0001/*/manifest.json")}
+
+    resumed = start(small)
+    said, _ = resumed.communicate(timeout=400)
+    assert resumed.returncode == 0, said
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept, "nothing that was finished is made again"
+    results = read_results(folder / "results")
+    assert [run.origin.name for run in results.runs] == ["pair-seed-0003", "solo-seed-0003"]
+    assert (folder / "results" / "report.html").is_file()
+    pair, solo = results.runs
+    assert list(pair.series("updates", "all").values()) == [1.0, 1.0]
+    assert list(solo.series("updates", "all").values()) == [2.0, 2.0]
+    for measure in ("solve_rate", "ast_depth", "executed_steps", "validity", "student_reward", "novelty"):
+        assert pair.series(measure, "all"), measure
+    assert pair.parts("held_out") == ["base", "student-00", "teacher-00"]
+    assert set(pair.series("held_out", "student-00")) == {1, 2}
+    assert (folder / "results" / "pair-seed-0003.parquet").stat().st_size < MOST_BYTES
+
+    before = plan(small)
+    assert (before.runs, before.left) == (2, ())
+    # The summary says the same when it is made anew, and a stage version that rises voids it.
+    path = folder / "results" / "pair-seed-0003.parquet"
+    path.unlink()
+    conduct(plan(small), Quiet())
+    assert read_summary(path).values == pair.values
+    raised = stage_versions() | {"match": 99}
+    monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
+    assert plan(small).void == dict.fromkeys(
+        ("solo-seed-0003", "pair-seed-0003"), "stage match is at version 99, it was made by 1"
+    )
+
+
+def test_a_summary_survives_its_file(tmp_path: Path, small: Path) -> None:
+    origin = plan(small).left[0].origin
+    written = write_summary(tmp_path / "x-seed-0000.parquet", origin, [(1, "solve_rate", "all", 0.25)])
+    found = read_summary(tmp_path / "x-seed-0000.parquet")
+    assert (found.origin, found.values) == (written.origin, written.values)
+    assert pq.read_schema(tmp_path / "x-seed-0000.parquet").names == [
+        "generation",
+        "measure",
+        "part",
+        "value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda o: replace(o, base_digest="other"), "the base model is another"),
+        (lambda o: replace(o, suite="other"), "evaluated on another suite"),
+        (
+            lambda o: replace(o, config=o.config | {"solve": o.config["solve"] | {"attempts": 9}}),
+            "solve.attempts is 9",
+        ),
+    ],
+)
+def test_a_summary_made_otherwise_does_not_count(small: Path, change: Callable, reason: str) -> None:
+    origin = plan(small).left[0].origin
+    assert origin.stale(origin) is None
+    assert reason in str(origin.stale(change(origin)))
+    later = replace(origin, config=origin.config | {"a_later_section": {"key": 1}})
+    assert origin.stale(later) is None, "a setting that came later began with what was done before"
+
+
+def test_void_summaries_are_set_aside(small: Path) -> None:
+    planned = plan(small)
+    run = planned.left[0]
+    write_summary(run.summary, replace(run.origin, base_digest="other"), [])
+    found = plan(small)
+    assert found.void == {run.name: "the base model is another"}
+    conduct(replace(found, left=()), Quiet())
+    assert not run.summary.exists()
+    assert (run.summary.parent / "void" / run.summary.name).exists()
+
+
+def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:
+    first, second = plan(small).left
+    write_summary(first.summary, first.origin, [])
+    write_summary(second.summary, replace(second.origin, stage_versions={"match": 0}), [])
+    with pytest.raises(StudyError, match="stage_versions differ"):
+        write_verdicts(plan(small).study)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('solo = "solo"', 'solo = "alone"', "no arm 'alone'"),
+        ("seeds = [3]", "seeds = [3, 3]", "names a seed twice"),
+        ("per_type = 3", "per_tpye = 3", "propose.per_tpye"),
+        ('name = "pair"', 'name = "Pair of two"', "pattern"),
+    ],
+)
+def test_a_study_that_cannot_run_is_refused(small: Path, old: str, new: str, said: str) -> None:
+    small.write_text(small.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        load_study(small)
+
+
+def test_the_shipped_study_has_the_seeds_that_a_verdict_needs() -> None:
+    study, configs = load_study(REPOSITORY / "configs/study-tiny.toml")
+    assert min(len(study.arm(name).seeds) for name in (study.population, study.solo)) >= 6
+    assert min(len(arm.seeds) for arm in study.arms) >= 3
+    assert min(arm.generations for arm in study.arms) >= 60
+    assert {config.solve.attempts for config in configs.values()} == {8}
+
+
+COMMITTED = REPOSITORY / "bench/results/study-tiny"
+
+
+def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
+    if not list(COMMITTED.glob("*.parquet")):
+        pytest.skip("skipped: no study committed")
+    kept = json.loads((COMMITTED / VERDICTS).read_text())
+    made = json.loads(json.dumps(as_json(read_results(COMMITTED))))
+    assert [claim["verdict"] for claim in made["claims"]] == [claim["verdict"] for claim in kept["claims"]]
+    assert _rounded(made) == _rounded(kept)
+
+
+def _rounded(value: object) -> object:
+    """Numbers to six digits: sums of floats may end differently on another machine."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def test_a_report_needs_results(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no results of a study"):
+        write_report(tmp_path)
