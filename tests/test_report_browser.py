@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_study_claims import write_planted
 
 from populora_core.report.write import write_report
+from populora_core.study.report import write_report as write_study_report
 
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: pip install '.[dev]'"
@@ -70,9 +72,12 @@ def browser() -> Iterator[Any]:
         driver.quit()
 
 
-@pytest.fixture(scope="module", params=["one run", "two runs"])
-def report(request: pytest.FixtureRequest, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["one run", "two runs", "a study"])
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
+    if request.param == "a study":
+        return write_study_report(write_planted(folder), folder / "study.html")
+    finished: Path = request.getfixturevalue("finished")
     runs = [finished]
     if request.param == "two runs":
         shutil.copytree(finished, folder / "other")

@@ -10,15 +10,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
 from conftest import alive, descendants, wait_for
 
 from populora_core.config import REPOSITORY
-from populora_core.errors import ConfigError, StudyError
-from populora_core.study.conduct import conduct, plan
+from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
+from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
+from populora_core.study.play import Assignment, Tell, Told
 from populora_core.study.report import write_report
 from populora_core.study.summary import MOST_BYTES, read_summary, stage_versions, write_summary
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
@@ -192,6 +194,34 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     conduct(replace(found, left=()), Quiet())
     assert not run.summary.exists()
     assert (run.summary.parent / "void" / run.summary.name).exists()
+
+
+def test_one_failed_run_does_not_stop_the_others(small: Path) -> None:
+    played = []
+
+    def play(run: Assignment, tell: Tell, stop: Event) -> None:
+        played.append(run.name)
+        if run.name.startswith("solo"):
+            raise SandboxUnavailable("no sandbox works here")
+        tell(Told(2, 1.5, "playing"))
+        write_summary(run.summary, run.origin, [])
+
+    planned = plan(small)
+    with pytest.raises(StudyError, match=r"1 runs .* solo-seed-0003\n.*no sandbox"):
+        conduct(planned, Quiet(), play)
+    assert sorted(played) == ["pair-seed-0003", "solo-seed-0003"]
+    assert plan(small).done == ("pair-seed-0003",)
+
+
+def test_what_is_left_is_guessed_from_generations_of_the_same_arm_or_by_work(small: Path) -> None:
+    small.write_text(small.read_text().replace("seeds = [3]", "seeds = [3, 4]"))
+    planned = plan(small)
+    clock = Clock(planned)
+    assert clock.seconds_left() is None
+    solo = next(run for run in planned.left if run.origin.arm == "solo")
+    clock.told(solo, Told(1, 10.0, "playing"))
+    # Three generations of solo and four of the pair, whose proposals are as many; one run at a time.
+    assert clock.seconds_left() == pytest.approx(7 * 10.0)
 
 
 def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:

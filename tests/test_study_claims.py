@@ -175,15 +175,19 @@ def test_the_page_that_freezes_the_study_names_every_margin_and_condition() -> N
                 assert f"{condition.bound:g}" in row.split("|")[4]
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
+def write_planted(folder: Path) -> Path:
     """A folder of results with every planted run, written as a study writes it."""
     study, _ = load_study(REPOSITORY / "configs/study-tiny.toml")
-    study = study.model_copy(update={"results": tmp_path / "results"})
+    study = study.model_copy(update={"results": folder / "results"})
     for run in (run for group in study_of(as_the_paper_says) for run in group):
         write_summary(study.results / f"{run.origin.name}.parquet", run.origin, run.values)
     write_verdicts(study)
     return study.results
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return write_planted(tmp_path)
 
 
 def test_the_table_is_recomputed_from_the_summaries_alone(results: Path) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Protocol
 
 from populora_core.base_model import base_digest, require_files
@@ -104,9 +104,15 @@ def conduct(planned: Plan, watcher: Watcher, play: Play | None = None) -> None:
     """
     make, stop = play or play_apart, Event()
     failures: dict[str, PopuloraError] = {}
+    speaking = Lock()
+
+    def told(run: Assignment, news: Told) -> None:
+        with speaking:  # runs tell from threads of their own
+            watcher.told(run, news)
+
     prepare(planned)
     with ThreadPoolExecutor(planned.study.processes) as pool:
-        asked = {pool.submit(make, run, partial(watcher.told, run), stop): run for run in planned.left}
+        asked = {pool.submit(make, run, partial(told, run), stop): run for run in planned.left}
         try:
             for future in as_completed(asked):
                 run = asked[future]

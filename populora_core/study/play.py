@@ -56,13 +56,11 @@ class Told:
     """How far a run is.
 
     Attributes:
-        found: generations that were there already when this process began.
-        seconds: that the newest generation took; 0 if it was found.
+        seconds: that the newest generation took; 0 if this is about something else.
         doing: what it does now, for people.
     """
 
     generation: int
-    found: int
     seconds: float
     doing: str
 
@@ -152,13 +150,13 @@ class _Teller(Silent):
     """Passes on how far the run is, once a generation and step."""
 
     def __init__(self, tell: Tell) -> None:
-        self._tell, self._told, self._seconds = tell, Told(0, 0, 0.0, "starting"), 0.0
+        self._tell, self._told, self._seconds = tell, Told(0, 0.0, "starting"), 0.0
 
     def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
         self._seconds += seconds
 
     def generation_found(self, generation: int) -> None:
-        self._told = replace(self._told, generation=generation, found=generation)
+        self._told = replace(self._told, generation=generation)
 
     def generation_ended(self, generation: int) -> None:
         self._told = replace(self._told, generation=generation, seconds=self._seconds, doing="playing")
