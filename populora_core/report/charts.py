@@ -95,7 +95,7 @@ def line_plot(
     texts = []
     for x in sorted(set(xs)):
         lines = [f"{label}: {form(known[x])}" for label, known in values if x in known]
-        texts.append((x, "\n".join([f"{along} {x:.0f}", *lines])))
+        texts.append((x, "\n".join([f"{along} {number(x)}", *lines])))
     parts.append(svg.hovers(area, texts))
     parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
     keys = tuple(Key(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)

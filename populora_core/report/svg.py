@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from populora_core.report.palette import Style
-from populora_core.report.text import Format
+from populora_core.report.text import Format, number
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
@@ -117,7 +117,7 @@ def axes(area: Frame, x_label: str, y_label: str, y_format: Format) -> Markup:
         parts.append(element("text", y_format(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
     for value in ticks(area.x.low, area.x.high, 8, whole=True):
         parts.append(
-            element("text", f"{value:.0f}", x=area.x(value), y=area.bottom + 15, text_anchor="middle")
+            element("text", number(value), x=area.x(value), y=area.bottom + 15, text_anchor="middle")
         )
     middle = (area.y.start + area.y.end) / 2
     parts.append(
