@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -123,6 +124,28 @@ def fork(
     source = Run.open(directory)
     forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
     print(f"{forked.directory} holds generations 0 to {generation}; populora resume {to} goes on from there")
+
+
+@app.command()
+def reap(directory: RunDir) -> None:
+    """End what a killed run left: workers, sandboxes, temporary files, its lock, flow runs that stayed Running.
+
+    A run that is at work is left alone. `resume` clears up by itself.
+    """
+    from populora_core.reap import reap as reap_run
+    from populora_core.run import Run
+
+    def flow_runs(directory: Path) -> list[str]:
+        from prefect.settings import PREFECT_API_URL
+
+        from flows.server import answers, crash_left_flow_runs
+
+        if not PREFECT_API_URL.value():
+            return []
+        return crash_left_flow_runs(directory) if answers() else ["Prefect's server does not answer"]
+
+    for line in reap_run(Run.open(directory), flow_runs) or ["nothing was left behind"]:
+        print(line)
 
 
 @app.command()
@@ -273,21 +296,24 @@ def evaluate(
 
 def _train(opened: Run, generations: int, plain: bool) -> None:
     from flows.console import closing, console
-    from populora_core.stages.engine import run_generation
     from populora_core.stages.loop import train
 
-    run_one: Callable[..., object] = run_generation
-    if not plain:
-        # We print our own account of every error; Prefect's tracebacks would bury it.
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-        os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
-        # Ctrl-C ends the temporary server too; Prefect would then try for minutes to tell it so.
-        os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
-        flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
-        console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
-        from flows.train import run_generation as run_one
     with _watched(opened, generations) as session:
-        train(session, generations, run_one)
+        if plain:
+            train(session, generations)
+        else:
+            # We print our own account of every error; Prefect's tracebacks would bury it.
+            os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+            os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+            # A server that is gone would be asked for minutes, while the run can go on without it.
+            os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
+            flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
+            console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
+            from flows.observed import Observed
+            from flows.server import own_server
+
+            with own_server():
+                train(session, generations, Observed(lambda line: console.print(line, soft_wrap=True)))
     closing(console, opened.directory)
 
 
@@ -301,18 +327,28 @@ def _watched(opened: Run, generations: int) -> Iterator[Session]:
     try:
         with Session(opened, observer) as session, observer:
             yield session
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ending:
         console.print(
             f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
             f"  [green]populora resume {opened.directory}[/] goes on from there",
             soft_wrap=True,
         )
+        if isinstance(ending, SystemExit):
+            raise
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End in order, so that what was started ends too; a second signal must not cut that short."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def main() -> None:
     """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
     try:
         app()
     except PopuloraError as error:

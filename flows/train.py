@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import httpx
 from prefect import flow
+from prefect.exceptions import ObjectNotFound
 
-from populora_core.errors import PopuloraError
+from populora_core.errors import ServerUnreachable
 from populora_core.session import Session, attach
 from populora_core.stages.table import stages_of
 from tasks.stages import TASKS
@@ -20,26 +21,31 @@ def generation(run_dir: str, run_name: str, generation: int) -> None:
 
 
 def run_generation(session: Session, number: int) -> None:
-    """Run one generation as a flow in this process; Prefect starts a temporary server where none is configured.
+    """Run one generation as a flow in this process.
 
     Raises:
-        PopuloraError: Prefect's server cannot be reached or started.
+        ServerUnreachable: Prefect's server is not there, or went away; stages that were finished stay.
     """
     try:
         generation(str(session.run.directory), session.run.name, number)
-    except (RuntimeError, httpx.TransportError) as error:
+    except (RuntimeError, httpx.HTTPError, ObjectNotFound) as error:
         interruption = _interruption(error)
         if interruption is not None:
             raise interruption from None
-        unreachable = ("Prefect API", "reach API")  # Prefect says so by RuntimeErrors alone
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in unreachable):
+        silent = ("Prefect API", "reach API")  # Prefect says so by RuntimeErrors alone
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in silent):
             raise
-        raise PopuloraError(
-            "Prefect's server cannot be reached",
-            expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
-            came=str(error),
-            remedy="mend that setting, or add --plain to run without Prefect: the results are the same",
-        ) from error
+        raise unreachable(str(error) or type(error).__name__) from error
+
+
+def unreachable(came: str) -> ServerUnreachable:
+    """What is said of a server that should be there."""
+    return ServerUnreachable(
+        "Prefect's server cannot be reached",
+        expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
+        came=came,
+        remedy="mend that setting, or add --plain to run without Prefect: the results are the same",
+    )
 
 
 def _interruption(error: BaseException | None) -> BaseException | None:

@@ -88,3 +88,7 @@ class BenchmarkError(PopuloraError, ValueError):
 
 class StudyError(PopuloraError):
     """A study whose runs could not all be made, or whose summaries do not belong together."""
+
+
+class ServerUnreachable(PopuloraError):
+    """A Prefect server that does not answer; the stages themselves need none."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 GONE = "gone"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def started(pid: int) -> str:
-    """When the process started, in ticks from boot; `GONE` if it has ended.
+    """When the process started, in ticks from boot; `GONE` if it has ended, collected by its parent or not.
 
     Without /proc every living process gives the same text, so that it counts as the one meant.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[19]
+        state, *fields = stat.rpartition(")")[2].split()
+        return GONE if state in "ZX" else fields[18]
     except OSError:
         if Path("/proc/self").exists():
             return GONE
@@ -26,3 +31,56 @@ def started(pid: int) -> str:
     except PermissionError:
         pass
     return "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, told apart from later ones with the same id: whose something is that may outlive it.
+
+    Attributes:
+        boot: the first eight digits of the kernel's boot id.
+        namespace: the process-id namespace in which `pid` means something.
+        started: ticks from boot to the start of the process.
+    """
+
+    boot: str
+    namespace: int
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process that this one can see."""
+        return cls(_boot(), _namespace(), pid, started(pid))
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The owner whose text this is; None if it is no owner's."""
+        match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-(\w+)", text)
+        return cls(match[1], int(match[2]), int(match[3]), match[4]) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.boot}-{self.namespace}-{self.pid}-{self.started}"
+
+    @property
+    def visible(self) -> bool:
+        """Whether its process ids are ours, so that what they stand for can be seen from here."""
+        return self.boot == _boot() and self.namespace == _namespace()
+
+    def is_gone(self) -> bool:
+        """Whether the process surely has ended; False where it cannot be seen from here."""
+        if self.boot != _boot():
+            return True
+        return self.visible and started(self.pid) != self.started
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text()[:8]
+
+
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino

@@ -1,14 +1,10 @@
-"""A run is a directory: its record, its lock, and where everything in it lies."""
+"""A run is a directory: its record, and where everything in it lies."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import platform
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -17,8 +13,10 @@ from typing import Any
 
 from populora_core.config import Config, apply_overrides, build_config
 from populora_core.errors import RunDirectoryError
+from populora_core.heartbeat import Beat, Life
+from populora_core.lock import LOCK, lock
 from populora_core.revision import code_revision
-from populora_core.store.durable import write_atomically
+from populora_core.store.durable import write_atomically, writing
 from populora_core.warm_start import start_digests
 
 FORMAT = 1
@@ -70,8 +68,11 @@ class Run:
             "code_revision": code_revision(),
             "forked_from": forked_from,
         }
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        with lock(directory):
+            refuse_occupied(directory)  # again: another process may have started a run here meanwhile
+            write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
         return cls(directory, config, record)
 
     @classmethod
@@ -131,29 +132,6 @@ class Run:
     def save_redraws(self, redraws: dict[str, int]) -> None:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the directory against a second writer.
-
-        Raises:
-            RunDirectoryError: another process writes to it; names its pid and host.
-        """
-        path = self.directory / ".lock"
-        with open(path, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.seek(0)
-                raise RunDirectoryError(
-                    f"another process is writing to {self.directory}",
-                    came=file.read().strip() or "a process that left no name",
-                    remedy="wait for it, or end it; then repeat this command",
-                ) from error
-            file.truncate(0)
-            file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
-            yield
-
 
 def begin(directory: str | Path, config: Config) -> Run:
     """Start a new run on this machine, with the sampler and the sandbox that `auto` means here.
@@ -185,11 +163,15 @@ def begin(directory: str | Path, config: Config) -> Run:
 def refuse_occupied(directory: Path) -> None:
     """Raise RunDirectoryError unless a new run may start in `directory`."""
     if (directory / RECORD).exists():
+        beat = Beat.read(directory)
         raise RunDirectoryError(
             f"{directory} already holds a run",
+            came=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
             remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
         )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    if directory.exists() and (
+        not directory.is_dir() or any(path.name != LOCK for path in directory.iterdir())
+    ):
         raise RunDirectoryError(
             f"{directory} is not empty and holds no run",
             expected="a new or an empty folder",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.heartbeat import Heartbeat
+from populora_core.lock import lock
 from populora_core.problems.dialects import Dialect, dialect
+from populora_core.reap import clear
 from populora_core.run import Run
 from populora_core.sampler.open import choose_engine
-from populora_core.store.artifacts import sweep
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
 
@@ -56,19 +58,27 @@ class Session:
     def __init__(self, run: Run, observer: Observer | None = None) -> None:
         self.run = run
         self.observer: Observer = observer or Silent()
+        self.heartbeat = Heartbeat(run.directory, self._workers)
         self._exit = ExitStack()
 
     def __enter__(self) -> Session:
-        self._exit.enter_context(self.run.lock())
-        sweep(
-            self.run.directory
-        )  # what killed processes left half-written; nobody else writes under the lock
-        _open[self.run.directory] = self
-        self._exit.callback(_open.pop, self.run.directory)
+        directory = self.run.directory
+        with ExitStack() as stack:
+            stack.enter_context(lock(directory))
+            clear(directory)
+            _open[directory] = self
+            stack.callback(_open.pop, directory)
+            stack.enter_context(self.heartbeat)
+            self._exit = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._exit.close()
+
+    def _workers(self) -> Sequence[int]:
+        """Process ids of the workers that have been started."""
+        compute: Compute | None = self.__dict__.get("compute")
+        return compute.pids if compute is not None else ()
 
     @cached_property
     def dialect(self) -> Dialect:

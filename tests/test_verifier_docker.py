@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from populora_core.errors import SandboxUnavailable
+from populora_core.processes import Owner
 from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.owner import Owner
 from populora_core.verifier.pool import SandboxPool
 from populora_core.verifier.protocol import MIB, Job, JobResult, Limits
 from populora_core.verifier.verdicts import Status

@@ -98,6 +98,7 @@ class RunEvaluation:
         run = self.session.run
         if self.is_done:
             return Evaluated(self._folder, self.generation, _rows(self._folder), True)
+        self.session.heartbeat.at(self.generation, self._folder.name)
         started = time.time()
         with StageWriter(run.directory, self.generation, self._folder.name) as writer:
             items = self.evaluation.run(progress)

@@ -35,6 +35,10 @@ class InlineCompute:
         report = progress or (lambda done: None)
         return [work.call(self._worker, function, payload, report) for payload in payloads]
 
+    @property
+    def pids(self) -> Sequence[int]:
+        return ()
+
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
@@ -74,6 +78,10 @@ class LocalCompute:
             self.close()  # answers still under way belong to a stage that is given up
             raise
         return [results[shard] for shard in range(len(payloads))]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return tuple(process.pid for process in self._processes if process.pid is not None)
 
     def close(self) -> None:
         for pipe in self._pipes:

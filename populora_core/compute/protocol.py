@@ -46,6 +46,11 @@ class Compute(Protocol):
         """
         ...
 
+    @property
+    def pids(self) -> Sequence[int]:
+        """Process ids, on this machine, of the workers that there are now."""
+        ...
+
     def close(self) -> None:
         """End every process that this backend started."""
         ...

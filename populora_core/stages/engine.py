@@ -63,6 +63,7 @@ def run_stage(
         ArtifactError: an input is missing or damaged, or the commit failed; nothing was changed.
     """
     session.observer.stage_started(generation, stage.name)
+    session.heartbeat.at(generation, stage.name)
     run = session.run
     folder = stage_dir(run.directory, generation, stage.name)
     folders, inputs = _inputs(run, generation, stage)

@@ -39,6 +39,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
             session.observer.generation_found(generation)
             continue
         run_one(session, generation)
+        session.heartbeat.at()
         supersede_outdated(session.run, generation)
         compact(session.run.directory)
         publish(session.run.directory)

@@ -77,15 +77,19 @@ def sweep(parent: Path) -> list[Path]:
 
     Returns:
         The removed paths. Another host's are never touched: whether their processes live cannot be seen.
+
+    Raises:
+        ArtifactError: one could not be removed.
     """
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         owner = _OWNER.search(path.name)
         if owner and owner["host"] == socket.gethostname() and started(int(owner["pid"])) != owner["started"]:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            with writing(path):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
             removed.append(path)
     return removed
 

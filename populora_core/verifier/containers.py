@@ -22,9 +22,9 @@ from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
 from populora_core.errors import SandboxUnavailable
+from populora_core.processes import Owner
 from populora_core.verifier.connection import READ_BYTES, Connection
 from populora_core.verifier.host import runner_digest, runner_settings
-from populora_core.verifier.owner import Owner
 from populora_core.verifier.protocol import MIB, Limits
 
 BUILD = "populora image build"
@@ -249,17 +249,25 @@ class ContainerConnection:
                 link.connect(str(self._folder / "link" / "socket"))
 
 
-def sweep(client: docker.DockerClient) -> None:
-    """Remove the containers and folders of processes that no longer run."""
+def sweep(client: docker.DockerClient) -> list[str]:
+    """Remove the containers and folders of processes that no longer run.
+
+    Returns:
+        What was removed, a line each.
+    """
+    removed = []
     for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
         owner = Owner.parse(container.labels[LABEL])
         if owner is not None and owner.is_gone():
             with suppress(NotFound):
                 container.remove(force=True)
+                removed.append(f"removed the sandbox {container.name} of process {owner.pid}")
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         owner = Owner.parse(folder.name.removeprefix(FOLDER_PREFIX).rpartition("-")[0])
         if owner is not None and owner.is_gone():
             shutil.rmtree(folder, ignore_errors=True)
+            removed.append(f"removed {folder}")
+    return removed
 
 
 def reason(error: BaseException) -> str:

@@ -1,0 +1,51 @@
+"""Running generations as flows, and without Prefect once its server has gone: who watches does not decide who works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flows.server import answers, crash_left_flow_runs
+from flows.train import run_generation, unreachable
+from populora_core.errors import ServerUnreachable
+from populora_core.session import Session
+from populora_core.stages.engine import run_generation as run_plain
+
+
+class Observed:
+    """Takes the place of the plain loop's `run_generation`.
+
+    Args:
+        say: told when the run becomes unobserved, and when it is observed again.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._seen = self._lost = False
+
+    def __call__(self, session: Session, generation: int) -> None:
+        """Run one generation.
+
+        Raises:
+            ServerUnreachable: the server has never answered.
+        """
+        if answers():
+            if self._lost:
+                self._say("Prefect's server answers again: the run is observed from here on")
+            if not self._seen:
+                crash_left_flow_runs(session.run.directory)
+            self._seen, self._lost = True, False
+            try:
+                return run_generation(session, generation)
+            except ServerUnreachable as error:
+                self._lose(error.came)
+        elif not self._seen:
+            raise unreachable("it does not answer")
+        elif not self._lost:
+            self._lose("it does not answer")
+        run_plain(session, generation)  # what its flow had finished is found done
+
+    def _lose(self, reason: str) -> None:
+        self._lost = True
+        self._say(
+            f"Prefect's server is gone ({reason}): the run goes on [bold]unobserved[/]; results are the same"
+        )

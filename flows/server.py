@@ -1,0 +1,124 @@
+"""Prefect's server as a run needs it: one of its own where none is configured; what killed runs left on it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.events.worker import EventsWorker
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+    temporary_settings,
+)
+from prefect.states import Crashed
+
+from populora_core.compute.orphans import end_with_parent
+from populora_core.errors import ServerUnreachable
+
+PROBE_SECONDS = 5.0
+END_SECONDS = 3.0
+PAGE = 200
+
+
+@contextmanager
+def own_server() -> Iterator[None]:
+    """A Prefect server for as long as the block lasts; nothing is started where `PREFECT_API_URL` names one.
+
+    Prefect's own temporary server outlives a process that is killed, and a Ctrl-C in the terminal ends it before
+    the run could tell it so. This one ends with its parent however that goes, and in a session of its own.
+
+    Raises:
+        ServerUnreachable: it does not come up.
+    """
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        process = multiprocessing.get_context("spawn").Process(
+            target=_serve, args=(listener, os.getpid()), name="populora-prefect", daemon=True
+        )
+        process.start()
+    try:
+        _wait(url, process)
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield
+            if process.is_alive():
+                EventsWorker.drain_all(timeout=END_SECONDS)
+    finally:
+        process.terminate()
+        process.join(END_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def answers() -> bool:
+    """Whether the configured server does."""
+    with get_client(sync_client=True) as client:
+        return client.api_healthcheck() is None
+
+
+def crash_left_flow_runs(directory: Path) -> list[str]:
+    """Set flow runs on the run directory that are Running to Crashed. Only under its lock: then nobody runs them.
+
+    Returns:
+        What was done, a line each.
+    """
+    running = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    )
+    left: list[FlowRun] = []
+    with get_client(sync_client=True) as client:
+        while page := client.read_flow_runs(flow_run_filter=running, limit=PAGE, offset=len(left)):
+            left += page
+        left = [run for run in left if _is_on(run, directory)]
+        for run in left:
+            client.set_flow_run_state(run.id, Crashed(message="the process of this run is gone"), force=True)
+    return [f"set the flow run {run.name} from {run.state_name} to Crashed" for run in left]
+
+
+def _is_on(run: FlowRun, directory: Path) -> bool:
+    place = run.parameters.get("run_dir")
+    return isinstance(place, str) and Path(place).resolve() == directory
+
+
+def _wait(url: str, process: BaseProcess) -> None:
+    deadline = time.monotonic() + PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+    while process.is_alive() and time.monotonic() < deadline:
+        with suppress(httpx.TransportError):  # until it listens to what has connected already
+            if httpx.get(f"{url}/health", timeout=PROBE_SECONDS).is_success:
+                return
+        time.sleep(0.05)
+    raise ServerUnreachable(
+        "Prefect's temporary server does not start",
+        came="no answer" if process.is_alive() else f"exit code {process.exitcode}",
+        remedy="set PREFECT_API_URL to a server that runs, or add --plain to run without Prefect",
+    )
+
+
+def _serve(listener: socket.socket, parent: int) -> None:
+    """The server's process."""
+    os.setsid()  # a Ctrl-C in the terminal is for the run to handle, which still has to tell us
+    end_with_parent(parent)
+    os.environ |= {
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+        "PREFECT_UI_ENABLED": "0",
+    }
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    config = uvicorn.Config(create_app, factory=True, log_level="critical", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[listener])
