@@ -1,24 +1,34 @@
-"""What a population costs against a pair: whole generations of 4 + 4 members over 1 + 1, at equal total work.
+"""What a population costs against a pair, and what Prefect costs.
 
     populora bench pipeline --json
+
+Whole generations of 4 + 4 members over 1 + 1, at equal total work.
 
 Two real runs of the demo's settings on the bundled base go on in turn, generation by generation; the pair's
 teacher writes as many proposals as the four teachers together. One shard of one thread in this process, so that
 process CPU time holds everything but the programs in the sandbox, which are the same work for both. What chance
 makes unequal all the same, such as how many proposals are valid, is set right stage by stage: the pair's seconds
 are scaled by the work that the stage had to do.
+
+Prefect's seconds are those of wall time, since it waits for its server more than it computes: two equal small runs go
+on in turn, one by the flow and one by the plain loop, and the same generation of both is compared.
 """
 
 from __future__ import annotations
 
+import statistics
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Row, Say, cpu_seconds, ratio
+import flows
+from bench.harness import Row, Say, cpu_seconds, median, ratio
 from populora_core.base_model import base_digest
 from populora_core.config import REPOSITORY, load_config
 from populora_core.run import Run
@@ -35,9 +45,59 @@ WARM_UP = 1  # generations that are not measured
 Seconds = dict[str, float]  # by stage
 
 
+SMALL = {  # quick stages, so that chance in their seconds does not hide what lies between them
+    "population.teachers": 2,
+    "population.students": 2,
+    "propose.per_type": 2,
+    "solve.attempts": 2,
+    "compute.shards": 1,
+    "compute.backend": '"inline"',
+}
+DEMO_GENERATIONS = 3
+
+
 def run(samples: int, say: Say) -> list[Row]:
-    """The ratios that DESIGN.md names."""
-    return overhead(samples, say)
+    """The rows that DESIGN.md names, and the stages' part in the first."""
+    return [*start_up(samples), *orchestration(samples, say), *overhead(samples, say)]
+
+
+def start_up(samples: int) -> list[Row]:
+    """What a person waits for before the command line says anything."""
+    command = [sys.executable, "-m", "flows.cli", "--help"]
+    ask = partial(subprocess.run, command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    ask()  # compiles what is not compiled yet
+    return [median("help_seconds", [_wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5")]
+
+
+def orchestration(samples: int, say: Say) -> list[Row]:
+    """What Prefect adds to a generation, its server's start not counted, and its share of a demo generation."""
+    flows.quieten_prefect()
+    from flows.server import own_server
+    from flows.train import run_generation as run_flow
+
+    added = []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        sessions = [stack.enter_context(_session(Path(folder, kind), SMALL)) for kind in ("flow", "plain")]
+        say("starting Prefect's server")
+        stack.enter_context(own_server(Path(folder)))
+        for generation in range(1 + WARM_UP + samples):
+            say(f"generation {generation} by the flow and by the plain loop")
+            pair = list(zip((run_flow, run_generation), sessions, strict=True))
+            if generation % 2:
+                pair.reverse()
+            seconds = {run_one: _wall_seconds(partial(run_one, of, generation)) for run_one, of in pair}
+            if generation > WARM_UP:
+                added.append(seconds[run_flow] - seconds[run_generation])
+    with tempfile.TemporaryDirectory() as folder, _session(Path(folder, "demo"), {}) as session:
+        demo = []
+        for generation in range(1 + WARM_UP + DEMO_GENERATIONS):
+            say(f"generation {generation} of the demo")
+            demo.append(_wall_seconds(partial(run_generation, session, generation)))
+    usual = statistics.median(demo[1 + WARM_UP :])
+    return [
+        median("prefect_seconds_per_generation", added, "s", "<= 3"),
+        median("prefect_share", [more / (usual + more) for more in added], "ratio"),
+    ]
 
 
 def overhead(samples: int, say: Say) -> list[Row]:
@@ -79,8 +139,19 @@ def _start(folder: Path, members: int) -> Session:
         "compute.shards": 1,
         "compute.backend": '"inline"',
     }
+    return _session(folder / str(members), settings)
+
+
+def _session(directory: Path, settings: Mapping[str, object]) -> Session:
+    """A new run of the demo's settings but for these."""
     config = load_config(DEMO, [f"{key}={value}" for key, value in settings.items()])
-    return Session(Run.create(folder / str(members), config, base_digest(config.base.folder())))
+    return Session(Run.create(directory, config, base_digest(config.base.folder())))
+
+
+def _wall_seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def _stage_seconds(session: Session, generation: int) -> Seconds:

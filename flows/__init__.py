@@ -17,3 +17,13 @@ os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo
 
 EXIT_ERROR = 2
 """What a command that failed returns to the shell."""
+
+
+def quieten_prefect() -> None:
+    """Settings of a command that runs flows itself, where nothing else was said. Before Prefect is imported."""
+    # We print our own account of every error; Prefect's tracebacks would bury it.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+    # A server that is gone would be asked for minutes, while the run can go on without it.
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
+    PREFECT_HOME.mkdir(parents=True, exist_ok=True)

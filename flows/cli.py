@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -302,12 +301,7 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
         if plain:
             train(session, generations)
         else:
-            # We print our own account of every error; Prefect's tracebacks would bury it.
-            os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-            os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
-            # A server that is gone would be asked for minutes, while the run can go on without it.
-            os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
-            flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
+            flows.quieten_prefect()
             console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
             from flows.observed import Observed
             from flows.server import own_server

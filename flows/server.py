@@ -32,11 +32,14 @@ PAGE = 200
 
 
 @contextmanager
-def own_server() -> Iterator[None]:
+def own_server(home: Path | None = None) -> Iterator[None]:
     """A Prefect server for as long as the block lasts; nothing is started where `PREFECT_API_URL` names one.
 
     Prefect's own temporary server outlives a process that is killed, and a Ctrl-C in the terminal ends it before
     the run could tell it so. This one ends with its parent however that goes, and in a session of its own.
+
+    Args:
+        home: where it keeps its database; `PREFECT_HOME` by default.
 
     Raises:
         ServerUnreachable: it does not come up.
@@ -47,7 +50,7 @@ def own_server() -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(listener, os.getpid()), name="populora-prefect", daemon=True
+            target=_serve, args=(listener, os.getpid(), home), name="populora-prefect", daemon=True
         )
         process.start()
     try:
@@ -108,7 +111,7 @@ def _wait(url: str, process: BaseProcess) -> None:
     )
 
 
-def _serve(listener: socket.socket, parent: int) -> None:
+def _serve(listener: socket.socket, parent: int, home: Path | None) -> None:
     """The server's process."""
     os.setsid()  # a Ctrl-C in the terminal is for the run to handle, which still has to tell us
     end_with_parent(parent)
@@ -117,6 +120,8 @@ def _serve(listener: socket.socket, parent: int) -> None:
         "PREFECT__SERVER_FINAL": "1",
         "PREFECT_UI_ENABLED": "0",
     }
+    if home is not None:
+        os.environ["PREFECT_HOME"] = str(home)
     import uvicorn
     from prefect.server.api.server import create_app
 

@@ -42,7 +42,7 @@ class Beat:
 
     Attributes:
         process: `Owner` as text: boot, namespace, pid and start of the process.
-        generation, stage: what it works on; None and empty between stages.
+        generation, stage: what it works on; None and empty before the first stage and after the end.
         time: ISO 8601, UTC.
         ended: whether it was the last one, written on the way out.
         children: worker processes, as `Owner` texts.
@@ -82,7 +82,7 @@ class Beat:
         return (datetime.now(UTC) - datetime.fromisoformat(self.time)).total_seconds()
 
     def __str__(self) -> str:
-        where = f"{self.stage} of generation {self.generation}" if self.stage else "between stages"
+        where = f"{self.stage} of generation {self.generation}" if self.stage else "before its first stage"
         return f"pid {self.pid} on {self.host}, {where}, {max(self.age, 0):.0f} s ago"
 
 

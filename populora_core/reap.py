@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from populora_core.errors import RunDirectoryError, SandboxUnavailable
-from populora_core.heartbeat import Beat, Life
+from populora_core.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.lock import LOCK, lock
 from populora_core.processes import Owner
 from populora_core.run import Run
+from populora_core.store import durable
 from populora_core.store.artifacts import sweep
 
 END_SECONDS = 5.0
@@ -61,8 +62,10 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
         done = clear(directory) + _remove_sandboxes() + also(directory)
         if stale:
             done.append(f"removed {LOCK}, which nobody held")
-    if beat is not None and beat.life is Life.DEAD:
-        done.insert(0, f"the process that worked here was killed: {beat}")
+        if beat is not None and beat.life is Life.DEAD:
+            done.insert(0, f"the process that worked here was killed: {beat}")
+            with durable.writing(directory / HEARTBEAT):
+                (directory / HEARTBEAT).unlink()
     return done
 
 

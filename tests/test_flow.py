@@ -109,7 +109,8 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, numb
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_a_terminal_which_ends_prefects_server_too_is_told_plainly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(tmp_path: Path, number: signal.Signals) -> None:
     directory = tmp_path / "run"
     command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory)]
@@ -124,9 +125,12 @@ def test_ctrl_c_in_a_terminal_which_ends_prefects_server_too_is_told_plainly(tmp
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(lambda: (directory / "generations" / "0001" / "match").exists())
-    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to every process of the group
+    children = descendants(process.pid)
+    os.killpg(process.pid, number)  # a terminal, and who ends a job, send it to every process of the group
     out, err = process.communicate(timeout=90)
-    assert process.returncode == 130
+    assert process.returncode == (130 if number is signal.SIGINT else 128 + number)
     assert "interrupted" in out
     assert "populora resume" in out
     assert err == ""
+    wait_for(lambda: not any(map(alive, children)))
+    assert not [path for path in directory.rglob(".*") if path.name.startswith((".tmp-", ".lock"))]

@@ -39,11 +39,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
             session.observer.generation_found(generation)
             continue
         run_one(session, generation)
-        session.heartbeat.at()
-        supersede_outdated(session.run, generation)
-        compact(session.run.directory)
-        publish(session.run.directory)
-        refresh(session.run.directory)
+        _publish(session, generation)
         session.observer.generation_ended(generation)
 
 
@@ -97,10 +93,17 @@ def rerun(
     results = [run_stage(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
         results.append(run_stage(session, generation, follower))
-    supersede_outdated(run, generation)
-    publish(run.directory)
-    refresh(run.directory)
+    _publish(session, generation)
     return results
+
+
+def _publish(session: Session, generation: int) -> None:
+    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report."""
+    session.heartbeat.at(generation, "publish")
+    supersede_outdated(session.run, generation)
+    compact(session.run.directory)
+    publish(session.run.directory)
+    refresh(session.run.directory)
 
 
 def later_generations(run: Run, generation: int) -> list[int]:

@@ -1,0 +1,126 @@
+"""A full disk and a read-only one: a clear error, and nothing that was committed is lost."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, contents, small_config, start
+
+from populora_core.errors import ArtifactError
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import train
+
+ROOT = Path(__file__).resolve().parent.parent
+FIRST, GROWTH = 48 << 10, 3  # bytes that are free, and how many times as many the next time
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+class Disk:
+    """A small file system in memory.
+
+    Raises:
+        CalledProcessError: mounting is not permitted here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._call("mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", str(path))
+
+    def remount(self, options: str) -> None:
+        self._call("mount", "-o", f"remount,{options}", str(self.path))
+
+    def limit(self, free: int) -> None:
+        """Leave this many bytes free."""
+        self.remount(f"size={shutil.disk_usage(self.path).used + free}")
+
+    def close(self) -> None:
+        self._call("umount", str(self.path))
+
+    @staticmethod
+    def _call(*command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    try:
+        disk = Disk(path)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk needs the right to mount: {error}")
+    try:
+        yield disk
+    finally:
+        disk.close()
+
+
+@pytest.fixture
+def copy_on(finished: Path) -> Callable[[Disk], Path]:
+    def copy(disk: Disk) -> Path:
+        return Path(shutil.copytree(finished, disk.path / "run"))
+
+    return copy
+
+
+def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
+    disk: Disk, copy_on: Callable[[Disk], Path], finished: Path
+) -> None:
+    directory = copy_on(disk)
+    refusals: list[str] = []
+    with Session(Run.open(directory)) as session:
+        while True:
+            before = contents(directory)
+            disk.limit(FIRST * GROWTH ** len(refusals))
+            try:
+                train(session, GENERATIONS + 1)
+                break
+            except ArtifactError as error:
+                refusals.append(error.problem)
+                assert "No space left on device" in error.came
+                assert error.remedy.startswith("free space on the disk")
+            after = contents(directory)
+            assert before.items() <= after.items()
+            assert not list((directory / "generations").rglob(".tmp-*"))
+        disk.remount("size=512m")
+    assert len(refusals) >= 3, "several writers met the full disk"
+    assert contents(directory).items() > contents(finished).items()
+
+
+@pytest.mark.parametrize(
+    "command", [["resume", "--plain"], ["rerun", "--generation", "3", "--stage", "evolve"]]
+)
+def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
+    disk: Disk, copy_on: Callable[[Disk], Path], command: list[str]
+) -> None:
+    directory = copy_on(disk)
+    before = contents(directory)
+    disk.remount("ro")
+
+    def populora(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "flows.cli", *arguments]
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    refused = populora(command[0], str(directory), *command[1:])
+    assert refused.returncode == 2
+    assert "Read-only file system" in refused.stderr
+    assert "mend the cause, then resume" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert populora("inspect", str(directory)).returncode == 0
+    assert populora("query", str(directory), "SELECT 1").returncode == 0
+    disk.remount("rw")
+    assert contents(directory) == before
+    assert not list(directory.rglob(".tmp-*"))
+
+
+def test_a_run_cannot_be_started_on_a_read_only_disk(disk: Disk) -> None:
+    disk.remount("ro")
+    with pytest.raises(ArtifactError, match="could not be written"):
+        start(disk.path / "run", small_config())

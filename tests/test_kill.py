@@ -1,0 +1,178 @@
+"""`kill -9` at any moment: the resumed run ends equal to an undisturbed one, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from conftest import alive, commits, contents, descendants, small_config, start, wait_for
+
+from populora_core.heartbeat import Beat, Life
+from populora_core.processes import Owner
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import file_sha256
+
+ROOT = Path(__file__).resolve().parent.parent
+KILLS = 30
+THROUGH_PREFECT = 3
+BEFORE_A_STAGE = 3
+START_SECONDS = 4.0  # of Python, its modules, and the check of what is done
+GENERATIONS = 3
+PATIENCE = 300.0
+
+TINY: dict[str, dict[str, Any]] = {
+    "run": {"generations": GENERATIONS},
+    "population": {"teachers": 2, "students": 2},
+    "propose": {"per_type": 2, "max_tokens": 64},
+    "solve": {"attempts": 2, "max_tokens": 32},
+    "compute": {"backend": "local"},
+}
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+
+
+class Moment(NamedTuple):
+    """When to kill: some seconds after a stage has begun, or after the process has."""
+
+    position: tuple[int, str] | None
+    seconds: float
+
+
+def _positions() -> list[tuple[int, str]]:
+    """Everything that a run does, in order."""
+    return [
+        (generation, name)
+        for generation in range(GENERATIONS + 1)
+        for name in (*(stage.name for stage in stages_of(generation)), "publish")
+    ]
+
+
+def _moments(undisturbed: Path, rng: random.Random) -> Iterator[Moment]:
+    """Moments over the whole run in their order, every stage as likely as any other, however short."""
+    positions = _positions()
+    chosen = sorted(rng.choices(range(len(positions) - 1), k=KILLS - BEFORE_A_STAGE))
+    early = set(rng.sample(range(KILLS), BEFORE_A_STAGE))
+    later = iter(chosen)
+    for number in range(KILLS):
+        if number in early:
+            yield Moment(None, rng.uniform(0.0, START_SECONDS))
+            continue
+        generation, name = positions[next(later)]
+        manifest = read_manifest(stage_dir(undisturbed, generation, name))
+        usual = 0.5 if manifest is None else manifest.seconds
+        yield Moment((generation, name), rng.uniform(0.0, usual))
+
+
+def _start(directory: Path, home: Path, *options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "resume", str(directory), *options],
+        cwd=ROOT,
+        env=os.environ | {"PREFECT_HOME": str(home)},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _reached(directory: Path, process: subprocess.Popen[bytes], position: tuple[int, str]) -> bool:
+    """Whether the process is at the position, beyond it, or has ended."""
+    beat = Beat.read(directory)
+    if process.poll() is not None:
+        return True
+    if beat is None or beat.pid != process.pid or beat.generation is None:
+        return False
+    positions = _positions()
+    return positions.index((beat.generation, beat.stage)) >= positions.index(position)
+
+
+def _left_sandboxes(pids: set[int], docker: bool) -> list[str]:
+    """Containers and socket folders of the processes."""
+    from populora_core.verifier import containers
+
+    def is_theirs(text: str) -> bool:
+        owner = Owner.parse(text)
+        return owner is not None and owner.pid in pids
+
+    found = [
+        str(folder)
+        for folder in Path(tempfile.gettempdir()).glob(f"{containers.FOLDER_PREFIX}*")
+        if is_theirs(folder.name.removeprefix(containers.FOLDER_PREFIX).rpartition("-")[0])
+    ]
+    if docker:
+        listed = containers.connect_daemon().containers.list(
+            all=True, filters={"label": containers.LABEL}, ignore_removed=True
+        )
+        found += [each.name for each in listed if is_theirs(each.labels[containers.LABEL])]
+    return found
+
+
+def _files(directory: Path) -> set[str]:
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def docker() -> bool:
+    from populora_core.errors import SandboxUnavailable
+    from populora_core.verifier.containers import DockerBackend
+
+    try:
+        DockerBackend()
+    except SandboxUnavailable:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def create(docker: bool) -> Callable[[Path], Path]:
+    """Starts a tiny run, in containers where there is a daemon."""
+
+    def make(directory: Path) -> Path:
+        start(directory, small_config(**TINY, sandbox={"backend": "docker" if docker else "auto"}))
+        return directory
+
+    return make
+
+
+def test_killed_at_thirty_random_moments_a_run_ends_equal_and_leaves_nothing(
+    create: Callable[[Path], Path], docker: bool, tmp_path: Path
+) -> None:
+    undisturbed = create(tmp_path / "undisturbed")
+    assert _start(undisturbed, tmp_path, "--plain").wait(PATIENCE) == 0
+
+    directory, home, rng = create(tmp_path / "killed"), tmp_path / "prefect", random.Random(6)
+    through_prefect = set(rng.sample(range(KILLS), THROUGH_PREFECT))
+    pids, hit = set(), []
+    for number, (position, seconds) in enumerate(_moments(undisturbed, rng)):
+        process = _start(directory, home, *([] if number in through_prefect else ["--plain"]))
+        pids.add(process.pid)
+        if position is not None:
+            wait_for(lambda: _reached(directory, process, position), PATIENCE)  # noqa: B023  # called at once
+        time.sleep(seconds)
+        children = descendants(process.pid)
+        assert process.poll() is None, f"the run ended before moment {number}, {position}"
+        process.kill()
+        process.wait()
+        wait_for(lambda: not any(map(alive, children)), 20.0)  # noqa: B023
+        beat = Beat.read(directory)
+        if beat is not None and beat.pid == process.pid:
+            assert beat.life is Life.DEAD
+            hit.append(beat.stage)
+    assert len(set(hit)) >= 6, hit
+
+    assert _start(directory, home, "--plain").wait(PATIENCE) == 0
+    assert contents(directory) == contents(undisturbed)
+    assert _files(directory) == _files(undisturbed), "no temporary file, no lock, nothing set aside"
+    for path in (undisturbed / "members").rglob("*.*"):
+        assert file_sha256(directory / path.relative_to(undisturbed)) == file_sha256(path)
+    assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
+    wait_for(lambda: not _left_sandboxes(pids, docker), 30.0)
+    beat = Beat.read(directory)
+    assert beat is not None
+    assert beat.life is Life.ENDED

@@ -1,0 +1,178 @@
+"""Prefect's server comes and goes: a run outlives it, and what a killed run left on it is set right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import GENERATIONS, alive, contents, descendants, wait_for
+
+from populora_core.errors import ServerUnreachable
+from populora_core.heartbeat import Beat
+from populora_core.session import Session
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVE = """
+import sys
+import flows
+flows.PREFECT_HOME.mkdir(parents=True)
+from flows.server import own_server
+from prefect.settings import PREFECT_API_URL
+if __name__ == "__main__":
+    with own_server():
+        print(PREFECT_API_URL.value(), flush=True)
+        sys.stdin.read()
+"""
+
+
+class Server:
+    """A Prefect server, and the process that started it."""
+
+    def __init__(self, home: Path) -> None:
+        script = home / "serve.py"
+        script.write_text(SERVE)
+        self.environment = os.environ | {
+            "PREFECT_HOME": str(home / "prefect"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        self.environment |= {"PREFECT_API_URL": self.url}
+
+    def populora(self, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def flow_runs(self) -> list[tuple[str, str]]:
+        """(name, state) of every flow run."""
+        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=60).json()
+        return sorted((run["name"], run["state"]["name"]) for run in found)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+def _at(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:
+    beat = Beat.read(directory)
+    assert process.poll() is None, process.communicate()
+    return beat is not None and (beat.pid, beat.generation, beat.stage) == (process.pid, generation, stage)
+
+
+@pytest.mark.slow
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
+    server: Server, copy_of: Callable[[], Path]
+) -> None:
+    directory = copy_of()
+    process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
+    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"))
+    refused = server.populora("reap", directory)
+    said = refused.communicate(timeout=120)[1]
+    assert refused.returncode == 2
+    assert f"pid {process.pid} on" in said
+    process.kill()
+    process.communicate()
+    name = f"{directory.name} g{GENERATIONS + 1:04d}"
+    assert server.flow_runs() == [(name, "Running")]
+    said = server.populora("reap", directory).communicate(timeout=120)[0]
+    assert f"the process that worked here was killed: pid {process.pid}" in said
+    assert f"set the flow run {name} from Running to Crashed" in said
+    assert server.flow_runs() == [(name, "Crashed")]
+    assert server.populora("reap", directory).communicate(timeout=120)[0] == "nothing was left behind\n"
+
+
+@pytest.mark.slow
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
+    server: Server, copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copy_of()
+    process = server.populora("resume", directory, "--generations", GENERATIONS + 2)
+    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"))
+    children = descendants(server.process.pid)
+    assert children
+    server.process.kill()  # the server's own process is not killed: it ends with its parent
+    server.process.wait()
+    wait_for(lambda: not any(map(alive, children)), 20.0)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    assert err == ""
+    assert out.count("the run goes on unobserved") == 1
+    plain = tmp_path / "plain"
+    copy_of().rename(plain)
+    done = server.populora("resume", plain, "--plain", "--generations", GENERATIONS + 2)
+    assert done.wait(timeout=400) == 0
+    assert contents(directory) == contents(plain)
+
+
+class Flaky:
+    """Answers as it is told, and runs generations where it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from flows import observed
+
+        self.up, self.lost, self.ran = True, False, list[str]()
+        monkeypatch.setattr(observed, "answers", lambda: self.up)
+        monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
+        monkeypatch.setattr(observed, "run_generation", self._flow)
+        monkeypatch.setattr(observed, "run_plain", lambda session, number: self.ran.append(f"plain {number}"))
+
+    def _flow(self, session: Session, number: int) -> None:
+        if self.lost:
+            raise ServerUnreachable("gone", came="connection refused")
+        self.ran.append(f"flow {number}")
+
+
+def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from types import SimpleNamespace
+
+    from flows.observed import Observed
+
+    server, said = Flaky(monkeypatch), list[str]()
+    observed, session = Observed(said.append), SimpleNamespace(run=SimpleNamespace(directory=Path()))
+    for number, (up, lost) in enumerate([(True, False), (True, True), (False, False), (True, False)]):
+        server.up, server.lost = up, lost
+        observed(session, number)
+    assert server.ran == ["flow 0", "plain 1", "plain 2", "flow 3"]
+    assert ["gone" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_server_that_never_answered_ends_the_run_before_its_first_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.observed import Observed
+
+    server = Flaky(monkeypatch)
+    server.up = False
+    with pytest.raises(ServerUnreachable, match="cannot be reached"):
+        Observed(lambda line: None)(None, 1)  # type: ignore[arg-type]
+    assert server.ran == []
