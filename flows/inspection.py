@@ -11,6 +11,7 @@ from rich.table import Table
 from flows.answers import row_table
 from flows.console import console, coverage_table, generation_line, population_table
 from populora_core.errors import RunDirectoryError
+from populora_core.heartbeat import Beat, Life
 from populora_core.pruning import Plan, redoable
 from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.run import Run
@@ -28,6 +29,14 @@ def show_run(run: Run) -> None:
     console.print(
         f"[bold]{run.directory}[/], started {run.record['created_at']}, code {run.record['code_revision']}"
     )
+    beat = Beat.read(run.directory)
+    if beat is not None and beat.life is Life.ALIVE:
+        console.print(f"[green]at work[/]: {beat}", soft_wrap=True)
+    elif beat is not None and beat.life is Life.DEAD:
+        console.print(
+            f"[red]killed[/]: {beat}; populora resume clears up and goes on, populora reap only clears up",
+            soft_wrap=True,
+        )
     if origin:
         console.print(f"forked from generation {origin['generation']} of {origin['run']}")
     generations = _generations(run)

@@ -15,6 +15,7 @@ from populora_core.errors import ArtifactError
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import train
+from populora_core.store.catalogue import CATALOGUE, publish
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST, GROWTH = 48 << 10, 3  # bytes that are free, and how many times as many the next time
@@ -92,6 +93,20 @@ def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
         disk.remount("size=512m")
     assert len(refusals) >= 3, "several writers met the full disk"
     assert contents(directory).items() > contents(finished).items()
+
+
+def test_a_catalogue_that_finds_no_room_leaves_the_old_one(
+    disk: Disk, copy_on: Callable[[Disk], Path]
+) -> None:
+    directory = copy_on(disk)
+    before = (directory / CATALOGUE).read_bytes()
+    for free in (0, len(before) // 4):
+        disk.limit(free)
+        with pytest.raises(ArtifactError) as refusal:
+            publish(directory)
+        assert refusal.value.remedy == "free space on the disk, then resume"
+        assert (directory / CATALOGUE).read_bytes() == before
+        assert not list(directory.glob(".tmp-*"))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ THROUGH_PREFECT = 3
 BEFORE_A_STAGE = 3
 START_SECONDS = 4.0  # of Python, its modules, and the check of what is done
 GENERATIONS = 3
-PATIENCE = 300.0
+PATIENCE = 900.0  # of a busy machine
 
 TINY: dict[str, dict[str, Any]] = {
     "run": {"generations": GENERATIONS},

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, small_config, start
+from conftest import alive, small_config, start, wait_for
 
 from populora_core.errors import RunDirectoryError
-from populora_core.heartbeat import HEARTBEAT, Beat
+from populora_core.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.lock import LOCK
 from populora_core.processes import Owner
 from populora_core.reap import clear, reap
@@ -78,6 +78,19 @@ def test_reap_ends_and_removes_what_was_left_and_says_so(run: Run, worker: int) 
     assert not alive(worker)
     assert _left(run.directory) == []
     assert reap(run) == [], "nothing more to do"
+
+
+def test_inspect_tells_a_killed_run_from_one_at_work(
+    run: Run, worker: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flows.inspection import show_run
+
+    show_run(run)
+    assert "killed: pid" in capsys.readouterr().out
+    with Session(run):
+        wait_for(lambda: (beat := Beat.read(run.directory)) is not None and beat.life is Life.ALIVE)
+        show_run(run)
+    assert "at work: pid" in capsys.readouterr().out
 
 
 def test_the_next_session_clears_up_by_itself(run: Run, worker: int) -> None:

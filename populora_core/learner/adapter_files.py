@@ -41,8 +41,9 @@ def write_peft(folder: str | Path, layout: AdapterLayout, row: Tensor, base_name
     """
     folder = Path(folder)
     parent, name = folder.parent, folder.name
-    parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.contiguous().cpu() for key, value in layout.to_peft(row).items()}
+    with writing(folder):
+        parent.mkdir(parents=True, exist_ok=True)
     with writing(folder), temporary_folder(parent, name) as new, temporary_folder(parent, name) as retired:
         (new / WEIGHTS).write_bytes(save(tensors, {"format": "pt"}))
         (new / CONFIG).write_text(_peft_config(layout, base_name) + "\n")

@@ -197,7 +197,7 @@ def supersede(run_dir: Path, path: Path) -> Path:
 
 def sweep(run_dir: Path) -> list[Path]:
     """Remove what killed processes of this host left half-written; returns the removed paths."""
-    below = ("generations/*", "generations/*/.evaluate-*", "members/*")
+    below = ("generations/*", "generations/*/.evaluate-*", "members/*", "blocks")
     parents = [run_dir, *(path for pattern in below for path in run_dir.glob(pattern) if path.is_dir())]
     return [path for parent in parents for path in durable.sweep(parent)]
 

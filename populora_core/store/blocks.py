@@ -34,7 +34,7 @@ from populora_core.store.manifest import (
     stage_dir,
 )
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
-from populora_core.store.sql import literal, parquet, text
+from populora_core.store.sql import full_disk_told, literal, parquet, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 
@@ -175,7 +175,8 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
 
 def _copy(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:
     try:
-        connection.execute(f"COPY ({sql}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+        with full_disk_told():
+            connection.execute(f"COPY ({sql}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
     except duckdb.Error as error:
         raise ArtifactError(
             f"{path.name} of a block could not be written",

@@ -19,7 +19,7 @@ from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, 
 from populora_core.store.columns import Table
 from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
-from populora_core.store.sql import literal, name, parquet, text
+from populora_core.store.sql import full_disk_told, literal, name, parquet, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS, View
 
@@ -39,7 +39,7 @@ def publish(run_dir: Path) -> Path:
     run_dir = run_dir.resolve()
     target = run_dir / CATALOGUE
     with durable.writing(target), durable.temporary_folder(run_dir, "catalogue") as folder:
-        with duckdb.connect(folder / CATALOGUE) as connection:
+        with full_disk_told(), duckdb.connect(folder / CATALOGUE) as connection:
             _build(connection, run_dir)
         durable.fsync(folder / CATALOGUE)
         os.replace(folder / CATALOGUE, target)
@@ -172,10 +172,11 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
         run_dir, blocks, folders
     )  # before the manifests: what is committed meanwhile makes it stale
     try:
-        connection.begin()
-        for statement in _statements(run_dir, blocks, folders, source):
-            connection.execute(statement)
-        connection.commit()
+        with full_disk_told():
+            connection.begin()
+            for statement in _statements(run_dir, blocks, folders, source):
+                connection.execute(statement)
+            connection.commit()
     except duckdb.Error as error:
         raise ArtifactError(
             f"the catalogue of {run_dir} could not be built",

@@ -1,14 +1,30 @@
-"""Fragments of SQL that stand for files, rows and text."""
+"""Fragments of SQL that stand for files, rows and text; what DuckDB says of a full disk."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from populora_core.store.columns import Column
+
+
+@contextmanager
+def full_disk_told() -> Iterator[None]:
+    """DuckDB tells of a full disk in text alone; from here on it is the OSError that it was."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, str(error)) from error
 
 
 def text(value: str) -> str:
