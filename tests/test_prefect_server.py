@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVE = """
 import sys
 import flows
-flows.PREFECT_HOME.mkdir(parents=True)
-from flows.server import own_server
-from prefect.settings import PREFECT_API_URL
 if __name__ == "__main__":
+    flows.quieten_prefect()
+    from flows.server import own_server
+    from prefect.settings import PREFECT_API_URL
     with own_server():
         print(PREFECT_API_URL.value(), flush=True)
         sys.stdin.read()
