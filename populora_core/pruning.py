@@ -17,6 +17,7 @@ from pathlib import Path
 
 from populora_core.benchmarks.run_evaluation import newest_generation
 from populora_core.errors import ArtifactError
+from populora_core.lock import lock
 from populora_core.run import Run
 from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
 from populora_core.store import durable
@@ -90,7 +91,7 @@ def prune(run: Run, keep: int, every: int = 0) -> Plan:
         RunDirectoryError: another process writes to the run, or it has no complete generation yet.
         ArtifactError: the disk refused.
     """
-    with run.lock():
+    with lock(run.directory):
         chosen = plan(run, keep, every)
         files = [*chosen.members, *chosen.adapters]
         with durable.writing(run.directory):
