@@ -54,6 +54,9 @@ demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, un
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" populora run --config configs/demo.toml --run-dir "$$dir"
 
+ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
+	@$(BIN)/populora ui
+
 test: install extras sandbox ## run every test that this machine can run
 	@$(BIN)/python -m pytest
 
@@ -82,4 +85,4 @@ docs: install ## render docs/data-contract.md from the declared columns
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo test test-vllm audit lint format base-model docs clean
+.PHONY: help install extras vllm sandbox demo ui test test-vllm audit lint format base-model docs clean

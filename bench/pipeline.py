@@ -75,6 +75,7 @@ def orchestration(samples: int, say: Say) -> list[Row]:
     from flows.server import own_server
     from flows.train import run_generation as run_flow
 
+    kinds: list[Callable[[Session, int], object]] = [run_flow, run_generation]
     added = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         sessions = [stack.enter_context(_session(Path(folder, kind), SMALL)) for kind in ("flow", "plain")]
@@ -82,7 +83,7 @@ def orchestration(samples: int, say: Say) -> list[Row]:
         stack.enter_context(own_server(Path(folder)))
         for generation in range(1 + WARM_UP + samples):
             say(f"generation {generation} by the flow and by the plain loop")
-            pair = list(zip((run_flow, run_generation), sessions, strict=True))
+            pair = list(zip(kinds, sessions, strict=True))
             if generation % 2:
                 pair.reverse()
             seconds = {run_one: _wall_seconds(partial(run_one, of, generation)) for run_one, of in pair}

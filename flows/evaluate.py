@@ -6,33 +6,33 @@ message when a population dropped by more than chance.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_run_logger, runtime, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
-from populora_core.benchmarks.run_evaluation import RunEvaluation, newest_generation
+from flows.notify import on_end
+from populora_core.benchmarks.run_evaluation import RunEvaluation, is_current
 from populora_core.benchmarks.scores import headline_rows
 from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.benchmarks.trend import Point, evaluated_generations, trend
-from populora_core.errors import PopuloraError, RunDirectoryError
+from populora_core.benchmarks.trend import Point, trend
+from populora_core.errors import PopuloraError, RunDirectoryError, RunInUse
 from populora_core.run import RECORD, Run
 from populora_core.session import attach
+from tasks.show import artifact_key
 
 
-@flow(name="evaluate", persist_result=False)
+@flow(name="evaluate", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
 def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any]:
     """Measure runs on the reported half of a suite.
 
     Args:
-        run_dirs: run directories, or folders of them; in a folder only runs whose newest generation was not
-            evaluated yet are taken.
-        suite: a suite file.
+        run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
+        suite: A suite file.
         members: all, best, or a member's id.
 
     Returns:
@@ -41,10 +41,14 @@ def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any
     chosen = load_suite(suite)
     failures: list[str] = []
     done: list[str] = []
+    busy: list[str] = []
     for directory in _runs(run_dirs, chosen):
         name = Path(directory).name
         try:
             points = evaluate_run(directory, suite, members)
+        except RunInUse:
+            busy.append(name)
+            continue
         except PopuloraError as error:  # one run that is in use or damaged must not hide the others
             failures.append(f"{name} could not be evaluated: {error.problem}")
             continue
@@ -53,10 +57,17 @@ def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any
             failures.append(_drop(name, points))
     if failures:
         return Failed(message="; ".join(failures))
-    return Completed(message=f"{len(done)} runs evaluated on {chosen.suite}, no population dropped")
+    message = f"{len(done)} runs evaluated on {chosen.suite}, no population dropped"
+    return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
 
 
-@task(name="evaluate run", task_run_name="evaluate {directory}", cache_policy=NO_CACHE, persist_result=False)
+def _task_name() -> str:
+    """RUN and SUITE."""
+    asked = runtime.task_run.parameters
+    return f"{Path(asked['directory']).name} on {Path(asked['suite']).stem}"
+
+
+@task(name="evaluate run", task_run_name=_task_name, cache_policy=NO_CACHE, persist_result=False)
 def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
     """Evaluate one run and show its scores and its trend."""
     chosen, logger, told = load_suite(suite), get_run_logger(), [0]
@@ -114,10 +125,9 @@ def _runs(places: Sequence[str], suite: Suite) -> list[str]:
 
 
 def _changed(directory: Path, suite: Suite) -> bool:
-    """Whether the newest generation of a run is yet to be evaluated."""
+    """Whether a run's newest generation, as it is now, is yet to be evaluated."""
     try:
-        run = Run.open(directory)
-        return newest_generation(run) not in evaluated_generations(run, suite)
+        return not is_current(Run.open(directory), suite)
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
 
@@ -132,8 +142,7 @@ def _drop(name: str, points: Sequence[Point]) -> str:
 
 
 def _artifact_name(directory: str, suite: str) -> str:
-    """A key of an artifact: lower-case letters, digits and dashes only."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{Path(directory).name}-{suite}".lower()).strip("-")
+    return artifact_key(Path(directory).name, suite)
 
 
 def _short(value: Any) -> Any:

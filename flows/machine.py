@@ -92,6 +92,26 @@ def bench(
 
 
 @machine_app.command()
+def ui(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="of the Prefect UI")] = 4200,
+    limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
+) -> None:
+    """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
+    from flows.notify import destination
+    from flows.ui import serve
+
+    def say(address: str) -> None:
+        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
+        print(f"runs that fail or crash are told to {destination()}", flush=True)
+
+    print("starting Prefect, about half a minute ...", flush=True)
+    try:
+        serve(port, limit, say)
+    except KeyboardInterrupt:
+        print("stopped; what runs committed stays, and Retry goes on from there")
+
+
+@machine_app.command()
 def doctor(
     require: Annotated[
         Literal["nothing", "sandbox"], typer.Option(help="fail unless this works")

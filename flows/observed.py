@@ -16,10 +16,13 @@ class Observed:
 
     Args:
         say: told when the run becomes unobserved, and when it is observed again.
+        run_one: runs one generation as a flow.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(
+        self, say: Callable[[str], None], run_one: Callable[[Session, int], None] = run_generation
+    ) -> None:
+        self._say, self._run_one = say, run_one
         self._seen = self._lost = False
 
     def __call__(self, session: Session, generation: int) -> None:
@@ -35,7 +38,7 @@ class Observed:
                 crash_left_flow_runs(session.run.directory)
             self._seen, self._lost = True, False
             try:
-                return run_generation(session, generation)
+                return self._run_one(session, generation)
             except ServerUnreachable as error:
                 self._lose(error.came)
         elif not self._seen:

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import httpx
+from prefect import runtime
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import FlowRun, StateType
@@ -74,7 +75,8 @@ def answers() -> bool:
 
 
 def crash_left_flow_runs(directory: Path) -> list[str]:
-    """Set flow runs on the run directory that are Running to Crashed. Only under its lock: then nobody runs them.
+    """Set flow runs on the run directory that are Running to Crashed. Only under its lock: then nobody runs them,
+    but for the flow run that this is called in.
 
     Returns:
         What was done, a line each.
@@ -86,7 +88,7 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
     with get_client(sync_client=True) as client:
         while page := client.read_flow_runs(flow_run_filter=running, limit=PAGE, offset=len(left)):
             left += page
-        left = [run for run in left if _is_on(run, directory)]
+        left = [run for run in left if _is_on(run, directory) and str(run.id) != runtime.flow_run.id]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message="the process of this run is gone"), force=True)
     return [f"set the flow run {run.name} from {run.state_name} to Crashed" for run in left]

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
-from prefect import flow
+from prefect import Task, flow
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 
 from populora_core.errors import ServerUnreachable
 from populora_core.session import Session, attach
-from populora_core.stages.table import stages_of
+from populora_core.stages import loop
+from populora_core.stages.engine import StageResult
+from populora_core.stages.table import Stage, stages_of
 from tasks.stages import TASKS
 
 
 @flow(name="generation", flow_run_name="{run_name} g{generation:04d}", persist_result=False)
-def generation(run_dir: str, run_name: str, generation: int) -> None:
-    """Match, propose, verify, solve, grade, update, evaluate, evolve."""
+def generation(run_dir: str, run_name: str, generation: int, before: str | None = None) -> None:
+    """Match, propose, verify, solve, grade, update, evaluate, evolve; or those before one of them."""
     with attach(run_dir):
         for stage in stages_of(generation):
-            TASKS[stage.name](run_dir, generation)
+            if stage.name == before:
+                return
+            TASKS[stage.name](run_dir, run_name, generation)
 
 
-def run_generation(session: Session, number: int) -> None:
-    """Run one generation as a flow in this process.
+@flow(name="rerun", flow_run_name="{run_name} g{generation:04d} again from {stage}", persist_result=False)
+def rerun(run_dir: str, run_name: str, generation: int, stage: str, seed: int | None, truncate: bool) -> None:
+    """Make one stage again, and what follows from it in its generation."""
+
+    def as_task(session: Session, generation: int, stage: Stage, **how: Any) -> StageResult:
+        return TASKS[stage.name](run_dir, run_name, generation, how)
+
+    with attach(run_dir) as session:
+        loop.rerun(session, generation, stage, seed=seed, truncate=truncate, run_one=as_task)
+
+
+def run_generation(session: Session, number: int, before: str | None = None) -> None:
+    """Run one generation, or its stages before one of them, as a flow in this process.
 
     Raises:
         ServerUnreachable: Prefect's server is not there, or went away; stages that were finished stay.
     """
     try:
-        generation(str(session.run.directory), session.run.name, number)
+        _find_again(number)
+        generation(str(session.run.directory), session.run.name, number, before)
     except (RuntimeError, httpx.HTTPError, ObjectNotFound) as error:
         interruption = _interruption(error)
         if interruption is not None:
@@ -53,3 +72,13 @@ def _interruption(error: BaseException | None) -> BaseException | None:
     while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
         error = error.__context__
     return error
+
+
+def _find_again(number: int) -> None:
+    """Let a surrounding flow run that is retried find the generation's own flow run.
+
+    Prefect finds it by the count of calls so far, but a retry calls no finished generation.
+    """
+    if (context := FlowRunContext.get()) is not None:
+        key = Task(generation.fn, name=generation.name).task_key
+        context.task_run_dynamic_keys[key] = number - 1  # the call adds one

@@ -46,6 +46,10 @@ class RunDirectoryError(PopuloraError):
     """A run directory that is missing, foreign, locked, or does not hold what was asked for."""
 
 
+class RunInUse(RunDirectoryError):
+    """A run directory that another process writes to."""
+
+
 class ArtifactError(PopuloraError):
     """An artifact that is missing or damaged, or could not be committed."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from populora_core.errors import RunDirectoryError
+from populora_core.errors import RunInUse
 from populora_core.store import durable
 
 LOCK = ".lock"
@@ -21,7 +21,7 @@ def lock(directory: Path) -> Iterator[None]:
     """Hold the directory against a second writer.
 
     Raises:
-        RunDirectoryError: another process writes to it; names its pid and host.
+        RunInUse: another process writes to it; names its pid and host.
         ArtifactError: the directory cannot be written.
     """
     path = directory / LOCK
@@ -50,7 +50,7 @@ def _take(path: Path) -> FileIO:
             file.seek(0)
             holder = file.read().decode(errors="replace").strip()
             file.close()
-            raise RunDirectoryError(
+            raise RunInUse(
                 f"another process is writing to {path.parent}",
                 came=holder or "a process that left no name",
                 remedy="wait for it, or end it; then repeat this command",

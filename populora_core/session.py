@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.devices import hold_device
 from populora_core.heartbeat import Heartbeat
 from populora_core.lock import lock
 from populora_core.problems.dialects import Dialect, dialect
@@ -87,6 +88,7 @@ class Session:
     @cached_property
     def compute(self) -> Compute:
         plan = self.run.config.compute
+        self._exit.enter_context(hold_device(self.run.config.base.device))
         compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
         self._exit.callback(compute.close)
         return compute

@@ -1,12 +1,10 @@
 """The report in a real browser: every plot drawn, no error, readable on a desk and on a phone.
 
-Screenshots are kept in the folder that POPULORA_SCREENSHOTS names, else in pytest's temporary folder.
+Screenshots are kept in the folder that POPULORA_SCREENSHOTS names, else in screenshots/.
 """
 
 from __future__ import annotations
 
-import base64
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,28 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import DESK, MARKS, PHONE, chromium, keep, set_width
+from browser import screenshots as screenshots_folder
 from test_study_claims import write_planted
 
 from populora_core.report.write import write_report
 from populora_core.study.report import write_report as write_study_report
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="selenium is not installed: pip install '.[dev]'"
-)
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-DESK, PHONE = 1280, 390
 SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.loop,
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER),
-        reason="no Chromium with its driver: apt-get install chromium chromium-driver",
-    ),
-]
+pytestmark = MARKS
 
 FIGURES = """
 return [...document.querySelectorAll('figure.plot')].map(figure => {
@@ -57,19 +43,8 @@ return [...document.querySelectorAll('figure.plot')].map(figure => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    options.add_argument("--headless=new")
-    options.add_argument("--hide-scrollbars")
-    options.add_argument("--disable-dev-shm-usage")
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium's own sandbox refuses root
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    try:
+    with chromium() as driver:
         yield driver
-    finally:
-        driver.quit()
 
 
 @pytest.fixture(scope="module", params=["one run", "two runs", "a study"])
@@ -86,27 +61,13 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("POPULORA_SCREENSHOTS")
-    folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def screenshots() -> Path:
+    return screenshots_folder()
 
 
-def show(browser: Any, page: Path, width: int, height: int = 900) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-    )
+def show(browser: Any, page: Path, width: int) -> None:
+    set_width(browser, width)
     browser.get(page.as_uri())
-
-
-def keep(browser: Any, path: Path, width: int) -> None:
-    """The whole page as a picture."""
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-    path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])

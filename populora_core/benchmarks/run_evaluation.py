@@ -145,6 +145,21 @@ def newest_generation(run: Run) -> int:
     )
 
 
+def is_current(run: Run, suite: Suite) -> bool:
+    """Whether the newest generation, with the members that it holds now, was evaluated by this very suite.
+
+    Raises:
+        RunDirectoryError: the run has no complete generation yet.
+    """
+    newest = newest_generation(run)
+    return any(
+        manifest.inputs == _inputs(run, newest)
+        and manifest.config.get("suite") == suite.model_dump(mode="json")
+        and intact(folder, manifest)
+        for folder, manifest in evaluations_of(run, newest)
+    )
+
+
 def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:
     """The committed evaluations of the members after a generation."""
     for folder in sorted(generation_dir(run.directory, generation).glob(f"{PREFIX}*")):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from populora_core.store.durable import write_atomically
 
 REPORT = "report.html"
+SERVED = "POPULORA_REPORTS"
+"""Names the address under which reports are served, where somebody serves them (`populora ui`)."""
 
 
 class ReportWarning(UserWarning):
@@ -40,3 +44,9 @@ def refresh(directory: Path) -> None:
             ReportWarning,
             stacklevel=2,
         )
+
+
+def report_address(directory: Path) -> str:
+    """Where a browser finds the report of a run."""
+    served = os.environ.get(SERVED)
+    return f"{served}{quote(str(directory / REPORT))}" if served else (directory / REPORT).as_uri()

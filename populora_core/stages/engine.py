@@ -120,10 +120,10 @@ def _valid(run: Run, generation: int, folder: Path, found: Manifest, key: str) -
     )
 
 
-def is_done(session: Session, generation: int) -> bool:
-    """Whether every stage of the generation is committed, intact, and follows from its inputs."""
+def is_done(session: Session, generation: int, stages: Sequence[Stage] | None = None) -> bool:
+    """Whether every stage of the generation, or each of `stages`, is committed, intact, and follows from its inputs."""
     run = session.run
-    for stage in stages_of(generation):
+    for stage in stages_of(generation) if stages is None else stages:
         folder = stage_dir(run.directory, generation, stage.name)
         found = read_manifest(folder)
         if found is None:

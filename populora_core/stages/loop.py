@@ -44,13 +44,19 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
 
 
 def rerun(
-    session: Session, generation: int, stage_name: str, seed: int | None = None, truncate: bool = False
+    session: Session,
+    generation: int,
+    stage_name: str,
+    seed: int | None = None,
+    truncate: bool = False,
+    run_one: Callable[..., StageResult] = run_stage,
 ) -> list[StageResult]:
     """Make one stage anew, then the later stages of its generation whose inputs changed.
 
     Args:
         seed: draw anew with this seed; None repeats the stage as it was.
         truncate: let later generations go to superseded/ when they no longer follow.
+        run_one: runs one stage, as `run_stage` does; Prefect's tasks take its place.
 
     Raises:
         RunDirectoryError: no such stage yet, or the content changed under later generations.
@@ -90,9 +96,9 @@ def rerun(
         if seed is not None:
             run.save_redraws(run.redraws() | {f"{generation:04d}/{stage_name}": seed})
 
-    results = [run_stage(session, generation, stage, force=True, guard=guard, redraw=seed)]
+    results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
-        results.append(run_stage(session, generation, follower))
+        results.append(run_one(session, generation, follower))
     _publish(session, generation)
     return results
 

@@ -1,0 +1,71 @@
+"""Telling people that a run failed or crashed, wherever they want to hear it.
+
+POPULORA_NOTIFY is an http(s) address, which gets the notice as a JSON body, or a command, which gets it on standard
+input. Without it notices are lines of notices.jsonl in PREFECT_HOME.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import subprocess
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import flows
+
+NOTIFY = "POPULORA_NOTIFY"
+LOG = "notices.jsonl"
+SECONDS = 30.0
+
+
+def notify(notice: dict[str, Any]) -> None:
+    """Deliver a notice. What goes wrong is logged: a notice never ends a run."""
+    line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds")} | notice)
+    target = os.environ.get(NOTIFY, "")
+    try:
+        _deliver(target, line)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        logging.getLogger(__name__).warning("the notice could not be given to %s: %s", destination(), error)
+
+
+def destination() -> str:
+    """Where notices go, for a person to read."""
+    return os.environ.get(NOTIFY) or str(_log_file())
+
+
+def on_end(flow: Any, flow_run: Any, state: Any) -> None:
+    """Prefect's hook of a flow run that failed or crashed."""
+    from prefect.utilities.urls import url_for
+
+    notify(
+        {
+            "flow": flow.name,
+            "flow_run": flow_run.name,
+            "state": state.name,
+            "message": state.message,
+            "parameters": flow_run.parameters,
+            "url": url_for("flow-run", obj_id=flow_run.id),
+        }
+    )
+
+
+def _deliver(target: str, line: str) -> None:
+    if not target:
+        path = _log_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as file:
+            file.write(line + "\n")
+    elif target.startswith(("http://", "https://")):
+        request = urllib.request.Request(target, line.encode(), {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=SECONDS).close()
+    else:
+        subprocess.run(shlex.split(target), input=line, text=True, timeout=SECONDS, check=True)
+
+
+def _log_file() -> Path:
+    return flows.PREFECT_HOME / LOG

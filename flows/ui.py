@@ -1,0 +1,231 @@
+"""`populora ui`: Prefect's server, a worker, the deployments and the reports on this machine, until Ctrl-C.
+
+Everything listens on the loopback address alone. What was started is stopped again, runs included: they stand as
+Crashed, everything that they committed stays, and Retry goes on from there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+import flows
+from flows.deploy import POOL
+from flows.reports import serve_reports
+from populora_core.config import REPOSITORY
+from populora_core.errors import PopuloraError
+from populora_core.report.write import SERVED
+
+HOST = "127.0.0.1"
+START_SECONDS = 180.0
+"""A server that makes its database anew on a busy two-core machine."""
+RUN_STOP_SECONDS = 30.0
+"""A run that is being ended gives up its stage and stops its sandboxes."""
+PART_STOP_SECONDS = 5.0
+"""Server and worker hold nothing that is lost when they are killed."""
+SERVER_LOG = "server.log"
+WORKER_LOG = "worker.log"
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)
+
+Say = Callable[[str], None]
+
+
+def serve(port: int, limit: int, say: Say) -> None:
+    """Run until SIGINT or SIGTERM, whose exceptions pass through.
+
+    Args:
+        port: of Prefect's UI; reports are served on the next one, so that links outlive a restart.
+        limit: flow runs at the same time.
+
+    Raises:
+        PopuloraError: the port is taken, or a part does not start or ends by itself.
+    """
+    for taken in (port, port + 1):
+        _require_free(taken)
+    _adopt_orphans()
+    flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
+    with serve_reports(HOST, port + 1) as reports, _ended_with_everything_below():
+        environment = _environment(port, reports)
+        server = _start(["server", "start", "--host", HOST, "--port", str(port)], environment, SERVER_LOG)
+        _wait_healthy(port, server)
+        _deploy(environment, limit)
+        worker = _start(
+            ["worker", "start", "--pool", POOL, "--name", POOL, "--type", "process"], environment, WORKER_LOG
+        )
+        try:
+            say(f"http://{HOST}:{port}")
+            _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
+        finally:
+            _stop(worker, server)
+
+
+def _environment(port: int, reports: str) -> dict[str, str]:
+    return os.environ | {
+        "PREFECT_HOME": str(flows.PREFECT_HOME),
+        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+        "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_CLIENT_MAX_RETRIES": "3",
+        "POPULORA_HOME": str(REPOSITORY),
+        SERVED: reports,
+    }
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise PopuloraError(
+                f"port {port} of {HOST} is taken",
+                came=str(error),
+                remedy="stop what listens there, perhaps another populora ui, or choose another --port",
+            ) from error
+
+
+def _adopt_orphans() -> None:
+    """From now on, processes whose parents end below us become our children, so that none is lost."""
+    _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_with_us() -> None:
+    """In a child: be killed when we are, however that happens."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], log: str) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the parts in order.
+    with open(flows.PREFECT_HOME / log, "ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "prefect", *command],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_us,
+        )
+
+
+def _wait_healthy(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise _ended("server", server, SERVER_LOG)
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"http://{HOST}:{port}/api/health", timeout=5.0).is_success:
+                return
+        time.sleep(0.5)
+    raise PopuloraError(
+        f"Prefect's server did not answer within {START_SECONDS:.0f} s",
+        remedy=f"see {flows.PREFECT_HOME / SERVER_LOG}, or try again on a less busy machine",
+    )
+
+
+def _deploy(environment: Mapping[str, str], limit: int) -> None:
+    """Make the work pool and the deployments of prefect.yaml, or bring them up to date."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.deploy", str(limit)],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise PopuloraError(
+            "the deployments could not be made",
+            came=(done.stderr or done.stdout).strip()[-2000:],
+            remedy="mend prefect.yaml, or what the message names",
+        )
+
+
+def _watch(parts: Mapping[str, tuple[subprocess.Popen[bytes], str]]) -> None:
+    while True:
+        for name, (process, log) in parts.items():
+            if process.poll() is not None:
+                raise _ended(name, process, log)
+        _collect({process.pid for process, _ in parts.values()})
+        time.sleep(0.5)
+
+
+def _collect(ours: set[int]) -> None:
+    """Let adopted orphans that have ended go."""
+    for pid in set(_children(os.getpid())) - ours:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _ended(name: str, process: subprocess.Popen[bytes], log: str) -> PopuloraError:
+    path = flows.PREFECT_HOME / log
+    return PopuloraError(
+        f"Prefect's {name} has ended by itself",
+        came=f"exit code {process.returncode}; the end of {path}:\n"
+        + "\n".join(path.read_text(errors="replace").splitlines()[-15:]),
+        remedy="start populora ui again; Retry goes on with runs that were under way",
+    )
+
+
+def _stop(worker: subprocess.Popen[bytes], server: subprocess.Popen[bytes]) -> None:
+    """End the runs, then the worker, which reports them, then the server."""
+    for pid in descendants(worker.pid):
+        _signal(pid, signal.SIGTERM)
+    _wait(lambda: not descendants(worker.pid), RUN_STOP_SECONDS)
+    for part in (worker, server):
+        part.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            part.wait(PART_STOP_SECONDS)
+
+
+@contextmanager
+def _ended_with_everything_below() -> Iterator[None]:
+    """Whatever still lives below this process at the end is killed; a second Ctrl-C does not prevent it."""
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        while left := descendants(os.getpid()):
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, children before their own children."""
+    return [found for child in _children(pid) for found in (child, *descendants(child))]
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it ended meanwhile
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)

@@ -1,0 +1,153 @@
+"""What a stage task shows in the Prefect UI: its progress while it runs, what it did at its end.
+
+All of it is for people to look at. What cannot be shown is a warning in the log, and never ends a stage.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+
+from populora_core.report.stage_summary import stage_summary
+from populora_core.report.write import report_address
+from populora_core.session import Observer, Session, Silent
+from populora_core.stages.engine import StageResult
+
+FIRST_SECONDS = 3.0
+"""A stage that is over sooner shows no progress."""
+EVERY_SECONDS = 2.0
+
+
+def artifact_key(*names: str) -> str:
+    """A key that Prefect takes: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(names).lower()).strip("-")
+
+
+@contextmanager
+def progress_shown(session: Session, generation: int, stage: str) -> Iterator[None]:
+    """While this lasts, the session's progress is also an artifact of the running task."""
+    told = session.observer
+    session.observer = _Both(told, _Progress(artifact_key(session.run.name, stage, "progress"), generation))
+    try:
+        yield
+    finally:
+        session.observer = told
+
+
+def show(session: Session, result: StageResult) -> None:
+    """The markdown artifact of a stage that has just ended."""
+    run = session.run
+
+    def create() -> None:
+        summary = stage_summary(run.directory, result.generation, result.stage)
+        get_run_logger().info("%s: %s", "found done" if result.reused else "made", summary.headline)
+        create_markdown_artifact(
+            key=artifact_key(run.name, result.stage),
+            markdown=markdown(run.name, result, summary.headline, summary.tables)
+            + f"\n[Report of {run.name}]({report_address(run.directory)})\n",
+            description=f"{result.stage} of generation {result.generation}: {summary.headline}",
+        )
+
+    _attempt(create)
+
+
+def markdown(
+    name: str, result: StageResult, headline: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> str:
+    """A stage's summary as Markdown."""
+    how = "found done" if result.reused else f"{result.seconds:.1f} s"
+    lines = [f"# {name}, generation {result.generation}: {result.stage}", "", f"{headline} ({how}).", ""]
+    for title, rows in tables.items():
+        lines += [f"## {title}", "", *_table(rows), ""]
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = list(rows[0])
+    lines = [names, ["---:" if isinstance(rows[0][name], int | float) else "---" for name in names]]
+    lines += [[_cell(row[name]) for name in names] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _attempt(show: Callable[[], object]) -> bool:
+    """Whether it could be shown."""
+    try:
+        show()
+    except Exception as error:
+        get_run_logger().warning("not shown: %s: %s", type(error).__name__, error)
+        return False
+    return True
+
+
+class _Progress(Silent):
+    """A progress artifact, made once a stage has taken a while, brought up to date now and then."""
+
+    def __init__(self, key: str, generation: int) -> None:
+        self._key, self._generation = key, generation
+        self._artifact: UUID | None = None
+        self._works = True
+        self._due = time.monotonic() + FIRST_SECONDS
+
+    def stage_progress(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._due and total:
+            self._show(100.0 * done / total)
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
+        if self._artifact is not None:
+            self._show(100.0)
+
+    def _show(self, percent: float) -> None:
+        def write() -> None:
+            if self._artifact is None:
+                created = create_progress_artifact(
+                    progress=percent, key=self._key, description=f"generation {self._generation}"
+                )
+                assert isinstance(created, UUID)  # outside of event loops it is no coroutine
+                self._artifact = created
+            else:
+                update_progress_artifact(self._artifact, progress=percent)
+
+        self._works = self._works and _attempt(write)
+        self._due = time.monotonic() + EVERY_SECONDS
+
+
+class _Both:
+    """Two observers that hear the same."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def stage_started(self, generation: int, stage: str) -> None:
+        for observer in self._observers:
+            observer.stage_started(generation, stage)
+
+    def stage_progress(self, done: int, total: int) -> None:
+        for observer in self._observers:
+            observer.stage_progress(done, total)
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
+        for observer in self._observers:
+            observer.stage_ended(generation, stage, reused, seconds)
+
+    def generation_found(self, generation: int) -> None:
+        for observer in self._observers:
+            observer.generation_found(generation)
+
+    def generation_ended(self, generation: int) -> None:
+        for observer in self._observers:
+            observer.generation_ended(generation)

@@ -1,0 +1,54 @@
+"""What can be launched: every deployment has a flow, a described form, and presets that are there."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from prefect.flows import load_flow_from_entrypoint
+from prefect.utilities.callables import parameter_schema
+
+from flows.launch import Preset, StageName, resume
+from populora_core.config import REPOSITORY, load_config
+from populora_core.errors import ConfigError
+from populora_core.stages.table import STAGE_NAMES
+
+DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+CONFIGS = REPOSITORY / "configs"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment["name"])
+def test_every_field_of_a_form_is_described_and_has_the_parameters_that_are_preset(
+    deployment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    schema = parameter_schema(load_flow_from_entrypoint(deployment["entrypoint"]))
+    assert schema.properties
+    for name, field in schema.properties.items():
+        assert field.get("description", "").endswith("."), f"{name} has no sentence that describes it"
+    assert set(deployment["parameters"]) <= set(schema.properties)
+    assert deployment["work_pool"]["name"] == "populora"
+
+
+def test_the_night_has_a_time_a_zone_and_a_name() -> None:
+    (schedule,) = [s for deployment in DEPLOYMENTS for s in deployment.get("schedules", [])]
+    assert schedule["slug"] and schedule["cron"] and schedule["timezone"]
+
+
+def test_the_presets_are_the_configurations_of_whole_runs() -> None:
+    runs = {path.stem for path in CONFIGS.glob("*.toml") if "study" not in tomllib.loads(path.read_text())}
+    assert set(get_args(Preset)) == runs
+    for preset in get_args(Preset):
+        assert load_config(CONFIGS / f"{preset}.toml").run.generations
+
+
+def test_the_stages_of_the_form_are_those_of_the_loop() -> None:
+    assert get_args(StageName) == STAGE_NAMES
+
+
+def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a generation and a name"):
+        resume.fn(str(tmp_path), stage="solve")

@@ -1,0 +1,57 @@
+"""What a stage shows: every stage of a run has a headline and tables, and they say what the files say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from populora_core.errors import ArtifactError
+from populora_core.report.stage_summary import stage_summary
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import read_table, stage_dir
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+CHANGE = "change since last generation"
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2])
+def test_every_stage_has_a_headline_and_tables_of_equal_columns(finished: Path, generation: int) -> None:
+    for stage in stages_of(generation):
+        summary = stage_summary(finished, generation, stage.name)
+        assert summary.headline
+        for rows in summary.tables.values():
+            assert rows and all(list(row) == list(rows[0]) for row in rows)
+
+
+def test_verdict_counts_are_those_of_the_file_and_shares_add_up(finished: Path) -> None:
+    checks = read_table(stage_dir(finished, 2, "verify"), "proposal_checks").to_pylist()
+    rows = stage_summary(finished, 2, "verify").tables["verdicts"]
+    assert {row["verdict"]: row["proposals"] for row in rows} == {
+        verdict: sum(check["verdict"] == verdict for check in checks)
+        for verdict in {check["verdict"] for check in checks}
+    }
+    assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+
+
+def test_movement_is_from_the_generation_before_and_unknown_in_the_first(finished: Path) -> None:
+    past = {row["verdict"]: row["share"] for row in stage_summary(finished, 1, "grade").tables["verdicts"]}
+    for row in stage_summary(finished, 2, "grade").tables["verdicts"]:
+        assert row[CHANGE] == pytest.approx(row["share"] - past.get(row["verdict"], 0.0))
+    assert {row[CHANGE] for row in stage_summary(finished, 1, "grade").tables["verdicts"]} == {None}
+
+
+def test_a_childs_rating_has_no_past_and_a_survivors_has(finished: Path) -> None:
+    summary = stage_summary(finished, 2, "evolve")
+    born = {row["child"] for row in summary.tables["replaced"]}
+    assert born
+    for row in summary.tables["population"]:
+        assert (row[CHANGE] is None) == (row["member"] in born)
+
+
+def test_a_missing_file_is_named(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    (stage_dir(directory, 1, "match") / "matches.parquet").unlink()
+    with pytest.raises(ArtifactError, match="match of generation 1 cannot be summarised"):
+        stage_summary(directory, 1, "match")

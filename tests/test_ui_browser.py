@@ -1,0 +1,345 @@
+"""The Prefect UI of `populora ui` in a real browser, by clicks alone: start, kill, retry, cancel, resume.
+
+The steps follow one another on one server, as they do for a person. Screenshots: see tests/browser.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import DESK, MARKS, chromium, keep, screenshots, set_width
+from conftest import alive, commits, descendants, wait_for
+
+from populora_core.store.artifacts import read_manifest, stage_dir
+
+ROOT = Path(__file__).resolve().parent.parent
+pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow]
+
+PATIENCE = 300.0
+PROPERTY = (
+    "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
+    "[.//span[@class='schema-form-property__label' and {}]]"
+)
+
+
+class Desk:
+    """`populora ui`, and the browser that a person sits at."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str, home: Path, browser: Any) -> None:
+        self.process, self.address, self.home, self.browser = process, address, home, browser
+
+    def find(self, xpath: str) -> Any:
+        """The first visible element, once it is there."""
+        found: list[Any] = []
+
+        def there() -> bool:
+            found[:] = [e for e in self.browser.find_elements("xpath", xpath) if e.is_displayed()]
+            return bool(found)
+
+        wait_for(there, 60)
+        return found[0]
+
+    def click(self, xpath: str) -> None:
+        """Click once it can be clicked: pages draw themselves anew while they are looked at."""
+
+        def clicked() -> bool:
+            try:
+                self.find(xpath).click()
+            except Exception as error:
+                if type(error).__name__ not in (
+                    "StaleElementReferenceException",
+                    "ElementClickInterceptedException",
+                ):
+                    raise
+                return False
+            return True
+
+        wait_for(clicked, 60)
+
+    def button(self, name: str, within: str = "") -> None:
+        self.click(f"{within}//button[normalize-space(.)='{name}']")
+
+    def keep(self, name: str) -> None:
+        time.sleep(1.0)  # fades and lazy parts
+        keep(self.browser, screenshots() / f"ui-{name}.png", DESK)
+
+    def launch(self, deployment: str, shot: str, **parameters: str | int | bool) -> None:
+        """Fill in the form of a deployment and submit it."""
+        self.browser.get(f"{self.address}/deployments")
+        self.click(f"//a[normalize-space(.)='{deployment}' and contains(@class,'deployment-list__name')]")
+        self.button("Run")
+        self.button("Custom run")
+        for name, value in parameters.items():
+            self._fill(name, value)
+        self.keep(shot)
+        self.button("Submit")
+
+    def _fill(self, name: str, value: str | int | bool) -> None:
+        place = PROPERTY.format(f"(normalize-space(.)='{name}' or normalize-space(.)='{name} (Optional)')")
+        self.find(place)
+        if value is True:
+            self.click(f"{place}//label[contains(@class,'p-toggle')]")
+            return
+        for kind in ("int", "str", "enum", "literal"):
+            kinds = self.browser.find_elements("xpath", f"{place}//button[normalize-space(.)='{kind}']")
+            if kinds:
+                kinds[0].click()
+        box = self.find(
+            f"{place}//*[self::textarea or self::input or self::select[not(contains(@class,'placeholder'))]]"
+        )
+        if box.tag_name == "select":
+            self.click(f"{place}//option[@value='{value}' or normalize-space(.)='{value}']")
+        else:
+            box.clear()
+            box.send_keys(str(value))
+
+    def open_run(self, name: str) -> None:
+        """Go to a flow run's page by the list of runs."""
+        wait_for(lambda: self.run(name) is not None, PATIENCE)
+        self.browser.get(f"{self.address}/runs")
+        self.click(f"//a[normalize-space(.)='{name}']")
+
+    def wait_state(self, name: str, state: str) -> None:
+        """Until the open page of a run says so."""
+        wait_for(lambda: (self.run(name) or {}).get("state_name") in (state, "Failed"), PATIENCE)
+        assert self.run(name)["state_name"] == state, self.run(name)
+        self.find(f"//*[contains(@class,'state-badge')][normalize-space(.)='{state}']")
+
+    def run(self, name: str) -> Any:
+        """What the server knows of the newest flow run of that name."""
+        found = self.runs(name={"any_": [name]})
+        return found[0] if found else None
+
+    def runs(self, **where: Any) -> list[Any]:
+        asked = {"flow_runs": where, "sort": "START_TIME_DESC"}
+        return self.api("POST", "flow_runs/filter", asked).json()
+
+    def api(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Ask the server, again where it is too busy: SQLite may be locked for a minute after a client was killed."""
+        for patience in (10, 70, 70):
+            try:
+                answer = httpx.request(method, f"{self.address}/api/{path}", json=body, timeout=patience)
+                if answer.is_success:
+                    return answer
+            except httpx.TransportError:
+                continue
+        raise AssertionError(f"{method} {path} was not answered")
+
+    def flow_process(self) -> int:
+        """The process of the only flow run under way."""
+        (pid,) = (
+            pid
+            for pid in descendants(self.process.pid)
+            if "prefect.engine" in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
+        )
+        return pid
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    home = tmp_path_factory.mktemp("prefect")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "ui", "--port", str(port)],
+        cwd=ROOT,
+        env=os.environ | {"PREFECT_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(3)]
+    try:
+        assert told[1].startswith(f"http://127.0.0.1:{port}/"), told
+        with chromium() as browser:
+            set_width(browser, DESK)
+            yield Desk(process, f"http://127.0.0.1:{port}", home, browser)
+        below = descendants(process.pid)
+        assert len(below) >= 2
+        process.send_signal(signal.SIGTERM)
+        process.wait(90)
+        assert not any(map(alive, below)), "populora ui leaves nothing behind"
+    finally:
+        process.terminate()
+        process.wait(90)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ui") / "runs"
+
+
+def committed(run: Path, generation: int, stage: str) -> bool:
+    return read_manifest(stage_dir(run, generation, stage)) is not None
+
+
+def nothing_left(desk: Desk, run: Path) -> None:
+    """No process but server and worker, no half-written file, no container of the run."""
+    wait_for(lambda: len(living(desk)) <= 4, 60)
+    assert not list(run.rglob(".tmp-*"))
+    owned = subprocess.run(
+        ["docker", "ps", "--filter", "label=populora.owner", "--format", "{{.ID}}"],
+        capture_output=True,
+        text=True,
+    )
+    pids = living(desk)
+    for container in owned.stdout.split():
+        told = subprocess.run(["docker", "inspect", container], capture_output=True, text=True).stdout
+        assert not any(f"{pid}" in json.dumps(json.loads(told)[0]["Config"]["Labels"]) for pid in pids)
+
+
+def living(desk: Desk) -> list[int]:
+    return [pid for pid in descendants(desk.process.pid) if alive(pid)]
+
+
+def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
+    run = runs / "first"
+    desk.launch("train", "train-form", run_dir=str(run), preset="quick", generations=2)
+    wait_for(lambda: committed(run, 1, "propose"), PATIENCE)
+    os.kill(desk.flow_process(), signal.SIGKILL)
+    before = commits(run)
+    assert "0001/evolve" not in before
+
+    desk.open_run("first train")
+    desk.wait_state("first train", "Crashed")
+    desk.keep("crashed")
+    (notice,) = (json.loads(line) for line in (desk.home / "notices.jsonl").read_text().splitlines())
+    assert notice["state"] == "Crashed" and notice["parameters"]["run_dir"] == str(run)
+
+    desk.button("Retry")
+    desk.button("Retry", within="//*[contains(@class,'p-modal__footer')]")
+    desk.wait_state("first train", "Completed")
+    desk.keep("completed")
+    after = commits(run)
+    assert {name for name in after if name.startswith("0002/")}
+    assert all(after[name] == 1 for name in before), "what was committed is not made again"
+    assert desk.run("first g0000")["run_count"] == 1, "no flow is started for a finished generation"
+    assert desk.run("first g0002")["state_name"] == "Completed"
+
+
+def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> None:
+    desk.open_run("first g0002")
+    desk.find("//*[contains(text(),'first g0002 solve')]")
+    desk.keep("stages")
+    desk.click("//*[contains(@class,'p-tab')][normalize-space(.)='Artifacts']")
+    desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-grade']]")
+    desk.find("//h2[normalize-space(.)='ratings']")
+    members = desk.browser.find_elements("xpath", "//td[starts-with(normalize-space(.),'student-')]")
+    assert members
+    desk.keep("artifact")
+    report = desk.find("//a[normalize-space(.)='Report of first']").get_attribute("href")
+    assert httpx.get(report).text == (runs / "first" / "report.html").read_text()
+
+
+def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
+    run = runs / "second"
+    desk.launch("train", "train-form-second", run_dir=str(run), preset="demo")
+    wait_for(lambda: committed(run, 1, "propose"), PATIENCE)
+    engine = desk.flow_process()
+    below = [engine, *descendants(engine)]
+    desk.open_run("second train")
+    desk.button("Cancel")
+    desk.button("Cancel", within="//*[contains(@class,'p-modal__footer')]")
+    desk.wait_state("second train", "Cancelled")
+    desk.keep("cancelled")
+    wait_for(lambda: not any(map(alive, below)), 30)
+    nothing_left(desk, run)
+
+
+def test_a_reviewed_run_waits_without_a_process_until_a_person_resumes_it(desk: Desk, runs: Path) -> None:
+    run = runs / "third"
+    desk.launch("train", "train-form-third", run_dir=str(run), preset="quick", generations=2, review=True)
+    desk.open_run("third train")
+    desk.wait_state("third train", "Suspended")
+    desk.keep("suspended")
+    nothing_left(desk, run)
+    assert committed(run, 2, "update") and not committed(run, 2, "evolve")
+    desk.button("Resume")
+    desk.button("Resume", within="//*[contains(@class,'p-modal__footer')]")
+    desk.wait_state("third train", "Completed")
+    assert set(commits(run).values()) == {1}, "nothing is made twice"
+    assert len(desk.runs(name={"any_": ["third g0002"]})) == 1
+
+
+def test_a_stage_is_made_again_from_the_resume_form(desk: Desk, runs: Path) -> None:
+    run = runs / "first"
+    old = read_manifest(stage_dir(run, 1, "solve"))
+    desk.launch("resume", "resume-form", run_dir=str(run), generation=1, stage="solve", seed=7, truncate=True)
+    desk.open_run("first resume")
+    desk.wait_state("first resume", "Completed")
+    desk.keep("resumed")
+    new = read_manifest(stage_dir(run, 1, "solve"))
+    assert old is not None and new is not None
+    assert new.attempt == old.attempt + 1 and new.seed != old.seed
+    assert commits(run)["0001/propose"] == 1, "what came before stays"
+    assert committed(run, 2, "evolve") and list((run / "superseded").rglob("manifest.json"))
+    assert desk.run("first g0001 again from solve")["state_name"] == "Completed"
+
+
+def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
+    desk: Desk, runs: Path
+) -> None:
+    suite = runs.parent / "small.toml"
+    text = (ROOT / "configs/suites/tiny.toml").read_text()
+    suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
+    deployment = desk.api("GET", "deployments/name/evaluate/evaluate-nightly").json()
+    own = f"deployments/{deployment['id']}"
+    (schedule,) = deployment["schedules"]
+    assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
+    where = {"run_dirs": [str(runs)], "suite": str(suite), "members": "best"}
+    desk.api("PATCH", own, {"parameters": where})
+
+    def night(evaluated: Callable[[], list[str]]) -> list[str]:
+        """Let the cron fire at the next minute that is far enough away, and wait for its run."""
+        done = {run["id"] for run in fired()}
+        at = datetime.now(UTC) + timedelta(seconds=75)
+        cron = {"schedule": {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}, "active": True}
+        desk.api("PATCH", f"{own}/schedules/{schedule['id']}", cron)
+        wait_for(lambda: any(run["id"] not in done for run in fired()), PATIENCE)
+        return evaluated()
+
+    def fired() -> list[Any]:
+        ended = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}
+        found = desk.runs(deployment_id={"any_": [deployment["id"]]}, state=ended)
+        assert all(run["auto_scheduled"] for run in found)
+        return found
+
+    def evaluations() -> list[str]:
+        return sorted(
+            str(path.parent.relative_to(runs))
+            for path in runs.glob("*/generations/*/evaluate-tiny/manifest.json")
+        )
+
+    first = night(evaluations)
+    assert [name.split("/")[0] for name in first] == ["first", "second", "third"]
+    assert first[0] == "first/generations/0002/evaluate-tiny"
+    made = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
+    messages = {run["id"]: run["state"]["message"] for run in fired()}
+
+    subprocess.run(
+        [sys.executable, "-m", "flows.cli", "resume", str(runs / "first"), "--generations", "3", "--plain"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert night(evaluations) == [*first[:1], "first/generations/0003/evaluate-tiny", *first[1:]]
+    assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == made
+    (second,) = (run["state"]["message"] for run in fired() if run["id"] not in messages)
+    assert second.startswith("1 runs evaluated"), "only what went on since"
