@@ -110,12 +110,12 @@ def resume(
 
 def _begun(run_dir: str, config: Config) -> Run | None:
     """The run that this flow run has begun already, where it is retried, or resumed after a review."""
-    if runtime.flow_run.run_count < 2 or not (Path(run_dir) / RECORD).is_file():
+    if not (Path(run_dir) / RECORD).is_file():
         return None
     run = Run.open(run_dir)
     sampler, sandbox = run.config.sampler.engine, run.config.sandbox.backend
     same = apply_overrides(config, [f"sampler.engine={sampler}", f"sandbox.backend={sandbox}"])
-    return run if run.config == same else None
+    return run if run.config == same and _is_ours(run.record["created_at"]) else None
 
 
 def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
@@ -154,8 +154,11 @@ def _reviewed(session: Session, number: int) -> None:
 def _made_again(run: Run, generation: int, stage: str) -> bool:
     """Whether this flow run, retried, has made the stage already."""
     found = read_manifest(stage_dir(run.directory, generation, stage))
-    if runtime.flow_run.run_count < 2 or found is None:
-        return False
+    return found is not None and _is_ours(found.started_at)
+
+
+def _is_ours(moment: str) -> bool:
+    """Whether an ISO 8601 time lies after this flow run was asked for. Its count of tries tells nothing of resumes."""
     context = FlowRunContext.get()
     assert context is not None and context.flow_run is not None and context.flow_run.created is not None
-    return datetime.fromisoformat(found.started_at) > context.flow_run.created
+    return datetime.fromisoformat(moment) >= context.flow_run.created.replace(microsecond=0)
