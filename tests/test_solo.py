@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import GENERATIONS, SOLO, contents, small_config, start
 from test_cli import populora
-from test_resume import KILLED, resume
+from test_resume import resume
 
 from populora_core import open_run
 from populora_core.base_model import load_base
@@ -31,6 +31,27 @@ from populora_core.store.artifacts import stage_dir
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 SOLO_ID = "solo-00-g0000"
+
+# Trains, and dies by SIGKILL just before it commits a stage.
+KILLED = """
+import os, signal, sys
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import train
+from populora_core.store.artifacts import StageWriter
+
+directory, generation, stage = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+commit = StageWriter.commit
+
+def kill_or_commit(writer, **fields):
+    if (writer._generation, writer._stage) == (generation, stage):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return commit(writer, **fields)
+
+StageWriter.commit = kill_or_commit
+with Session(Run.open(directory)) as session:
+    train(session, session.run.config.run.generations)
+"""
 
 
 def ask(run: Path, sql: str) -> list[dict]:
