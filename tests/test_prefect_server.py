@@ -107,7 +107,9 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     assert f"the process that worked here was killed: pid {process.pid}" in said
     assert f"set the flow run {name} from Running to Crashed" in said
     assert server.flow_runs() == [(name, "Crashed")]
-    assert server.populora("reap", directory).communicate(timeout=120)[0] == "nothing was left behind\n"
+    again = server.populora("reap", directory).communicate(timeout=120)[0].splitlines()
+    others = [line for line in again if "sandbox" in line]  # of processes that other tests killed meanwhile
+    assert again == (others or ["nothing was left behind"])
 
 
 @pytest.mark.slow
