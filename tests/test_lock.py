@@ -78,7 +78,7 @@ def test_a_stage_of_the_flow_is_refused_too(run: Run, holder: subprocess.Popen[s
     from tasks.stages import TASKS
 
     with pytest.raises(RunDirectoryError, match="another process is writing"):
-        TASKS["match"].fn(str(run.directory), 1)
+        TASKS["match"].fn(str(run.directory), run.name, 1)
 
 
 @pytest.mark.parametrize(

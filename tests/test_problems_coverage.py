@@ -114,7 +114,7 @@ def coverage(rows: list[tuple[int, str, Cell]]) -> list[dict]:
         connection.execute("CREATE SCHEMA tables")
         connection.register("given", problems)
         connection.execute("CREATE VIEW tables.problems AS FROM given")
-        sql = f"FROM ({VIEWS['coverage'].sql}) ORDER BY problem_type, generation"
+        sql = f"FROM ({VIEWS['coverage'].sql()}) ORDER BY problem_type, generation"
         return connection.sql(sql).to_arrow_table().to_pylist()
 
 
