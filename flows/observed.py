@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flows.server import answers, crash_left_flow_runs
+from flows.server import answers, crash_left_flow_runs, forget_events
 from flows.train import run_generation, unreachable
 from populora_core.errors import ServerUnreachable
 from populora_core.session import Session
@@ -49,6 +49,5 @@ class Observed:
 
     def _lose(self, reason: str) -> None:
         self._lost = True
-        self._say(
-            f"Prefect's server is gone ({reason}): the run goes on [bold]unobserved[/]; results are the same"
-        )
+        forget_events()
+        self._say(f"Prefect's server is gone ({reason}): the run goes on unobserved; results are the same")

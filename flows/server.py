@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import Empty
 
 import httpx
 from prefect import runtime
@@ -72,6 +73,15 @@ def answers() -> bool:
     """Whether the configured server does."""
     with get_client(sync_client=True) as client:
         return client.api_healthcheck() is None
+
+
+def forget_events() -> None:
+    """Drop the events that a server which is gone has not taken: at exit Prefect would try for seconds with each."""
+    queue = EventsWorker.instance()._queue
+    with suppress(Empty):
+        while True:
+            queue.get_nowait()
+            queue.task_done()
 
 
 def crash_left_flow_runs(directory: Path) -> list[str]:

@@ -145,6 +145,7 @@ class Flaky:
         self.up, self.lost, self.ran = True, False, list[str]()
         monkeypatch.setattr(observed, "answers", lambda: self.up)
         monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
+        monkeypatch.setattr(observed, "forget_events", lambda: None)
         monkeypatch.setattr(observed, "run_generation", self._flow)
         monkeypatch.setattr(observed, "run_plain", lambda session, number: self.ran.append(f"plain {number}"))
 
