@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from random_base import write_random_base
 
-from populora_core.config import REPOSITORY
-
-TINY = REPOSITORY / "base_model" / "tiny"
 CONFIG = """
 [run]
 generations = 3
@@ -46,26 +42,17 @@ threads = 2
 
 
 def write_base(folder: Path) -> None:
-    """A checkpoint folder in bfloat16 with the bundled tokenizer; most of its tokens have no text."""
-    config = AutoConfig.for_model(
-        "qwen2",
+    """A checkpoint folder in bfloat16."""
+    write_random_base(
+        folder,
+        torch.bfloat16,
         vocab_size=151_936,
         hidden_size=896,
         intermediate_size=4864,
         num_hidden_layers=24,
         num_attention_heads=14,
         num_key_value_heads=2,
-        max_position_embeddings=32_768,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, folder)
 
 
 def write_config(path: Path, base: Path) -> None:

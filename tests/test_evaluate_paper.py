@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from benchmark_rows import ROWS
 from conftest import small_config, start
-from transformers import AutoConfig, AutoModelForCausalLM
+from random_base import write_random_base
 
 from populora_core.benchmarks.evaluation import BASE
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE
@@ -28,7 +26,6 @@ from populora_core.store.catalogue import Catalogue
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 pytest.importorskip("math_verify", reason="pip install -e '.[evaluation]'")
 
-TINY = REPOSITORY / "base_model" / "tiny"
 PAPER = REPOSITORY / "configs" / "suites" / "paper.toml"
 
 
@@ -41,7 +38,15 @@ def test_the_papers_suite_is_fetched_and_evaluated_by_the_commands(
     given.mkdir()
     for name, rows in ROWS.items():
         (given / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_roomy_base(tmp_path / "base")
+    write_random_base(
+        tmp_path / "base",
+        vocab_size=334,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
     with Session(start(run, small_config(base={"path": str(tmp_path / "base")}))) as session:
         train(session, 0)
 
@@ -64,29 +69,6 @@ def test_the_papers_suite_is_fetched_and_evaluated_by_the_commands(
 def short_answers_of_any_rows(suite: str) -> str:
     """The suite without the checksums of the published files, its answers cut after a few tokens."""
     return re.sub(r"max_tokens = \d+", "max_tokens = 4", re.sub(r"(?m)^sha256.*\n", "", suite))
-
-
-def write_roomy_base(folder: Path) -> None:
-    """A small random Qwen2 with the bundled tokenizer and a context of 32,768 tokens."""
-    config = AutoConfig.for_model(
-        "qwen2",
-        vocab_size=334,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=32_768,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, folder)
 
 
 def populora(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

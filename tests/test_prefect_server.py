@@ -137,7 +137,7 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
 
 
 class Flaky:
-    """Answers as it is told, and runs generations where it does."""
+    """Answers as it is told; runs generations where it does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from flows import observed
@@ -146,10 +146,9 @@ class Flaky:
         monkeypatch.setattr(observed, "answers", lambda: self.up)
         monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
         monkeypatch.setattr(observed, "forget_events", lambda: None)
-        monkeypatch.setattr(observed, "run_generation", self._flow)
         monkeypatch.setattr(observed, "run_plain", lambda session, number: self.ran.append(f"plain {number}"))
 
-    def _flow(self, session: Session, number: int) -> None:
+    def run_one(self, session: Session, number: int) -> None:
         if self.lost:
             raise ServerUnreachable("gone", came="connection refused")
         self.ran.append(f"flow {number}")
@@ -163,7 +162,10 @@ def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
     from flows.observed import Observed
 
     server, said = Flaky(monkeypatch), list[str]()
-    observed, session = Observed(said.append), SimpleNamespace(run=SimpleNamespace(directory=Path()))
+    observed, session = (
+        Observed(said.append, server.run_one),
+        SimpleNamespace(run=SimpleNamespace(directory=Path())),
+    )
     for number, (up, lost) in enumerate([(True, False), (True, True), (False, False), (True, False)]):
         server.up, server.lost = up, lost
         observed(session, number)
@@ -179,5 +181,5 @@ def test_a_server_that_never_answered_ends_the_run_before_its_first_stage(
     server = Flaky(monkeypatch)
     server.up = False
     with pytest.raises(ServerUnreachable, match="cannot be reached"):
-        Observed(lambda line: None)(None, 1)  # type: ignore[arg-type]
+        Observed(lambda line: None, server.run_one)(None, 1)  # type: ignore[arg-type]
     assert server.ran == []

@@ -73,6 +73,9 @@ class Desk:
     def button(self, name: str) -> None:
         self.click(f"//button[normalize-space(.)='{name}']")
 
+    def tab(self, name: str) -> None:
+        self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
+
     def confirm(self) -> None:
         """Say yes in the dialogue that has opened."""
         self.click("//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']")
@@ -241,9 +244,10 @@ def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(de
 
 def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> None:
     desk.open_run("first g0002")
+    desk.tab("Task Runs")
     desk.find("//*[contains(text(),'first g0002 solve')]")
     desk.keep("stages")
-    desk.click("//*[contains(@class,'p-tab')][normalize-space(.)='Artifacts']")
+    desk.tab("Artifacts")
     desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-grade']]")
     desk.find("//h2[normalize-space(.)='ratings']")
     members = desk.browser.find_elements("xpath", "//td[starts-with(normalize-space(.),'student-')]")
