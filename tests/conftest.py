@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from populora_core.base_model import base_digest
 from populora_core.config import Config, build_config
@@ -16,6 +19,9 @@ from populora_core.session import Session
 from populora_core.stages.loop import train
 from populora_core.store.artifacts import read_manifest
 from populora_core.store.manifest import stage_folders
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine fails no test
 
 GENERATIONS = 3
 SMALL = {
@@ -94,18 +100,25 @@ def alive(pid: int) -> bool:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three generations; read it, never write to it."""
-    directory = tmp_path_factory.mktemp("runs") / "finished"
-    with Session(start(directory, small_config())) as session:
-        train(session, GENERATIONS)
-    return directory
+    return _made_once(tmp_path_factory, "finished", small_config())
 
 
 @pytest.fixture(scope="session")
 def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a single agent; read it, never write to it."""
-    directory = tmp_path_factory.mktemp("runs") / "finished_solo"
-    with Session(start(directory, small_config(**SOLO))) as session:
-        train(session, GENERATIONS)
+    return _made_once(tmp_path_factory, "finished_solo", small_config(**SOLO))
+
+
+def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:
+    """The run of that name, which all test processes share: the first that asks makes it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    directory, done = shared / name, shared / f"{name}.done"
+    with FileLock(shared / f"{name}.lock"):
+        if not done.exists():
+            with Session(start(directory, config)) as session:
+                train(session, GENERATIONS)
+            done.touch()
     return directory
 
 

@@ -34,7 +34,7 @@ TINY: dict[str, dict[str, Any]] = {
     "population": {"teachers": 2, "students": 2},
     "propose": {"per_type": 2, "max_tokens": 64},
     "solve": {"attempts": 2, "max_tokens": 32},
-    "compute": {"backend": "local"},
+    "compute": {"backend": "local", "shards": 1},
 }
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
