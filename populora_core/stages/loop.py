@@ -104,12 +104,14 @@ def rerun(
 
 
 def _publish(session: Session, generation: int) -> None:
-    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report."""
+    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
     compact(session.run.directory)
     publish(session.run.directory)
-    refresh(session.run.directory)
+    figures = refresh(session.run.directory)
+    if figures is not None:
+        session.trackers.follow(figures)
 
 
 def later_generations(run: Run, generation: int) -> list[int]:
