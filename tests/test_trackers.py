@@ -10,10 +10,11 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, contents, descendants
+from conftest import GENERATIONS, contents, descendants, wait_for
 
 from populora_core.config import load_config
 from populora_core.errors import ConfigError
@@ -78,8 +79,18 @@ def cut(*arguments):
 setattr(kind, name, cut)
 follow(Path({str(directory)!r}))
 """
-    done = subprocess.run([sys.executable, "-c", ALONE + code], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = subprocess.Popen([sys.executable, "-c", ALONE + code])
+    assert process.wait() == -signal.SIGKILL
+    wait_for(lambda: not services_of(process.pid), 60.0)
+
+
+def services_of(pid: int) -> list[str]:
+    """Command lines of the services that W&B started for a process."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            lines.append(path.read_text(errors="replace").replace("\0", " "))
+    return [line for line in lines if "wandb-core" in line and f"--pid {pid} " in line]
 
 
 def lose_last(directory: Path) -> None:
@@ -307,7 +318,7 @@ def test_a_tracker_that_fails_stops_no_run_and_is_told_later(copy_of: Callable[[
         train(session, GENERATIONS + 2)
     (warning,) = [w for w in warned if w.category is TrackerWarning]
     said = str(warning.message)
-    assert "tensorboard is left out" in said and "Remedy: mend the cause" in said
+    assert "tensorboard is left out" in said and "File exists" in said and "Remedy: mend the cause" in said
     assert read_figures(directory).last == GENERATIONS + 2
     (directory / "tensorboard").unlink()
     follow(directory)
@@ -330,6 +341,16 @@ def test_a_tracker_that_is_not_installed_is_refused_at_the_start(
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install 'populora\[{name}\]'"):
         load_config(file)
+
+
+def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = using(copy_of(), "wandb", "tensorboard")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.warns(TrackerWarning, match=r"wandb is left out.*pip install 'populora\[wandb\]'"):
+        follow(directory)
+    assert same(in_tensorboard(directory), directory)
 
 
 def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:

@@ -98,10 +98,13 @@ class Trackers:
         if tracker is not None:
             with suppress(Exception):
                 tracker.close()
-        remedy = error.remedy if isinstance(error, PopuloraError) and error.remedy else "mend the cause"
+        cause, remedy = f"{type(error).__name__}: {error}", "mend the cause"
+        if isinstance(error, PopuloraError):
+            cause, remedy = f"{error.problem} ({error.came})" if error.came else error.problem, error.remedy
+        elif isinstance(error, ModuleNotFoundError):
+            remedy = f"pip install 'populora[{name}]'"
         warnings.warn(
-            f"{name} is left out from here on, the run goes on: {type(error).__name__}: "
-            f"{error.problem if isinstance(error, PopuloraError) else error}. Remedy: {remedy}; "
+            f"{name} is left out from here on, the run goes on: {cause}. Remedy: {remedy}; "
             "the next resume tells it everything that it missed",
             TrackerWarning,
             stacklevel=2,
