@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from populora_core.config_checks import check_folders, check_names, check_packages, closest
 from populora_core.config_files import apply_override, read_config
+from populora_core.config_section import Section
 from populora_core.errors import ConfigError
+from populora_core.trackers.settings import TrackersSection
 
 BUNDLED = "bundled:"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -24,12 +26,6 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Setting = bool | int | float | str
-
-
-class Section(BaseModel):
-    """A frozen group of settings that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RunSection(Section):
@@ -313,6 +309,7 @@ class Config(Section):
     evaluate: EvaluateSection = EvaluateSection()
     compute: ComputeSection = ComputeSection()
     store: StoreSection = StoreSection()
+    trackers: TrackersSection = TrackersSection()
 
     @model_validator(mode="after")
     def _members_for_adapters(self) -> Config:

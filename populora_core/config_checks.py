@@ -35,12 +35,30 @@ def check_folders(config: Config, source: str) -> None:
 
 def check_packages(config: Config, source: str) -> None:
     """Raise ConfigError unless the extras that the configuration uses are installed."""
-    if config.propose.reference_source == "archive" and importlib.util.find_spec("ribs") is None:
+    check_archive(config, source)
+    for name in config.trackers.use:
+        if not _installed(name):
+            raise ConfigError(
+                f"{source}: trackers.use names {name!r}, whose package is not installed",
+                expected=f"the extra `{name}`",
+                remedy=f"pip install 'populora[{name}]', or take {name} out of trackers.use",
+            )
+
+
+def check_archive(config: Config, source: str) -> None:
+    """Raise ConfigError unless pyribs is installed where references come from its archive."""
+    if config.propose.reference_source == "archive" and not _installed("ribs"):
         raise ConfigError(
             f'{source}: propose.reference_source = "archive" needs pyribs, which is not installed',
             expected="the extra `archive`",
             remedy="pip install 'populora[archive]', or draw references from the buffer",
         )
+
+
+def _installed(package: str) -> bool:
+    """Whether it can be imported; a mere folder of that name, such as the one that wandb writes to, does not count."""
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def _check_suite(config: Config, source: str) -> None:

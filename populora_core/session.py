@@ -16,6 +16,7 @@ from populora_core.problems.dialects import Dialect, dialect
 from populora_core.reap import clear
 from populora_core.run import Run
 from populora_core.sampler.open import choose_engine
+from populora_core.trackers.follow import Trackers
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
 
@@ -105,6 +106,12 @@ class Session:
         sandbox = open_sandbox(settings.backend, limits, settings.workers, hash_seed=self.run.config.run.seed)
         self._exit.callback(sandbox.close)
         return sandbox
+
+    @cached_property
+    def trackers(self) -> Trackers:
+        trackers = Trackers(self.run)
+        self._exit.callback(trackers.close)
+        return trackers
 
     @cached_property
     def model_spec(self) -> ModelSpec:

@@ -22,6 +22,8 @@ HEAVY = (
     "datasets",
     "sympy",
     "math_verify",
+    "tensorboard",
+    "wandb",
 )
 LIGHT = (
     "populora_core",
@@ -42,6 +44,7 @@ LIGHT = (
     "populora_core.pruning",
     "populora_core.report.stage_summary",
     "populora_core.store.catalogue",
+    "populora_core.trackers.follow",
     "populora_core.problems.coverage",
     "populora_core.problems.dialects",
     "populora_core.learner.estimators",

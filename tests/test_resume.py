@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from populora_core.config import apply_overrides
 from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
 from populora_core.run import Run
 from populora_core.session import Session
+from populora_core.stages import loop
 from populora_core.stages.loop import fork, rerun, train
 from populora_core.stages.table import LOOP, STAGE_NAMES
-from populora_core.store.artifacts import Manifest, StageWriter, stage_dir
+from populora_core.store.artifacts import Manifest, StageWriter, link_tree, stage_dir
+from populora_core.store.durable import TEMPORARY_PREFIX
 from populora_core.verifier.protocol import Job, JobResult, Sandbox
 from populora_core.verifier.verdicts import Status
 from populora_core.verifier.verify import verify_or_raise
@@ -161,6 +165,55 @@ def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path:
     assert not (tmp_path / "fork").exists()
 
 
+def test_a_fork_that_is_broken_off_leaves_nothing_behind(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Run.open(finished)
+    with monkeypatch.context() as patch:
+        patch.setattr("populora_core.stages.loop.link_tree", _after(3, link_tree, _full))
+        with pytest.raises(ArtifactError, match="free space"):
+            fork(source, 2, tmp_path / "fork", source.config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Path, tmp_path: Path) -> None:
+    source, target = Run.open(finished), tmp_path / "fork"
+    child = os.fork()
+    if not child:
+        loop.link_tree = _after(3, link_tree, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            fork(source, 2, target, source.config)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(TEMPORARY_PREFIX)
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
+        Run.open(target)
+    fork(source, 2, target, source.config)
+    assert list(tmp_path.iterdir()) == [target]
+    inherited = {name: hash for name, hash in contents(finished).items() if name < "0003"}
+    assert contents(target) == inherited
+
+
+def _after(calls: int, function: Callable[..., None], instead: Callable[[], object]) -> Callable[..., None]:
+    """The function; from its `calls`-th call on something else."""
+    count = 0
+
+    def counted(*arguments: object) -> None:
+        nonlocal count
+        count += 1
+        if count >= calls:
+            instead()
+        function(*arguments)
+
+    return counted
+
+
+def _full(*arguments: object, **options: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:
     run = start(tmp_path / "run", small_config())
     record = json.loads((run.directory / "run.json").read_text())
@@ -173,12 +226,9 @@ def test_a_full_disk_loses_nothing(copy_of: Callable[[], Path], monkeypatch: pyt
     directory = copy_of()
     before = contents(directory)
 
-    def full(*arguments: object, **options: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with Session(Run.open(directory)) as session:
         with monkeypatch.context() as patch:
-            patch.setattr("populora_core.store.artifacts.pq.write_table", full)
+            patch.setattr("populora_core.store.artifacts.pq.write_table", _full)
             with pytest.raises(ArtifactError, match="free space"):
                 train(session, GENERATIONS + 1)
         assert contents(directory) == before

@@ -126,8 +126,10 @@ class Evaluation:
 
     @property
     def done(self) -> int:
-        """How many of the completions are there already."""
-        return sum(self._completions(shard) for shard in self.shards if self._read(shard) is not None)
+        """How many of the completions have a file already; `run` reads it, and makes a damaged one again."""
+        return sum(
+            self._completions(shard) for shard in self.shards if (self.finished / shard.file_name).is_file()
+        )
 
     def run(self, progress: Callable[[int, int], None]) -> pa.Table:
         """Answer and judge what is not done yet; every completion, as the table `evaluation_items`.

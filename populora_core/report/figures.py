@@ -64,7 +64,8 @@ QUERIES = {
     """,
     "updates": """
         SELECT generation, role, avg(entropy) AS entropy, min(entropy) AS lowest, max(entropy) AS highest,
-               sum(tokens)::BIGINT AS tokens, avg(grad_norm) AS grad_norm, avg(clip_fraction) AS clip_fraction
+               sum(tokens)::BIGINT AS tokens, avg(grad_norm) AS grad_norm, avg(clip_fraction) AS clip_fraction,
+               avg(loss) AS loss
         FROM updates WHERE generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "evolutions": """
@@ -78,7 +79,7 @@ QUERIES = {
         WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "stages": """
-        SELECT generation, stage, max(started_at) AS started_at, sum(seconds) AS seconds
+        SELECT generation, stage, max(started_at) AS started_at, sum(seconds) AS seconds, max(key) AS key
         FROM stages WHERE generation <= $last GROUP BY ALL ORDER BY generation, started_at
     """,
 }

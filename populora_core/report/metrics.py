@@ -190,6 +190,14 @@ ENTROPY = Metric(
     parts="roles",
     faceted=True,
 )
+LOSS = Metric(
+    "Policy-gradient loss",
+    "Mean over a role's members; it does not fall as they learn, since what they sample changes with them.",
+    "loss",
+    _of_role("loss"),
+    parts="roles",
+    faceted=True,
+)
 GRADIENT = Metric(
     "Gradient norm",
     "Mean over a role's members, before clipping.",

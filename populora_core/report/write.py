@@ -6,9 +6,13 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from populora_core.store.durable import write_atomically
+
+if TYPE_CHECKING:
+    from populora_core.report.figures import Figures
 
 REPORT = "report.html"
 SERVED = "POPULORA_REPORTS"
@@ -34,16 +38,26 @@ def write_report(directories: Sequence[Path], output: Path) -> Path:
     return output
 
 
-def refresh(directory: Path) -> None:
-    """Bring RUN/report.html up to date. Whatever goes wrong is a `ReportWarning`: a report never ends a run."""
+def refresh(directory: Path) -> Figures | None:
+    """Bring RUN/report.html up to date. Whatever goes wrong is a `ReportWarning`: a report never ends a run.
+
+    Returns:
+        The figures that it shows, for whoever follows the run too; None where they could not be read.
+    """
+    figures = None
     try:
-        write_report([directory], directory / REPORT)
+        from populora_core.report.figures import read_figures
+        from populora_core.report.page import render
+
+        figures = read_figures(directory)
+        write_atomically(directory / REPORT, render([figures]))
     except Exception as error:
         warnings.warn(
             f"{directory / REPORT} was not brought up to date: {type(error).__name__}: {error}",
             ReportWarning,
             stacklevel=2,
         )
+    return figures
 
 
 def report_address(directory: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from populora_core.run import Run, refuse_occupied
 from populora_core.session import Session
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
 from populora_core.stages.table import STAGES, stages_of
+from populora_core.store import durable
 from populora_core.store.artifacts import (
     FileRecord,
     generation_dir,
@@ -104,12 +106,14 @@ def rerun(
 
 
 def _publish(session: Session, generation: int) -> None:
-    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report."""
+    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
     compact(session.run.directory)
     publish(session.run.directory)
-    refresh(session.run.directory)
+    figures = refresh(session.run.directory)
+    if figures is not None:
+        session.trackers.follow(figures)
 
 
 def later_generations(run: Run, generation: int) -> list[int]:
@@ -119,14 +123,16 @@ def later_generations(run: Run, generation: int) -> list[int]:
 
 
 def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
-    """Start a new run directory from the first generations of an old one (by hard links, no copy).
+    """Start a new run directory from the first generations of an old one (by hard links, no copy), all or nothing.
 
     The inherited generations are settled: they stay although `config` would make them differently.
 
     Raises:
         RunDirectoryError: the generation is not complete, or `to` is not free.
+        ArtifactError: the new directory could not be made; nothing of it is left.
     """
-    refuse_occupied(Path(to).resolve())
+    to = Path(to).resolve()
+    refuse_occupied(to)
     for number in range(generation + 1):
         for stage in stages_of(number):
             if read_manifest(stage_dir(source.directory, number, stage.name)) is None:
@@ -137,6 +143,20 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                 )
     require_startable(source, generation)
     _refuse_other_shapes(source.config, config)
+    with durable.writing(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        durable.sweep(to.parent)
+        with durable.temporary_folder(to.parent, to.name) as folder:
+            _inherit(source, generation, folder / to.name, config)
+            durable.fsync_tree(folder)
+            os.rename(folder / to.name, to)
+            durable.fsync(to.parent)
+    publish(to)
+    return Run.open(to)
+
+
+def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
+    """Make a run directory with all that a fork takes over."""
     origin = {"run": source.directory.name, "generation": generation}
     run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
     for number in range(generation + 1):
@@ -147,8 +167,6 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}
     if redraws:
         run.save_redraws(redraws)
-    publish(run.directory)
-    return run
 
 
 def _refuse_other_shapes(old: Config, new: Config) -> None:

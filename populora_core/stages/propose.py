@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from populora_core import ids
 from populora_core.compute.work import Prompt
-from populora_core.config_checks import check_packages
+from populora_core.config_checks import check_archive
 from populora_core.problems.coverage import Cell
 from populora_core.stages.context import StageContext
 
@@ -56,7 +56,7 @@ def _references(ctx: StageContext) -> Buffer | Archive:
     """Where references are drawn from, made anew from the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
-    check_packages(ctx.config, "this run")
+    check_archive(ctx.config, "this run")
     from populora_core.problems.archive import Archive, Graded  # pyribs is heavy, and an extra
 
     rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}

@@ -34,7 +34,7 @@ from populora_core.store.manifest import (
     stage_dir,
 )
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
-from populora_core.store.sql import full_disk_told, literal, parquet, text
+from populora_core.store.sql import literal, parquet, refusal_told, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 
@@ -174,16 +174,8 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:
-    try:
-        with full_disk_told():
-            connection.execute(f"COPY ({sql}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
-    except duckdb.Error as error:
-        raise ArtifactError(
-            f"{path.name} of a block could not be written",
-            expected="committed tables with the columns of this version, and room on the disk",
-            came=str(error),
-            remedy="populora inspect shows what is committed; populora resume makes damaged stages again",
-        ) from error
+    with refusal_told(f"{path.name} of a block could not be written"):
+        connection.execute(f"COPY ({sql}) TO {text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
 
 
 def _files(run_dir: Path, manifests: Sequence[Manifest], name: str) -> list[Path]:

@@ -12,14 +12,13 @@ from typing import Any
 
 import duckdb
 
-from populora_core.errors import ArtifactError
 from populora_core.store import durable
 from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
 from populora_core.store.columns import Table
 from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
-from populora_core.store.sql import full_disk_told, literal, name, parquet, text
+from populora_core.store.sql import full_disk_told, literal, name, parquet, refusal_told, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS, View
 
@@ -168,22 +167,13 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
     """Create all views in the connection's database."""
     blocks = valid_blocks(run_dir)
     folders = stage_folder_names(run_dir)
-    source = _source(
-        run_dir, blocks, folders
-    )  # before the manifests: what is committed meanwhile makes it stale
-    try:
-        with full_disk_told():
-            connection.begin()
-            for statement in _statements(run_dir, blocks, folders, source):
-                connection.execute(statement)
-            connection.commit()
-    except duckdb.Error as error:
-        raise ArtifactError(
-            f"the catalogue of {run_dir} could not be built",
-            expected="committed tables with the columns of this version",
-            came=str(error),
-            remedy="populora inspect shows what is committed; populora resume makes damaged stages again",
-        ) from error
+    # Before the manifests are read: what is committed meanwhile makes it stale.
+    source = _source(run_dir, blocks, folders)
+    with refusal_told(f"the catalogue of {run_dir} could not be built"):
+        connection.begin()
+        for statement in _statements(run_dir, blocks, folders, source):
+            connection.execute(statement)
+        connection.commit()
 
 
 def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from populora_core.errors import ArtifactError
 from populora_core.store.columns import Column
 
 
@@ -25,6 +26,21 @@ def full_disk_told() -> Iterator[None]:
         if os.strerror(errno.ENOSPC) not in str(error):
             raise
         raise OSError(errno.ENOSPC, str(error)) from error
+
+
+@contextmanager
+def refusal_told(problem: str) -> Iterator[None]:
+    """What DuckDB refuses to read of committed stages is an ArtifactError; a full disk the OSError that it was."""
+    try:
+        with full_disk_told():
+            yield
+    except duckdb.Error as error:
+        raise ArtifactError(
+            problem,
+            expected="committed tables with the columns of this version",
+            came=str(error),
+            remedy="populora inspect shows what is committed; populora resume makes damaged stages again",
+        ) from error
 
 
 def text(value: str) -> str:

@@ -1,0 +1,1 @@
+"""Optional trackers of a run: TensorBoard, Weights & Biases."""

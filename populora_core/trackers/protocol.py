@@ -1,0 +1,55 @@
+"""What a tracker is: somebody who is told the figures of every generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from populora_core.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run keeps of a tracker between two processes.
+
+    Attributes:
+        id: the log that the tracker goes on with; empty before the first.
+        told: how many generations it was told.
+        agreed: how many of these are still as they were; fewer where one was made again and came out different.
+    """
+
+    id: str = ""
+    told: int = 0
+    agreed: int = 0
+
+
+class Tracker(Protocol):
+    """An open log of one run.
+
+    Attributes:
+        id: names it, so that a later process goes on with the same one.
+        holds: how many generations, from the first, it holds and keeps; it is told those that follow, in order.
+    """
+
+    id: str
+    holds: int
+
+    def tell(self, generation: int, figures: Mapping[str, float]) -> None:
+        """Log a generation's figures, by name.
+
+        Raises:
+            Exception: whatever the tracker's package raises.
+        """
+
+    def flush(self) -> None:
+        """Hand over everything that was told."""
+
+    def close(self) -> None:
+        """End everything that was started."""
+
+
+class Opener(Protocol):
+    """Opens a tracker for a run, going on with what is kept."""
+
+    def __call__(self, run: Run, kept: Kept) -> Tracker: ...

@@ -1,0 +1,360 @@
+"""Trackers are told every generation once, whatever came in between, and never stand in a run's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, contents, descendants, wait_for
+
+from populora_core.config import load_config
+from populora_core.errors import ConfigError
+from populora_core.report.figures import read_figures
+from populora_core.report.metrics import ENTROPY, LOSS, SOLVE_RATE
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import fork, rerun, train
+from populora_core.store.artifacts import generation_dir, supersede
+from populora_core.store.catalogue import publish
+from populora_core.trackers.figures import by_generation
+from populora_core.trackers.follow import OPENERS, TRACKERS, Trackers, TrackerWarning
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+for package in OPENERS:
+    pytest.importorskip(package, reason=f"needs the extra `{package}`")
+
+ROOT = Path(__file__).resolve().parent.parent
+ALONE = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
+Told = dict[int, dict[str, float]]
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No account of this machine's user is used, and nothing is written to the user's home."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+
+
+def using(directory: Path, *names: str, **settings: object) -> Path:
+    """The run, with these trackers in its configuration."""
+    record = json.loads((directory / "run.json").read_text())
+    record["config"]["trackers"] = {"use": names, **settings}
+    (directory / "run.json").write_text(json.dumps(record))
+    return directory
+
+
+def follow(directory: Path) -> None:
+    """What a process does that finds the run as it is."""
+    trackers = Trackers(Run.open(directory))
+    trackers.follow(read_figures(directory, samples=False))
+    trackers.close()
+
+
+def killed_while_it_tells(directory: Path, place: str) -> None:
+    """A process that follows the run and is killed right after it called `place` for the first time."""
+    module, _, method = place.rpartition(":")
+    code = f"""
+import os, signal
+from pathlib import Path
+import {module} as module
+from test_trackers import follow
+kind, name = {method!r}.split(".")
+kind = getattr(module, kind)
+whole = getattr(kind, name)
+def cut(*arguments):
+    whole(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(kind, name, cut)
+follow(Path({str(directory)!r}))
+"""
+    process = subprocess.Popen([sys.executable, "-c", ALONE + code])
+    assert process.wait() == -signal.SIGKILL
+    wait_for(lambda: not services_of(process.pid), 60.0)
+
+
+def services_of(pid: int) -> list[str]:
+    """Command lines of the services that W&B started for a process."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            lines.append(path.read_text(errors="replace").replace("\0", " "))
+    return [line for line in lines if "wandb-core" in line and f"--pid {pid} " in line]
+
+
+def lose_last(directory: Path) -> None:
+    """The run as it was one generation earlier."""
+    supersede(directory, generation_dir(directory, GENERATIONS))
+    publish(directory)
+
+
+def ids(directory: Path) -> dict[str, str]:
+    return {name: kept["id"] for name, kept in json.loads((directory / TRACKERS).read_text()).items()}
+
+
+def in_tensorboard(directory: Path) -> Told:
+    """What TensorBoard's own reader finds; every step of a name at most once."""
+    from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
+
+    reader = EventAccumulator(str(directory / "tensorboard"), size_guidance={SCALARS: 0})
+    reader.Reload()
+    found: Told = {}
+    for name in reader.Tags()[SCALARS]:
+        for event in reader.Scalars(name):
+            own = found.setdefault(event.step, {})
+            assert name not in own, f"{name} twice at step {event.step}"
+            own[name] = event.value
+    return found
+
+
+def in_wandb(directory: Path) -> Told:
+    """What W&B's offline files hold, all of them together; every step at most once."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: Told = {}
+    for path in sorted((directory / "wandb").glob("offline-run-*/run-*.wandb")):
+        for data in _records(path.read_bytes()):
+            record = Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "history":
+                row = {
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                    for item in record.history.item
+                }
+                step = int(row["_step"])
+                assert step not in found, f"step {step} twice"
+                found[step] = {name: value for name, value in row.items() if not name.startswith("_")}
+    return found
+
+
+def _records(file: bytes) -> list[bytes]:
+    """The records of a LevelDB log, which is what a .wandb file is after its own header of 7 bytes."""
+    place, records, pending = 7, [], b""
+    while place + 7 <= len(file):
+        rest = 32768 - place % 32768
+        if rest < 7:  # the padding of a block
+            place += rest
+            continue
+        _, length, kind = struct.unpack_from("<IHB", file, place)
+        pending += file[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            records.append(pending)
+            pending = b""
+    return records
+
+
+def figures_of(directory: Path) -> Told:
+    return by_generation(read_figures(directory, samples=False))
+
+
+def same(found: Told, directory: Path) -> bool:
+    """Whether these are the run's figures; TensorBoard keeps single precision."""
+    expected = figures_of(directory)
+    return found.keys() == expected.keys() and all(
+        found[generation] == pytest.approx(expected[generation], rel=1e-6) for generation in expected
+    )
+
+
+def test_figures_are_those_of_the_report(finished: Path) -> None:
+    report = read_figures(finished)
+    told = by_generation(report)
+    assert list(told) == [1, 2, 3]
+    for name, points in {
+        "solve_rate/all": SOLVE_RATE.points(report, None),
+        "solve_rate/code_o": SOLVE_RATE.points(report, "code_o"),
+        "policy_entropy/teacher": ENTROPY.points(report, "teacher"),
+        "policy-gradient_loss/student": LOSS.points(report, "student"),
+    }.items():
+        assert [(g, own[name]) for g, own in told.items() if name in own] == [
+            (g, value) for g, value in points if value is not None
+        ]
+        assert points
+    rated = {row["member_id"]: row for row in report["ratings"] if row["generation"] == 3}
+    for member, row in rated.items():
+        assert told[3][f"rating_mu/{member}"] == row["mu"]
+        assert told[3][f"fitness/{member}"] == row["fitness"]
+    for table in ("proposals", "attempts"):
+        count = sum(row["n"] for row in report[table] if row["generation"] == 2)
+        assert sum(v for name, v in told[2].items() if name.startswith(f"{table[:-1]}_verdicts/")) == count
+    assert {"stage_seconds/solve", "coverage_of_the_problem_space", "ast_depth/all"} <= told[1].keys()
+
+
+def test_a_run_that_goes_on_is_told_as_it_goes(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard", "wandb")
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS + 1)
+        assert max(in_tensorboard(directory)) == GENERATIONS + 1
+    assert same(in_tensorboard(directory), directory)
+    assert same(in_wandb(directory), directory)
+    assert not descendants(os.getpid())
+
+
+def test_a_later_process_goes_on_with_the_same_logs(copy_of: Callable[[], Path], tmp_path: Path) -> None:
+    directory = using(copy_of(), "tensorboard", "wandb")
+    lose_last(directory)
+    follow(directory)
+    before = ids(directory)
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS)
+    assert ids(directory) == before
+    assert same(in_tensorboard(directory), directory)
+    assert same(in_wandb(directory), directory)
+    assert len(list((directory / "wandb").glob(f"offline-run-*-{before['wandb']}"))) == 1
+
+
+def test_a_killed_process_leaves_no_step_twice_and_none_out(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard", "wandb")
+    killed_while_it_tells(directory, "populora_core.trackers.tensorboard:TensorBoard.flush")
+    assert max(in_tensorboard(directory)) == GENERATIONS
+    killed_while_it_tells(directory, "populora_core.trackers.wandb:WandbRun.tell")
+    before = ids(directory)
+    follow(directory)
+    assert ids(directory) == before
+    assert same(in_tensorboard(directory), directory)
+    assert same(in_wandb(directory), directory)
+
+
+def test_a_generation_that_came_out_different_takes_the_old_ones_place(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard", "wandb")
+    follow(directory)
+    before, old = ids(directory), figures_of(directory)
+    with Session(Run.open(directory)) as session:
+        rerun(session, 2, "propose", seed=99, truncate=True)
+    assert figures_of(directory)[2] != old[2]
+    assert ids(directory) == before
+    assert same(in_tensorboard(directory), directory)
+    assert same(in_wandb(directory), directory)
+
+
+def test_a_stage_that_was_only_repeated_is_not_told_again(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard")
+    follow(directory)
+    told = in_tensorboard(directory)
+    with Session(Run.open(directory)) as session:
+        rerun(session, 2, "grade")
+    assert in_tensorboard(directory) == told
+
+
+def test_a_fork_has_logs_of_its_own(copy_of: Callable[[], Path], tmp_path: Path) -> None:
+    source = using(copy_of(), "wandb")
+    follow(source)
+    forked = fork(Run.open(source), 2, tmp_path / "fork", Run.open(source).config).directory
+    assert not (forked / TRACKERS).exists()
+    follow(forked)
+    assert ids(forked)["wandb"] != ids(source)["wandb"]
+    assert same(in_wandb(forked), forked)
+
+
+def test_without_trackers_nothing_is_written_and_nothing_imported(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before = sorted(path.name for path in directory.iterdir())
+    code = f"""
+from pathlib import Path
+from populora_core.report.write import refresh
+from populora_core.run import Run
+from populora_core.session import Session
+with Session(Run.open({str(directory)!r})) as session:
+    session.trackers.follow(refresh(session.run.directory))
+print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+    assert sorted(path.name for path in directory.iterdir()) == before
+
+
+def test_no_tracker_opens_a_connection(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard", "wandb")
+    without_network = ["unshare", "--map-root-user", "--net"]
+    if shutil.which("unshare") is None or subprocess.run([*without_network, "true"]).returncode:
+        pytest.skip("no network namespaces here")
+    code = f"""
+import socket
+from pathlib import Path
+from test_trackers import follow
+
+def tries():  # the kernel's count for all processes of the namespace, which has no route
+    keys, values = (line.split()[1:] for line in open("/proc/self/net/snmp") if line.startswith("Ip:"))
+    counts = dict(zip(keys, map(int, values)))
+    return counts["OutRequests"] + counts["OutNoRoutes"]
+
+follow(Path({str(directory)!r}))
+print(tries())
+try:
+    socket.create_connection(("192.0.2.1", 443))
+except OSError:
+    print(tries())
+"""
+    done = subprocess.run(
+        [*without_network, sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "1"]
+    assert same(in_wandb(directory), directory)
+
+
+def test_trackers_decide_no_result(copy_of: Callable[[], Path], finished: Path) -> None:
+    directory = using(copy_of(), "tensorboard")
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS)
+    assert contents(directory) == contents(finished)
+    assert not (directory / "superseded").exists()  # no stage was made again because the section is another
+
+
+def test_a_tracker_that_fails_stops_no_run_and_is_told_later(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "tensorboard")
+    (directory / "tensorboard").write_text("a file where the folder should be")
+    with Session(Run.open(directory)) as session, pytest.warns(TrackerWarning) as warned:
+        train(session, GENERATIONS + 2)
+    (warning,) = [w for w in warned if w.category is TrackerWarning]
+    said = str(warning.message)
+    assert "tensorboard is left out" in said and "File exists" in said and "Remedy: mend the cause" in said
+    assert read_figures(directory).last == GENERATIONS + 2
+    (directory / "tensorboard").unlink()
+    follow(directory)
+    assert same(in_tensorboard(directory), directory)
+
+
+def test_wandb_online_asks_for_no_login_in_the_middle_of_a_run(copy_of: Callable[[], Path]) -> None:
+    directory = using(copy_of(), "wandb", wandb={"mode": "online"})
+    with pytest.warns(TrackerWarning, match=r"(?s)wandb is left out.*no login.*wandb login"):
+        follow(directory)
+
+
+@pytest.mark.parametrize("name", list(OPENERS))
+def test_a_tracker_that_is_not_installed_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[trackers]\nuse = ['{name}']\n")
+    assert load_config(file).trackers.use == (name,)
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install 'populora\[{name}\]'"):
+        load_config(file)
+
+
+def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = using(copy_of(), "wandb", "tensorboard")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.warns(TrackerWarning, match=r"wandb is left out.*pip install 'populora\[wandb\]'"):
+        follow(directory)
+    assert same(in_tensorboard(directory), directory)
+
+
+def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[trackers]\nuse = ['mlflow']\n")
+    with pytest.raises(ConfigError, match=r"trackers\.use.*'tensorboard' or 'wandb'"):
+        load_config(file)
