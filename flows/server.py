@@ -26,6 +26,7 @@ from prefect.settings import (
 from prefect.states import Crashed
 
 from populora_core.compute.orphans import end_with_parent
+from populora_core.config import REPOSITORY
 from populora_core.errors import ServerUnreachable
 
 PROBE_SECONDS = 5.0
@@ -105,8 +106,8 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
 
 
 def _is_on(run: FlowRun, directory: Path) -> bool:
-    place = run.parameters.get("run_dir")
-    return isinstance(place, str) and Path(place).resolve() == directory
+    place = run.parameters.get("run_dir")  # relative where it comes from a form of the UI
+    return isinstance(place, str) and (REPOSITORY / place).resolve() == directory
 
 
 def _wait(url: str, process: BaseProcess) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -136,6 +137,31 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     assert contents(directory) == contents(plain)
 
 
+def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from flows.server import _is_on
+
+    monkeypatch.chdir(tmp_path)
+    for place in ("runs/first", str(ROOT / "runs" / "first")):
+        flow_run: Any = SimpleNamespace(parameters={"run_dir": place})
+        assert _is_on(flow_run, ROOT / "runs" / "first")
+        assert not _is_on(flow_run, ROOT / "runs" / "second")
+
+
+@pytest.mark.parametrize("given", [{}, {"NO_PROXY": "intranet"}, {"no_proxy": "intranet,127.0.0.1"}], ids=str)
+def test_a_proxy_is_not_asked_for_a_server_of_this_machine(given: dict[str, str]) -> None:
+    code = "import flows, urllib.request as r; print(*map(r.proxy_bypass, ('127.0.0.1', 'intranet', 'far')))"
+    kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment = kept | {"http_proxy": "http://127.0.0.1:9"} | given
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert [word in ("True", "1") for word in said.stdout.split()] == [True, bool(given), False]
+
+
 class Flaky:
     """Answers as it is told; runs generations where it does."""
 
@@ -146,12 +172,14 @@ class Flaky:
         monkeypatch.setattr(observed, "answers", lambda: self.up)
         monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
         monkeypatch.setattr(observed, "forget_events", lambda: None)
-        monkeypatch.setattr(observed, "run_plain", lambda session, number: self.ran.append(f"plain {number}"))
 
     def run_one(self, session: Session, number: int) -> None:
         if self.lost:
             raise ServerUnreachable("gone", came="connection refused")
         self.ran.append(f"flow {number}")
+
+    def run_alone(self, session: Session, number: int) -> None:
+        self.ran.append(f"plain {number}")
 
 
 def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
@@ -163,7 +191,7 @@ def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
 
     server, said = Flaky(monkeypatch), list[str]()
     observed, session = (
-        Observed(said.append, server.run_one),
+        Observed(said.append, server.run_one, server.run_alone),
         SimpleNamespace(run=SimpleNamespace(directory=Path())),
     )
     for number, (up, lost) in enumerate([(True, False), (True, True), (False, False), (True, False)]):
