@@ -12,6 +12,7 @@ from conftest import GENERATIONS, commits, contents, small_config, start
 
 from populora_core.config import apply_overrides
 from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
+from populora_core.report.write import outdated
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import fork, rerun, train
@@ -56,6 +57,25 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
         train(session, GENERATIONS)
     assert contents(directory) == contents(finished)
     assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
+
+
+def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+
+    def die(directory: Path) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("populora_core.stages.loop.refresh", die)
+        with Session(Run.open(directory)) as session, pytest.raises(Died):
+            rerun(session, GENERATIONS, "match")
+    assert outdated(directory)
+    counts = commits(directory)
+    resume(directory)
+    assert not outdated(directory)
+    assert commits(directory) == counts
 
 
 def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
