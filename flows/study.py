@@ -19,7 +19,7 @@ from populora_core.study.report import write_report
 from populora_core.study.verdicts import as_json, read_results
 
 
-@flow(name="study", flow_run_name="{config}", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
+@flow(name="study", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
 def study(config: str) -> State[Any]:
     """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
 
