@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from conftest import alive, contents, descendants, small_config, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 600.0  # for a busy machine
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -48,20 +49,39 @@ def _environment(home: Path) -> dict[str, str]:
     return os.environ | {"PREFECT_HOME": str(home / "prefect"), "COLUMNS": "160"}
 
 
-def _start(folder: Path, directory: Path, *options: str) -> subprocess.Popen[str]:
-    """A run that is under way, in a process group of its own."""
-    command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(folder, **TINY)), *options]
-    return subprocess.Popen(
-        [*command, "--run-dir", str(directory)],
-        cwd=ROOT,
-        env=_environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A shell's background job, which the test suite may be, ignores Ctrl-C and hands that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a run, in a process group of its own; what is still there at the end is killed."""
+    started = []
+
+    def begin(directory: Path, *options: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "flows.cli",
+            "run",
+            "--config",
+            str(_config(tmp_path, **TINY)),
+            *options,
+        ]
+        process = subprocess.Popen(
+            [*command, "--run-dir", str(directory)],
+            cwd=ROOT,
+            env=_environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # A shell's background job, which the test suite may be, ignores Ctrl-C and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.slow
@@ -102,14 +122,16 @@ def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_run_in_order_and_leaves_no_process(
+    begin: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
+) -> None:
     directory = tmp_path / "run"
-    process = _start(tmp_path, directory, "--plain")
-    wait_for(lambda: (directory / "generations" / "0001" / "verify").exists())
+    process = begin(directory, "--plain")
+    wait_for(lambda: (directory / "generations" / "0001" / "verify").exists(), PATIENCE)
     children = descendants(process.pid)
     assert len(children) >= 2
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in err
     if number is signal.SIGINT:
         assert process.returncode == 130
@@ -122,13 +144,15 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(tmp_path: Path, numb
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(
+    begin: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
+) -> None:
     directory = tmp_path / "run"
-    process = _start(tmp_path, directory)
-    wait_for(lambda: (directory / "generations" / "0001" / "match").exists())
+    process = begin(directory)
+    wait_for(lambda: (directory / "generations" / "0001" / "match").exists(), PATIENCE)
     children = descendants(process.pid)
     os.killpg(process.pid, number)  # a terminal, and who ends a job, send it to every process of the group
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == (130 if number is signal.SIGINT else 128 + number)
     assert "interrupted" in out
     assert "populora resume" in out
