@@ -14,6 +14,10 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 # Prefect looks for this file in ~/.prefect even where PREFECT_HOME is another folder, and warns where that is missing.
 PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))
+# A proxy of the environment reaches no server on this machine.
+_unproxied = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+if "127.0.0.1" not in _unproxied:
+    os.environ["no_proxy"] = f"{_unproxied},127.0.0.1,localhost".lstrip(",")
 
 EXIT_ERROR = 2
 """What a command that failed returns to the shell."""

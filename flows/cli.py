@@ -6,6 +6,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -135,6 +137,8 @@ def reap(directory: RunDir) -> None:
     from populora_core.run import Run
 
     def flow_runs(directory: Path) -> list[str]:
+        if find_spec("prefect") is None:
+            return []
         from prefect.settings import PREFECT_API_URL
 
         from flows.server import answers, crash_left_flow_runs
@@ -307,7 +311,7 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
             from flows.server import own_server
 
             with own_server():
-                train(session, generations, Observed(lambda line: console.print(line, soft_wrap=True)))
+                train(session, generations, Observed(partial(console.print, markup=False, soft_wrap=True)))
     closing(console, opened.directory)
 
 

@@ -2,7 +2,8 @@
 
     python -m flows.deploy LIMIT
 
-One process for both, since Prefect's import costs seconds; `populora ui` calls it.
+Before that, flow runs that an earlier worker left under way are set to Crashed. One process for all, since Prefect's
+import costs seconds; `populora ui` calls it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ def make_pool(limit: int) -> None:
 def main() -> None:
     from prefect.cli import app
 
+    from flows.notify import notify
+    from flows.server import crash_orphaned_flow_runs
+
+    for line in crash_orphaned_flow_runs():
+        notify({"state": "Crashed", "message": line})
     make_pool(int(sys.argv[1]))
     sys.argv = ["prefect", "--no-prompt", "deploy", "--all"]
     app()

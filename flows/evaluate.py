@@ -49,7 +49,7 @@ def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any
         except RunInUse:
             busy.append(name)
             continue
-        except PopuloraError as error:  # one run that is in use or damaged must not hide the others
+        except PopuloraError as error:  # one run that is damaged must not hide the others
             failures.append(f"{name} could not be evaluated: {error.problem}")
             continue
         done.append(name)

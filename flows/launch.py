@@ -14,19 +14,19 @@ from prefect.artifacts import create_link_artifact
 from prefect.context import FlowRunContext
 from prefect.states import Completed, State
 from pydantic import Field
-from rich.text import Text
 
 from flows.notify import notify, on_end
 from flows.observed import Observed
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
 from populora_core.config import REPOSITORY, Config, apply_overrides, load_config
-from populora_core.errors import ConfigError
+from populora_core.errors import ConfigError, ServerUnreachable
 from populora_core.report.write import report_address
 from populora_core.run import RECORD, Run, begin
 from populora_core.session import Session, attach
 from populora_core.stages import loop
 from populora_core.stages.engine import is_done
+from populora_core.stages.engine import run_generation as run_alone
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
 from tasks.show import artifact_key
@@ -122,8 +122,7 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
     """Train up to the given generation, and say where everything lies."""
     logger = get_run_logger()
 
-    def warn(line: str) -> None:
-        message = Text.from_markup(line).plain
+    def warn(message: str) -> None:
         logger.warning(message)
         notify({"run": str(run.directory), "message": message})
 
@@ -134,7 +133,7 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
         description=f"{run.directory}, brought up to date after every generation",
     )
     with attach(run.directory) as session:
-        loop.train(session, generations, Observed(warn, _reviewed if review else run_generation))
+        loop.train(session, generations, Observed(warn, _reviewed, _unreviewed) if review else Observed(warn))
     return Completed(
         message=f"{run.directory} has {generations} generations; report: {report_address(run.directory)}"
     )
@@ -142,13 +141,31 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
 
 def _reviewed(session: Session, number: int) -> None:
     """A generation that is suspended before it replaces anybody; the process ends until a person resumes."""
-    every = session.run.config.evolve.every
-    if number and every and number % every == 0:
+    if _evolves(session, number):
         earlier = tuple(stage for stage in stages_of(number) if stage.name != EVOLVE)
         if not is_done(session, number, earlier):
             run_generation(session, number, before=EVOLVE)
         suspend_flow_run(timeout=REVIEW_SECONDS, key=f"review-{number}")  # returns once it was resumed
     run_generation(session, number)
+
+
+def _unreviewed(session: Session, number: int) -> None:
+    """A generation while no server answers: nobody could be asked, so nobody is replaced.
+
+    Raises:
+        ServerUnreachable: the generation replaces members.
+    """
+    if _evolves(session, number):
+        raise ServerUnreachable(
+            f"generation {number} waits for a review, and Prefect's server is gone",
+            remedy="start it again, then press Retry; everything committed stays",
+        )
+    run_alone(session, number)
+
+
+def _evolves(session: Session, number: int) -> bool:
+    every = session.run.config.evolve.every
+    return number > 0 and every > 0 and number % every == 0
 
 
 def _made_again(run: Run, generation: int, stage: str) -> bool:

@@ -93,7 +93,9 @@ def bench(
 
 @machine_app.command()
 def ui(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="of the Prefect UI")] = 4200,
+    port: Annotated[
+        int, typer.Option(min=1, max=65534, help="of the Prefect UI; reports are on the next one")
+    ] = 4200,
     limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
 ) -> None:
     """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""

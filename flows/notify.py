@@ -6,6 +6,7 @@ input. Without it notices are lines of notices.jsonl in PREFECT_HOME.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
@@ -29,7 +30,7 @@ def notify(notice: dict[str, Any]) -> None:
     target = os.environ.get(NOTIFY, "")
     try:
         _deliver(target, line)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
         logging.getLogger(__name__).warning("the notice could not be given to %s: %s", destination(), error)
 
 

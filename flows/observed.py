@@ -17,12 +17,16 @@ class Observed:
     Args:
         say: told when the run becomes unobserved, and when it is observed again.
         run_one: runs one generation as a flow.
+        run_alone: runs one without Prefect.
     """
 
     def __init__(
-        self, say: Callable[[str], None], run_one: Callable[[Session, int], None] = run_generation
+        self,
+        say: Callable[[str], None],
+        run_one: Callable[[Session, int], None] = run_generation,
+        run_alone: Callable[[Session, int], object] = run_plain,
     ) -> None:
-        self._say, self._run_one = say, run_one
+        self._say, self._run_one, self._run_alone = say, run_one, run_alone
         self._seen = self._lost = False
 
     def __call__(self, session: Session, generation: int) -> None:
@@ -45,7 +49,7 @@ class Observed:
             raise unreachable("it does not answer")
         elif not self._lost:
             self._lose("it does not answer")
-        run_plain(session, generation)  # what its flow had finished is found done
+        self._run_alone(session, generation)  # what its flow had finished is found done
 
     def _lose(self, reason: str) -> None:
         self._lost = True

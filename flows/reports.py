@@ -30,10 +30,8 @@ def serve_reports(host: str, port: int) -> Iterator[str]:
 class _Reports(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = Path(unquote(urlsplit(self.path).path))
-        host = self.headers.get(
-            "Host", ""
-        )  # a foreign name that resolves to here is a page that should not read
-        local = host.partition(":")[0] in ("127.0.0.1", "localhost")
+        # A foreign name that resolves to here is a page that should not read.
+        local = self.headers.get("Host", "").partition(":")[0] in ("127.0.0.1", "localhost")
         if not local or path.name != REPORT or not (path.parent / RECORD).is_file() or not path.is_file():
             self.send_error(404, "no report of a run")
             return

@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import Empty
@@ -26,7 +26,9 @@ from prefect.settings import (
 from prefect.states import Crashed
 
 from populora_core.compute.orphans import end_with_parent
-from populora_core.errors import ServerUnreachable
+from populora_core.config import REPOSITORY
+from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
+from populora_core.lock import lock
 
 PROBE_SECONDS = 5.0
 END_SECONDS = 3.0
@@ -91,22 +93,55 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
     Returns:
         What was done, a line each.
     """
-    running = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    return _crash(
+        lambda run: _is_on(run, directory) and str(run.id) != runtime.flow_run.id,
+        StateType.RUNNING,
+        StateType.CANCELLING,
     )
-    left: list[FlowRun] = []
+
+
+def crash_orphaned_flow_runs() -> list[str]:
+    """Set flow runs of deployments that are under way to Crashed, unless somebody writes to their run directory.
+
+    Only while there is no worker. After a power cut nobody else would, and they would fill the work pool for ever.
+
+    Returns:
+        What was done, a line each.
+    """
+    return _crash(
+        lambda run: run.deployment_id is not None and not _is_held(run),
+        StateType.PENDING,
+        StateType.RUNNING,
+        StateType.CANCELLING,
+    )
+
+
+def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
+    under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+    found: list[FlowRun] = []
     with get_client(sync_client=True) as client:
-        while page := client.read_flow_runs(flow_run_filter=running, limit=PAGE, offset=len(left)):
-            left += page
-        left = [run for run in left if _is_on(run, directory) and str(run.id) != runtime.flow_run.id]
+        while page := client.read_flow_runs(flow_run_filter=under_way, limit=PAGE, offset=len(found)):
+            found += page
+        left = [run for run in found if is_left(run)]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message="the process of this run is gone"), force=True)
     return [f"set the flow run {run.name} from {run.state_name} to Crashed" for run in left]
 
 
-def _is_on(run: FlowRun, directory: Path) -> bool:
+def _is_held(run: FlowRun) -> bool:
     place = run.parameters.get("run_dir")
-    return isinstance(place, str) and Path(place).resolve() == directory
+    try:
+        with lock(REPOSITORY / place) if isinstance(place, str) else nullcontext():
+            return False
+    except RunInUse:
+        return True
+    except ArtifactError:  # there is no such folder yet
+        return False
+
+
+def _is_on(run: FlowRun, directory: Path) -> bool:
+    place = run.parameters.get("run_dir")  # relative where it comes from a form of the UI
+    return isinstance(place, str) and (REPOSITORY / place).resolve() == directory
 
 
 def _wait(url: str, process: BaseProcess) -> None:

@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 def serve(port: int, limit: int, say: Say) -> None:
-    """Run until SIGINT or SIGTERM, whose exceptions pass through.
+    """Run until SIGINT, SIGTERM or SIGHUP, whose exceptions pass through.
 
     Args:
         port: of Prefect's UI; reports are served on the next one, so that links outlive a restart.
@@ -196,7 +196,7 @@ def _ended_with_everything_below() -> Iterator[None]:
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         while left := descendants(os.getpid()):
             for pid in left:

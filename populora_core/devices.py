@@ -33,16 +33,15 @@ def hold_device(device: str) -> Iterator[None]:
     if device != CUDA:
         yield
         return
-    path = Path(tempfile.gettempdir()) / f"populora-{gpu_name()}.lock"
+    name = gpu_name()
+    path = Path(tempfile.gettempdir()) / f"populora-{name}.lock"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     except PermissionError:  # another user's file in a shared folder may be locked, but not made
         descriptor = os.open(path, os.O_RDONLY)
     try:
         if not _taken(descriptor):
-            warnings.warn(
-                f"waiting for the GPU {gpu_name()}: another run holds {path}", DeviceBusy, stacklevel=2
-            )
+            warnings.warn(f"waiting for the GPU {name}: another run holds {path}", DeviceBusy, stacklevel=2)
             while not _taken(descriptor):
                 time.sleep(POLL_SECONDS)
         yield

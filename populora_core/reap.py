@@ -50,9 +50,9 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
         ArtifactError: the directory cannot be written.
     """
     directory = run.directory
-    beat = Beat.read(directory)
-    stale = (directory / LOCK).exists()
+    left = (directory / LOCK).exists()
     with lock(directory):
+        beat = Beat.read(directory)  # not before: until then its writer may end in order
         if beat is not None and beat.life is Life.ALIVE:
             raise RunDirectoryError(
                 f"{directory} is at work, so nothing was touched",
@@ -60,7 +60,7 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
                 remedy="wait for it, or end that process; then repeat this command",
             )
         done = clear(directory) + _remove_sandboxes() + also(directory)
-        if stale:
+        if left:
             done.append(f"removed {LOCK}, which nobody held")
         if beat is not None and beat.life is Life.DEAD:
             done.insert(0, f"the process that worked here was killed: {beat}")
@@ -79,7 +79,10 @@ def _end_workers(beat: Beat) -> list[str]:
     deadline = time.monotonic() + END_SECONDS
     while not all(owner.is_gone() for owner in living) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return [f"ended its worker process {owner.pid}" for owner in living]
+    return [
+        f"{'ended' if owner.is_gone() else 'could not end'} its worker process {owner.pid}"
+        for owner in living
+    ]
 
 
 def _remove_sandboxes() -> list[str]:

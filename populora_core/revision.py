@@ -13,7 +13,8 @@ def code_revision() -> str:
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), *arguments],
+            # Without its optional locks git is in nobody's way who works in the repository meanwhile.
+            ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments],
             capture_output=True,
             text=True,
             check=True,

@@ -16,7 +16,7 @@ from populora_core.errors import RunDirectoryError
 from populora_core.heartbeat import Beat, Life
 from populora_core.lock import LOCK, lock
 from populora_core.revision import code_revision
-from populora_core.store.durable import write_atomically, writing
+from populora_core.store.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.warm_start import start_digests
 
 FORMAT = 1
@@ -101,7 +101,7 @@ class Run:
                     remedy="open it with the version that wrote it, or fork from its files",
                 )
             config = build_config(record["config"], str(path))
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, RunDirectoryError):
                 raise
             raise RunDirectoryError(
@@ -169,8 +169,9 @@ def refuse_occupied(directory: Path) -> None:
             came=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
             remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
         )
+    passing = (LOCK, TEMPORARY_PREFIX)  # of a process that starts a run here now, or was killed while it did
     if directory.exists() and (
-        not directory.is_dir() or any(path.name != LOCK for path in directory.iterdir())
+        not directory.is_dir() or any(not path.name.startswith(passing) for path in directory.iterdir())
     ):
         raise RunDirectoryError(
             f"{directory} is not empty and holds no run",

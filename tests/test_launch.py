@@ -8,12 +8,16 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from conftest import small_config, start
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 
-from flows.launch import Preset, StageName, resume
+from flows import launch
+from flows.launch import Preset, StageName, _unreviewed, resume
+from flows.notify import on_end
 from populora_core.config import REPOSITORY, load_config
-from populora_core.errors import ConfigError
+from populora_core.errors import ConfigError, ServerUnreachable
+from populora_core.session import Session
 from populora_core.stages.table import STAGE_NAMES
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
@@ -25,12 +29,14 @@ def test_every_field_of_a_form_is_described_and_has_the_parameters_that_are_pres
     deployment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
-    schema = parameter_schema(load_flow_from_entrypoint(deployment["entrypoint"]))
+    flow = load_flow_from_entrypoint(deployment["entrypoint"])
+    schema = parameter_schema(flow)
     assert schema.properties
     for name, field in schema.properties.items():
         assert field.get("description", "").endswith("."), f"{name} has no sentence that describes it"
     assert set(deployment["parameters"]) <= set(schema.properties)
     assert deployment["work_pool"]["name"] == "populora"
+    assert [flow.on_failure_hooks, flow.on_crashed_hooks] == [[on_end], [on_end]], "who fails is told of"
 
 
 def test_the_night_has_a_time_a_zone_and_a_name() -> None:
@@ -52,3 +58,16 @@ def test_the_stages_of_the_form_are_those_of_the_loop() -> None:
 def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a generation and a name"):
         resume.fn(str(tmp_path), stage="solve")
+
+
+def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[int] = []
+    monkeypatch.setattr(launch, "run_alone", lambda session, number: alone.append(number))
+    session = Session(start(tmp_path / "run", small_config(evolve={"every": 2})))
+    for number in (0, 1):
+        _unreviewed(session, number)
+    with pytest.raises(ServerUnreachable, match="generation 2 waits for a review"):
+        _unreviewed(session, 2)
+    assert alone == [0, 1]

@@ -18,6 +18,7 @@ from populora_core.errors import RunDirectoryError
 from populora_core.lock import LOCK, lock
 from populora_core.run import Run
 from populora_core.session import Session
+from populora_core.store.durable import temporary_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -121,6 +122,12 @@ def test_the_lock_excludes_though_its_file_comes_and_goes(tmp_path: Path) -> Non
     processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)]) for _ in range(4)]
     assert [process.wait(timeout=120) for process in processes] == [0] * 4
     assert (tmp_path / "counter").read_text() == "80"
+
+
+def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    for left in (temporary_name(tmp_path, "run.json"), tmp_path / LOCK):
+        left.write_text("{")
+    assert Run.open(start(tmp_path, small_config()).directory).config == small_config()
 
 
 def test_of_many_that_start_a_run_in_one_place_one_does(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def test_an_address_is_posted_to(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(heard[0])["state"] == "Crashed"
 
 
-@pytest.mark.parametrize("target", ["http://127.0.0.1:9/", "no-such-command", "false"])
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.1:9/", "http://127.0.0.1:port/", "no-such-command", "false"]
+)
 def test_a_notice_that_cannot_be_given_is_a_warning(
     target: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

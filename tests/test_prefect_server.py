@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,9 +15,10 @@ from conftest import GENERATIONS, alive, contents, descendants, wait_for
 
 from populora_core.errors import ServerUnreachable
 from populora_core.heartbeat import Beat
+from populora_core.lock import lock
 from populora_core.run import Run
 from populora_core.session import Session
-from populora_core.stages.loop import train
+from populora_core.stages.loop import fork
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVE = """
@@ -87,6 +88,43 @@ def _at(directory: Path, process: subprocess.Popen[str], generation: int, stage:
 
 
 @pytest.mark.slow
+def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
+    server: Server, tmp_path: Path
+) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.states import Pending, Running, Suspended
+
+    from flows.server import crash_orphaned_flow_runs
+
+    held, left = tmp_path / "held", tmp_path / "left"
+    held.mkdir()
+    left.mkdir()
+    asked = {
+        "held": (Running(), {"run_dir": str(held)}),
+        "left": (Running(), {"run_dir": str(left)}),
+        "not begun": (Pending(), {"run_dir": str(tmp_path / "absent")}),
+        "nightly": (Running(), {"run_dirs": ["runs"]}),
+        "waits": (Suspended(), {"run_dir": str(left)}),
+    }
+    with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
+        deployment = client.create_deployment(client.create_flow_from_name("power cut"), "power cut")
+        ids = {}
+        for name, (state, parameters) in asked.items():
+            made = client.create_flow_run_from_deployment(deployment, parameters=parameters, name=name)
+            client.set_flow_run_state(made.id, state, force=True)
+            ids[name] = made.id
+        with lock(held):
+            said = crash_orphaned_flow_runs()
+        states = {name: client.read_flow_run(number).state_name for name, number in ids.items()}
+        for number in ids.values():
+            client.delete_flow_run(number)
+    crashed = dict.fromkeys(("left", "not begun", "nightly"), "Crashed")
+    assert states == crashed | {"held": "Running", "waits": "Suspended"}
+    assert sorted(line.split()[4] for line in said) == ["left", "nightly", "not"]
+
+
+@pytest.mark.slow
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
@@ -116,11 +154,12 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
-    server: Server, copy_of: Callable[[], Path], finished: Path, tmp_path: Path
+    server: Server, finished: Path, tmp_path: Path
 ) -> None:
-    directory = copy_of()
-    process = server.populora("resume", directory, "--generations", GENERATIONS + 2)
-    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"), 600.0)
+    source = Run.open(finished)
+    directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
+    process = server.populora("resume", directory)
+    wait_for(lambda: _at(directory, process, GENERATIONS - 1, "propose"), 600.0)
     children = descendants(server.process.pid)
     assert children
     server.process.kill()  # the server's own process is not killed: it ends with its parent
@@ -130,10 +169,32 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     assert process.returncode == 0, err
     assert err == ""
     assert out.count("the run goes on unobserved") == 1
-    plain = Path(shutil.copytree(finished, tmp_path / "plain"))
-    with Session(Run.open(plain)) as session:
-        train(session, GENERATIONS + 2)
-    assert contents(directory) == contents(plain)
+    assert contents(directory) == contents(finished)
+
+
+def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from flows.server import _is_on
+
+    monkeypatch.chdir(tmp_path)
+    for place in ("runs/first", str(ROOT / "runs" / "first")):
+        flow_run: Any = SimpleNamespace(parameters={"run_dir": place})
+        assert _is_on(flow_run, ROOT / "runs" / "first")
+        assert not _is_on(flow_run, ROOT / "runs" / "second")
+
+
+@pytest.mark.parametrize("given", [{}, {"NO_PROXY": "intranet"}, {"no_proxy": "intranet,127.0.0.1"}], ids=str)
+def test_a_proxy_is_not_asked_for_a_server_of_this_machine(given: dict[str, str]) -> None:
+    code = "import flows, urllib.request as r; print(*map(r.proxy_bypass, ('127.0.0.1', 'intranet', 'far')))"
+    kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment = kept | {"http_proxy": "http://127.0.0.1:9"} | given
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert [word in ("True", "1") for word in said.stdout.split()] == [True, bool(given), False]
 
 
 class Flaky:
@@ -146,12 +207,14 @@ class Flaky:
         monkeypatch.setattr(observed, "answers", lambda: self.up)
         monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
         monkeypatch.setattr(observed, "forget_events", lambda: None)
-        monkeypatch.setattr(observed, "run_plain", lambda session, number: self.ran.append(f"plain {number}"))
 
     def run_one(self, session: Session, number: int) -> None:
         if self.lost:
             raise ServerUnreachable("gone", came="connection refused")
         self.ran.append(f"flow {number}")
+
+    def run_alone(self, session: Session, number: int) -> None:
+        self.ran.append(f"plain {number}")
 
 
 def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
@@ -163,7 +226,7 @@ def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
 
     server, said = Flaky(monkeypatch), list[str]()
     observed, session = (
-        Observed(said.append, server.run_one),
+        Observed(said.append, server.run_one, server.run_alone),
         SimpleNamespace(run=SimpleNamespace(directory=Path())),
     )
     for number, (up, lost) in enumerate([(True, False), (True, True), (False, False), (True, False)]):

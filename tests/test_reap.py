@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from conftest import alive, small_config, start, wait_for
 
 from populora_core.errors import RunDirectoryError
 from populora_core.heartbeat import HEARTBEAT, Beat, Life
-from populora_core.lock import LOCK
+from populora_core.lock import LOCK, lock
 from populora_core.processes import Owner
 from populora_core.reap import clear, reap
 from populora_core.run import Run
@@ -116,6 +117,23 @@ def test_a_run_at_work_on_another_machine_is_left_alone(run: Run) -> None:
     with pytest.raises(RunDirectoryError, match="is at work, so nothing was touched") as refusal:
         reap(run)
     assert "on elsewhere" in refusal.value.came
+
+
+def test_a_run_that_ends_in_order_while_reap_begins_was_not_killed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = _beat(process=str(replace(Owner.this_process(), started="1")))
+    (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+
+    @contextmanager
+    def lock_that_was_held(directory: Path) -> Iterator[None]:
+        (directory / HEARTBEAT).write_text(json.dumps(asdict(replace(beat, ended=True))))
+        with lock(directory):
+            yield
+
+    monkeypatch.setattr("populora_core.reap.lock", lock_that_was_held)
+    assert _own(reap(run)) == []
+    assert Beat.read(run.directory) == replace(beat, ended=True)
 
 
 def test_a_process_with_the_id_of_a_worker_that_ended_is_left_alone(run: Run) -> None:

@@ -14,6 +14,7 @@ from conftest import GENERATIONS, commits, contents, small_config, start
 
 from populora_core.config import apply_overrides
 from populora_core.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
+from populora_core.report.write import outdated
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages import loop
@@ -32,6 +33,17 @@ class Died(BaseException):
     """Stands for a kill: nothing after it is done, no cleaning up either."""
 
 
+def begun(finished: Path, folder: Path) -> Run:
+    """The finished run as it was after its first generation."""
+    source = Run.open(finished)
+    return fork(source, 1, folder / "begun", source.config)
+
+
+def first_two(finished: Path) -> dict[str, str]:
+    """What its first two generations hold."""
+    return {name: content for name, content in contents(finished).items() if name < "0003"}
+
+
 def resume(directory: Path) -> None:
     with Session(Run.open(directory)) as session:
         train(session, GENERATIONS)
@@ -41,9 +53,9 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adapters are in place then, the stage is not. Kills at any moment: test_kill.py."""
-    directory = tmp_path / "killed"
-    commit = StageWriter.commit
-    with Session(start(directory, small_config())) as session:
+    run = begun(finished, tmp_path)
+    directory, commit = run.directory, StageWriter.commit
+    with Session(run) as session:
         for stage in STAGE_NAMES:
 
             def die_or_commit(writer: StageWriter, **fields: Any) -> Manifest:
@@ -55,20 +67,37 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
                 patch.setattr(StageWriter, "commit", die_or_commit)
                 patch.setattr(StageWriter, "__exit__", lambda *arguments: None)
                 with pytest.raises(Died):
-                    train(session, GENERATIONS)
+                    train(session, 2)
             assert not stage_dir(directory, 2, stage).exists()
-        train(session, GENERATIONS)
-    assert contents(directory) == contents(finished)
+        train(session, 2)
+    assert contents(directory) == first_two(finished)
     assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
+
+
+def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+
+    def die(directory: Path) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("populora_core.stages.loop.refresh", die)
+        with Session(Run.open(directory)) as session, pytest.raises(Died):
+            rerun(session, GENERATIONS, "match")
+    assert outdated(directory)
+    counts = commits(directory)
+    resume(directory)
+    assert not outdated(directory)
+    assert commits(directory) == counts
 
 
 def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
     directory = tmp_path / "processes"
     with Session(start(directory, small_config(compute={"backend": "local"}))) as session:
         train(session, 2)
-    made = contents(directory)
-    assert made
-    assert made == {name: content for name, content in contents(finished).items() if name in made}
+    assert contents(directory) == first_two(finished)
 
 
 @pytest.mark.parametrize("harm", ["deleted", "flipped"])
@@ -224,17 +253,19 @@ def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     directory = copy_of()
-    before = contents(directory)
+    before, missing = contents(directory), stage_dir(directory, 2, "match") / "matches.parquet"
+    missing.unlink()
 
     with Session(Run.open(directory)) as session:
         with monkeypatch.context() as patch:
             patch.setattr("populora_core.store.artifacts.pq.write_table", _full)
             with pytest.raises(ArtifactError, match="free space"):
-                train(session, GENERATIONS + 1)
+                train(session, GENERATIONS)
         assert contents(directory) == before
         assert not list((directory / "generations").rglob(".tmp-*"))
-        train(session, GENERATIONS + 1)
-    assert contents(directory).keys() > before.keys()
+        train(session, GENERATIONS)
+    assert contents(directory) == before
+    assert missing.is_file()
 
 
 @pytest.mark.parametrize("stage", [s.name for s in LOOP])
@@ -273,11 +304,8 @@ class DownFor:
 def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
     finished: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = tmp_path / "outage"
-    start(directory, small_config())
-    with Session(Run.open(directory)) as session:
-        train(session, 1)
-    with Session(Run.open(directory)) as session:
+    run = begun(finished, tmp_path)
+    with Session(run) as session:
         sandbox = session.sandbox
         down = DownFor(sandbox)
         monkeypatch.setattr(
@@ -288,7 +316,8 @@ def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
         )
         with pytest.raises(SandboxUnavailable, match="daemon is gone"):
             train(session, 2)
-    assert not stage_dir(directory, 2, stage).exists()
+    assert not stage_dir(run.directory, 2, stage).exists()
     monkeypatch.undo()
-    resume(directory)
-    assert contents(directory) == contents(finished)
+    with Session(run) as session:
+        train(session, 2)
+    assert contents(run.directory) == first_two(finished)

@@ -259,7 +259,7 @@ def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> 
 
 def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
     run = runs / "second"
-    desk.launch("train", "train-form-second", run_dir=str(run), preset="demo")
+    desk.launch("train", "train-form-second", run_dir=str(run), preset="quick", generations=50)
     wait_for(lambda: committed(run, 1, "propose"), PATIENCE)
     engine = desk.flow_process()
     below = [engine, *descendants(engine)]

@@ -60,6 +60,18 @@ def refresh(directory: Path) -> Figures | None:
     return figures
 
 
+def outdated(directory: Path) -> bool:
+    """Whether RUN/report.html does not show all that was committed."""
+    from populora_core.store.catalogue import CATALOGUE, stale
+
+    report = directory / REPORT
+    return (
+        stale(directory)
+        or not report.is_file()
+        or report.stat().st_mtime_ns < (directory / CATALOGUE).stat().st_mtime_ns
+    )
+
+
 def report_address(directory: Path) -> str:
     """Where a browser finds the report of a run."""
     served = os.environ.get(SERVED)

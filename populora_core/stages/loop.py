@@ -10,7 +10,7 @@ from populora_core.benchmarks.run_evaluation import supersede_outdated
 from populora_core.config import Config
 from populora_core.errors import RunDirectoryError
 from populora_core.pruning import require_redoable, require_startable
-from populora_core.report.write import refresh
+from populora_core.report.write import outdated, refresh
 from populora_core.run import Run, refuse_occupied
 from populora_core.session import Session
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
@@ -36,13 +36,17 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
     Args:
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
     """
+    found = False
     for generation in range(generations + 1):
-        if is_done(session, generation):
+        found = is_done(session, generation)
+        if found:
             session.observer.generation_found(generation)
             continue
         run_one(session, generation)
         _publish(session, generation)
         session.observer.generation_ended(generation)
+    if found and outdated(session.run.directory):  # killed when all stages were done
+        _publish(session, generations)
 
 
 def rerun(
