@@ -11,6 +11,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
+from flows.notify import on_end
 from populora_core.errors import PopuloraError, StudyError
 from populora_core.study.conduct import Tell, conduct, plan, play_apart
 from populora_core.study.play import Assignment, Told
@@ -18,7 +19,7 @@ from populora_core.study.report import write_report
 from populora_core.study.verdicts import as_json, read_results
 
 
-@flow(name="study", persist_result=False)
+@flow(name="study", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
 def study(config: str) -> State[Any]:
     """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
 
