@@ -15,12 +15,10 @@ import re
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from bench.analytics_run import ATTEMPTS, SyntheticRun
-from bench.harness import Row, Say, median, single
+from bench.harness import Row, Say, median, single, wall_seconds
 from populora_core.config import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
@@ -46,7 +44,7 @@ def measure(generations: int, rounds: int, say: Say) -> list[Row]:
         run_dir = folder / "synthetic"
         run_dir.mkdir()
         SyntheticRun(run_dir).write(generations, say)
-        compacting = _seconds(lambda: compact(run_dir))
+        compacting = wall_seconds(lambda: compact(run_dir))
         publish(run_dir)
         asked = _ask(run_dir, rounds, say)
         published, errors = _publish(run_dir, say)
@@ -76,7 +74,7 @@ def _ask(run_dir: Path, rounds: int, say: Say) -> dict[str, float]:
         say(f"round {number + 1} of {rounds}")
         for title, sql in questions().items():
             with Catalogue(run_dir) as catalogue:
-                taken[title].append(_seconds(lambda: catalogue.query(sql).arrow()))  # noqa: B023, called at once
+                taken[title].append(wall_seconds(lambda: catalogue.query(sql).arrow()))  # noqa: B023, called at once
     return {title: statistics.median(seconds) for title, seconds in taken.items()}
 
 
@@ -87,16 +85,10 @@ def _publish(run_dir: Path, say: Say) -> tuple[list[float], int]:
     with Catalogue(run_dir) as catalogue:
         batches = catalogue.query("SELECT attempt_id, prompt FROM attempts").batches()
         for _ in range(PUBLISHES):
-            seconds.append(_seconds(lambda: publish(run_dir)))
+            seconds.append(wall_seconds(lambda: publish(run_dir)))
             try:
                 errors += next(batches).num_rows == 0
             except Exception as error:  # whatever a reader may meet is what is counted
                 say(f"the reader met {error!r}")
                 errors += 1
     return seconds, errors
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

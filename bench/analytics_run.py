@@ -263,7 +263,7 @@ class SyntheticRun:
             leaving, staying = ranked[: MEMBERS // 4], ranked[MEMBERS // 4 :]
             for old in leaving:
                 parents = [staying[place] for place in draw.choice(len(staying), draw.integers(1, 3), False)]
-                operator = "noise" if len(parents) == 1 else "interpolate"
+                operator = "full_gaussian" if len(parents) == 1 else "average"
                 child = Living(
                     ids.member_id(role, old.slot, generation),
                     old.slot,

@@ -73,6 +73,13 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
+def wall_seconds(work: Callable[[], object]) -> float:
+    """Wall-clock time of one call, for what waits more than it computes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
 def interleaved(
     variants: Mapping[str, Callable[[], object]], samples: int, say: Say
 ) -> dict[str, list[float]]:

@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import flows
-from bench.harness import Row, Say, cpu_seconds, median, ratio
+from bench.harness import Row, Say, cpu_seconds, median, ratio, wall_seconds
 from populora_core.base_model import base_digest
 from populora_core.config import REPOSITORY, load_config
 from populora_core.run import Run
@@ -66,7 +65,7 @@ def start_up(samples: int) -> list[Row]:
     command = [sys.executable, "-m", "flows.cli", "--help"]
     ask = partial(subprocess.run, command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
     ask()  # compiles what is not compiled yet
-    return [median("help_seconds", [_wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5")]
+    return [median("help_seconds", [wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5")]
 
 
 def orchestration(samples: int, say: Say) -> list[Row]:
@@ -86,14 +85,14 @@ def orchestration(samples: int, say: Say) -> list[Row]:
             pair = list(zip(kinds, sessions, strict=True))
             if generation % 2:
                 pair.reverse()
-            seconds = {run_one: _wall_seconds(partial(run_one, of, generation)) for run_one, of in pair}
+            seconds = {run_one: wall_seconds(partial(run_one, of, generation)) for run_one, of in pair}
             if generation > WARM_UP:
                 added.append(seconds[run_flow] - seconds[run_generation])
     with tempfile.TemporaryDirectory() as folder, _session(Path(folder, "demo"), {}) as session:
         demo = []
         for generation in range(1 + WARM_UP + DEMO_GENERATIONS):
             say(f"generation {generation} of the demo")
-            demo.append(_wall_seconds(partial(run_generation, session, generation)))
+            demo.append(wall_seconds(partial(run_generation, session, generation)))
     usual = statistics.median(demo[1 + WARM_UP :])
     return [
         median("prefect_seconds_per_generation", added, "s", "<= 3"),
@@ -147,12 +146,6 @@ def _session(directory: Path, settings: Mapping[str, object]) -> Session:
     """A new run of the demo's settings but for these."""
     config = load_config(DEMO, [f"{key}={value}" for key, value in settings.items()])
     return Session(Run.create(directory, config, base_digest(config.base.folder())))
-
-
-def _wall_seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _stage_seconds(session: Session, generation: int) -> Seconds:

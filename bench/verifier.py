@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from bench.harness import Row, Say, median, ratio, single
+from bench.harness import Row, Say, median, ratio, single, wall_seconds
 from populora_core.verifier.connection import Connection
 from populora_core.verifier.containers import (
     SOCKET_INSIDE,
@@ -224,15 +224,11 @@ def _fork(floors: Sequence[ContainerConnection]) -> None:
 
 def _wall(runners: Sequence[Worker]) -> float:
     jobs = _jobs(PROGRAMS * len(runners))
-    started = time.perf_counter()
-    run_jobs(runners, jobs)
-    return time.perf_counter() - started
+    return wall_seconds(lambda: run_jobs(runners, jobs))
 
 
 def _wall_of_forks(floors: Sequence[ContainerConnection]) -> float:
-    started = time.perf_counter()
-    _fork(floors)
-    return time.perf_counter() - started
+    return wall_seconds(lambda: _fork(floors))
 
 
 def _wall_of_execs(runners: Sequence[Worker]) -> float:

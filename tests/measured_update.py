@@ -1,11 +1,13 @@
-"""The peak memory of one real update of a random model, in a process of its own: `python measured_update.py JSON`.
+"""The peak memory of one real update of a random model: a line of JSON in, a line of bytes out.
 
-Prints the bytes of the peak above what was there before the update: the base and the members' states.
+The bytes are those of the peak above what was there before the update: the base and the members' states. Each line is
+answered by a fork, so that none starts with memory that another has left, and the libraries are loaded once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,4 +64,10 @@ def main(
 
 
 if __name__ == "__main__":
-    print(main(**json.loads(sys.argv[1])))
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            print(main(**json.loads(line)), flush=True)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(1)  # the child has said why

@@ -76,6 +76,18 @@ def test_the_same_question_is_answered_across_runs(finished: Path, finished_solo
     assert together.num_rows == alone
 
 
+@pytest.mark.parametrize("who", ["students", "teachers"])
+def test_the_last_generations_are_those_of_each_run(tmp_path: Path, who: str):
+    runs = [write_run(tmp_path / "long", generations=14), write_run(tmp_path / "short", generations=1)]
+    # Whoever made them, all problems of these runs are solved always.
+    sql = questions()[f"Who may be hacking the reward: {who}?"].replace("solve_rate < 1", "solve_rate <= 1")
+    with Catalogue(*runs) as both:
+        rows = both.rows(sql)
+    assert {row["run"] for row in rows} == {"long", "short"}
+    if who == "teachers":
+        assert {row["run"]: row["paid_problems"] for row in rows} == {"long": 10, "short": 1}
+
+
 # Many runs
 
 

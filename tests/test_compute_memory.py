@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 import torch
@@ -141,6 +142,20 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
     assert "update.gradient_checkpointing" in said
 
 
+@pytest.fixture(scope="module")
+def measured_update() -> Iterator[Popen[str]]:
+    """The process that measures updates. It gives freed memory back at once, so that the peak is what tensors take."""
+    process = Popen(
+        [sys.executable, str(TESTS / "measured_update.py")],
+        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 17)},
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
 @pytest.mark.parametrize(
@@ -153,11 +168,17 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
     ids=["tiny", "tiny-bfloat16", "hundred-million"],
 )
 def test_a_real_update_peaks_where_the_estimate_says(
-    config: dict | Path, dtype: str, members: int, rank: int, tokens: int, checkpointing: bool
+    measured_update: Popen[str],
+    config: dict | Path,
+    dtype: str,
+    members: int,
+    rank: int,
+    tokens: int,
+    checkpointing: bool,
 ):
-    """Within a factor of two from above, of what tensors take: freed memory is given back at once here."""
+    """Within a factor of two from above, of what tensors take."""
     data = json.loads((config / "config.json").read_text()) if isinstance(config, Path) else config
-    arguments = {
+    asked = {
         "config": data,
         "dtype": dtype,
         "members": members,
@@ -165,15 +186,8 @@ def test_a_real_update_peaks_where_the_estimate_says(
         "tokens": tokens,
         "checkpointing": checkpointing,
     }
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "measured_update.py"), json.dumps(arguments)],
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 17)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    measured = int(done.stdout)
+    print(json.dumps(asked), file=measured_update.stdin, flush=True)
+    measured = int(measured_update.stdout.readline())
     work = Workload(members, 4 if dtype == "float32" else 2, tokens, checkpointing)
     needed = estimate(shape_of(data, rank), work)
     assert 0.5 * (needed.learner - needed.base) < measured < needed.learner - needed.base

@@ -64,17 +64,36 @@ def suite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def evaluate(directory: Path, suite: Suite, members: str = "all") -> list[dict]:
+def evaluate(directory: Path, suite: Suite) -> list[dict]:
     with Session(Run.open(directory)) as session:
-        return RunEvaluation(session, suite, members).run().rows
+        return RunEvaluation(session, suite).run().rows
+
+
+@pytest.fixture(scope="module")
+def evaluated(
+    finished: Path, suite_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict]]:
+    """A finished run that was evaluated in several shards, and the scores; read it, never write to it."""
+    directory = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(finished, directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("populora_core.benchmarks.evaluation.SHARD_COMPLETIONS", 60)
+        return directory, evaluate(directory, load_suite(suite_file))
+
+
+@pytest.fixture
+def copy_of_evaluated(evaluated: tuple[Path, list[dict]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(evaluated[0], tmp_path / "evaluated"))
 
 
 def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
-    copy_of: Callable[[], Path], suite_file: Path, monkeypatch: pytest.MonkeyPatch
+    evaluated: tuple[Path, list[dict]],
+    copy_of_evaluated: Path,
+    suite_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("populora_core.benchmarks.evaluation.SHARD_COMPLETIONS", 60)
-    directory, suite = copy_of(), load_suite(suite_file)
-    first = evaluate(directory, suite)
+    directory, suite, first = copy_of_evaluated, load_suite(suite_file), evaluated[1]
     folder = stage_dir(directory, newest_generation(Run.open(directory)), "evaluate-tiny")
     content = {name: value for name, value in contents(directory).items() if "evaluate-tiny/evaluat" in name}
     assert len(content) == 2
@@ -102,10 +121,9 @@ def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
 
 
 def test_every_member_stands_beside_the_base_model_and_every_score_opens_to_its_answers(
-    copy_of: Callable[[], Path], suite_file: Path
+    evaluated: tuple[Path, list[dict]], suite_file: Path
 ) -> None:
-    directory, suite = copy_of(), load_suite(suite_file)
-    rows = evaluate(directory, suite)
+    (directory, rows), suite = evaluated, load_suite(suite_file)
     problems = {e.benchmark: {i.item_id for i in items} for e, items in suite_items(suite, Part.TEST)}
     with Catalogue(directory) as catalogue:
         living = [
@@ -159,10 +177,9 @@ def test_members_are_chosen_by_play_or_by_name(copy_of: Callable[[], Path], suit
 
 
 def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(
-    copy_of: Callable[[], Path], suite_file: Path
+    copy_of_evaluated: Path, suite_file: Path
 ) -> None:
-    directory, suite = copy_of(), load_suite(suite_file)
-    evaluate(directory, suite, "best")
+    directory, suite = copy_of_evaluated, load_suite(suite_file)
     folder = stage_dir(directory, 3, "evaluate-tiny")
     assert folder.exists()
     with Session(Run.open(directory)) as session:

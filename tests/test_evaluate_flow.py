@@ -18,16 +18,25 @@ pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
 
 FLOW = """
 import asyncio, json, sys
+from pathlib import Path
 from flows.evaluate import evaluate
 from prefect.client.orchestration import get_client
+from test_evaluate_flow import perfect_past
 
-states = [evaluate([place], sys.argv[1], return_state=True) for place in sys.argv[2:]]
+suite, run = sys.argv[1], Path(sys.argv[2])
+
+def told(place):
+    state = evaluate([str(place)], suite, return_state=True)
+    return state.type.value, state.message
 
 async def artifacts():
     async with get_client() as client:
         return sorted({found.key for found in await client.read_latest_artifacts()})
 
-print(json.dumps({"states": [[s.type.value, s.message] for s in states], "artifacts": asyncio.run(artifacts())}))
+states = [told(run.parent), told(run.parent)]
+perfect_past(run)
+states += [told(run), told(run / "no-run")]
+print(json.dumps({"states": states, "artifacts": asyncio.run(artifacts())}))
 """
 
 
@@ -39,35 +48,30 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
     suite.write_text(
         (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.95")
     )
-
-    def flow(*places: Path) -> dict:
-        done = subprocess.run(
-            [sys.executable, "-c", FLOW, str(suite), *map(str, places)],
-            cwd=REPOSITORY,
-            env=os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
-            capture_output=True,
-            text=True,
-            timeout=580,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    first = flow(directory.parent, directory.parent)
-    assert first["artifacts"] == ["scores-copy-tiny", "trend-copy-tiny"]
-    (one, told), (two, nothing) = first["states"]
-    assert (one, two) == ("COMPLETED", "COMPLETED")
-    assert told.startswith("1 runs evaluated on tiny")
-    assert nothing.startswith("0 runs"), "in a folder, only what went on since is taken"
-
-    _perfect_past(directory)
-    (kind, message), (other, absent) = flow(directory, tmp_path / "no-run")["states"]
-    assert kind == "FAILED"
-    assert "copy dropped by 0." in message and "from generation 2 to 3" in message
-    assert other == "FAILED"
-    assert "is not a run directory" in absent
+    modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
+    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
+    done = subprocess.run(
+        [sys.executable, "-c", FLOW, str(suite), str(directory)],
+        cwd=REPOSITORY,
+        env=os.environ | home | {"PYTHONPATH": modules},
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["artifacts"] == ["scores-copy-tiny", "trend-copy-tiny"]
+    first, second, dropped, absent = told["states"]
+    assert first == ["COMPLETED", "1 runs evaluated on tiny, no population dropped"]
+    assert second[0] == "COMPLETED"
+    assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
+    assert dropped[0] == "FAILED"
+    assert "copy dropped by 0." in dropped[1] and "from generation 2 to 3" in dropped[1]
+    assert absent[0] == "FAILED"
+    assert "is not a run directory" in absent[1]
 
 
-def _perfect_past(directory: Path) -> None:
+def perfect_past(directory: Path) -> None:
     """An evaluation of the generation before in which every member solved every problem."""
     source = stage_dir(directory, 3, "evaluate-tiny")
     manifest, items = read_manifest(source), read_table(source, "evaluation_items")

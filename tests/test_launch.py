@@ -39,6 +39,16 @@ def test_every_field_of_a_form_is_described_and_has_the_parameters_that_are_pres
     assert [flow.on_failure_hooks, flow.on_crashed_hooks] == [[on_end], [on_end]], "who fails is told of"
 
 
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment["name"])
+def test_whatever_is_launched_tells_of_its_failure(
+    deployment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    flow = load_flow_from_entrypoint(deployment["entrypoint"])
+    assert [hook.__name__ for hook in flow.on_failure_hooks] == ["on_end"]
+    assert [hook.__name__ for hook in flow.on_crashed_hooks] == ["on_end"]
+
+
 def test_the_night_has_a_time_a_zone_and_a_name() -> None:
     (schedule,) = [s for deployment in DEPLOYMENTS for s in deployment.get("schedules", [])]
     assert schedule["slug"] and schedule["cron"] and schedule["timezone"]

@@ -126,6 +126,21 @@ def test_visible_text_holds_nothing_that_a_page_would_swallow(value: str) -> Non
     assert text.visible(shown) == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (999.7, "1000"),
+        (1234.5, "1234"),
+        (9999.7, "10k"),
+        (12_345, "12.3k"),
+        (999_999, "1M"),
+        (-0.0125, "-0.0125"),
+    ],
+)
+def test_numbers_have_three_digits_and_never_an_exponent_for_what_rounds_up(value: float, shown: str) -> None:
+    assert text.number(value) == shown
+
+
 def test_long_text_is_cut_and_says_so() -> None:
     assert text.excerpt("x" * 11, 10).startswith("x" * 10 + "\n[… 1 more characters")
     assert text.excerpt("x" * 10, 10) == "x" * 10

@@ -22,10 +22,11 @@ def percent(value: float) -> str:
 
 def number(value: float) -> str:
     """Three significant digits, thousands and millions short."""
+    short = float(f"{value:.3g}")  # first, since rounding may reach the next size
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1000 if suffix == 'k' else size):.3g}{suffix}"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        if abs(short) >= size:
+            return f"{short / (1000 if suffix == 'k' else size):.3g}{suffix}"
+    return f"{value:.0f}" if abs(short) >= 1000 else f"{short:.3g}"
 
 
 def seconds(value: float) -> str:

@@ -282,7 +282,7 @@ def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]
 
 
 def _line(arm: str, runs: Sequence[Summary], item: Shown, basis: Basis, style: Style) -> Series | None:
-    """Mean and range over the seeds that reached a generation, at what they had spent by it on average."""
+    """Mean and range of each generation that all seeds have a value of, at what they had spent by it on average."""
     paid = [spent(run, basis) for run in runs]
     series = [
         _so_far(own) if item.cumulative else own
