@@ -46,6 +46,7 @@ QWEN2_5_7B = {  # its published config.json
     "use_sliding_window": False,
     "vocab_size": 152064,
 }
+ALLOCATOR = 8 << 20
 A_HUNDRED_MILLION = {
     "model_type": "qwen2",
     "vocab_size": 32_000,
@@ -176,7 +177,7 @@ def test_a_real_update_peaks_where_the_estimate_says(
     tokens: int,
     checkpointing: bool,
 ):
-    """Within a factor of two from above, of what tensors take."""
+    """Within a factor of two from above, but for what an allocator loses between tensors."""
     data = json.loads((config / "config.json").read_text()) if isinstance(config, Path) else config
     asked = {
         "config": data,
@@ -190,4 +191,5 @@ def test_a_real_update_peaks_where_the_estimate_says(
     measured = int(measured_update.stdout.readline())
     work = Workload(members, 4 if dtype == "float32" else 2, tokens, checkpointing)
     needed = estimate(shape_of(data, rank), work)
-    assert 0.5 * (needed.learner - needed.base) < measured < needed.learner - needed.base
+    update = needed.learner - needed.base
+    assert 0.5 * update < measured < update + ALLOCATOR
