@@ -84,6 +84,9 @@ class ObjectStore(Protocol):
     def listing(self, prefix: str) -> Iterator[Stored]:
         """What is stored under keys that begin with the folder `prefix`, in no order; for sweeps, not for truth."""
 
+    def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
+        """Remove uploads that began before the moment and never ended; what was removed."""
+
 
 def open_objects(url: str) -> ObjectStore:
     """The store at a url: `file:///shared/run`, a plain path (the same), or `s3://bucket/prefix`.
@@ -193,6 +196,17 @@ class LocalObjects:
             if path.is_file() and not path.name.startswith(durable.TEMPORARY_PREFIX):
                 status = path.stat()
                 yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
+
+    def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
+        left = [
+            path
+            for path in self.root.rglob(f"{durable.TEMPORARY_PREFIX}*")
+            if path.is_file() and path.stat().st_mtime < before
+        ]
+        with durable.writing(self.root):
+            for path in left if not dry_run else ():
+                path.unlink(missing_ok=True)
+        return [path.relative_to(self.root).as_posix() for path in left]
 
     def _path(self, key: str) -> Path:
         return self.root / require_key(key)
