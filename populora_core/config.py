@@ -289,9 +289,14 @@ class ComputeSection(Section):
 
 
 class StoreSection(Section):
-    """What is kept on disk."""
+    """What is kept, and where else than in the run directory."""
 
     keep_adapters: Literal["all"] = "all"
+    url: str = Field(
+        "",
+        description="a store that several machines share: file:///folder or s3://bucket/prefix, of one run; "
+        "empty: the run directory alone",
+    )
 
 
 class Config(Section):

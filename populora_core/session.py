@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from populora_core.compute import Compute, ModelSpec, open_compute
 from populora_core.devices import hold_device
@@ -18,6 +18,9 @@ from populora_core.run import Run
 from populora_core.sampler.open import choose_engine
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
+
+if TYPE_CHECKING:
+    from populora_core.store.shared import SharedRun
 
 _open: dict[Path, Session] = {}
 
@@ -60,6 +63,7 @@ class Session:
         self.run = run
         self.observer: Observer = observer or Silent()
         self.heartbeat = Heartbeat(run.directory, self._workers)
+        self.shared: SharedRun | None = None
         self._exit = ExitStack()
 
     def __enter__(self) -> Session:
@@ -67,6 +71,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(lock(directory))
             clear(directory)
+            self.shared = self.run.shared()
             _open[directory] = self
             stack.callback(_open.pop, directory)
             stack.enter_context(self.heartbeat)

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from populora_core.errors import ArtifactError, ConfigError, StoreUnavailable
+from populora_core.errors import ArtifactError, ConfigError, DamagedObject, StoreUnavailable
 from populora_core.store import durable
 
 OBJECTS = "objects"
@@ -59,7 +59,7 @@ class ObjectStore(Protocol):
         The file is not to be written to: on a local disk it may be the object itself.
 
         Raises:
-            ArtifactError: the store has no such object, or a damaged one; `target` is untouched.
+            DamagedObject: the store has no such object, or a damaged one; `target` is untouched.
         """
 
     def put_bytes(self, data: bytes) -> str:
@@ -81,8 +81,8 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove what `key` holds, if anything."""
 
-    def listing(self, prefix: str) -> Iterator[Stored]:
-        """What is stored under keys that begin with the folder `prefix`, in no order; for sweeps, not for truth."""
+    def listing(self, prefix: str = "") -> Iterator[Stored]:
+        """What is stored below the folder `prefix`, in no order; nothing that must be right rests on it."""
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
         """Remove uploads that began before the moment and never ended; what was removed."""
@@ -191,8 +191,8 @@ class LocalObjects:
         with durable.writing(path):
             path.unlink(missing_ok=True)
 
-    def listing(self, prefix: str) -> Iterator[Stored]:
-        for path in self._path(prefix).rglob("*"):
+    def listing(self, prefix: str = "") -> Iterator[Stored]:
+        for path in (self._path(prefix) if prefix else self.root).rglob("*"):
             if path.is_file() and not path.name.startswith(durable.TEMPORARY_PREFIX):
                 status = path.stat()
                 yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
@@ -248,7 +248,7 @@ def digest(path: Path) -> str:
 def require_digest(came: str, sha256: str, url: str) -> None:
     """Raise ArtifactError unless the bytes are those that the object's name says."""
     if came != sha256:
-        raise ArtifactError(
+        raise DamagedObject(
             f"an object of {url} is damaged",
             expected=f"bytes of sha256 {sha256}",
             came=f"bytes of sha256 {came}",
@@ -256,9 +256,9 @@ def require_digest(came: str, sha256: str, url: str) -> None:
         )
 
 
-def missing(sha256: str, url: str) -> ArtifactError:
+def missing(sha256: str, url: str) -> DamagedObject:
     """The error that stands for an object that a manifest names and the store does not have."""
-    return ArtifactError(
+    return DamagedObject(
         f"{url} has no object {sha256}",
         expected=object_key(sha256),
         came="nothing under that key",

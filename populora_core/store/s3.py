@@ -74,12 +74,14 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
-        pauses: seconds before each further try.
+        pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
+        first: how many of them before the store has answered at all; a wrong address should be told soon.
     """
 
     connect_seconds: float = 10.0
     read_seconds: float = 60.0
-    pauses: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+    pauses: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 60.0)
+    first: int = 4
 
 
 class S3Objects:
@@ -98,6 +100,7 @@ class S3Objects:
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
         self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self._patience = patience
+        self._answered = False
         # Tries are counted here, once for both libraries, rather than in each of them.
         settings = {
             "connect_timeout": patience.connect_seconds,
@@ -210,14 +213,14 @@ class S3Objects:
             f"delete {key}", lambda: self._client.delete_object(Bucket=self.bucket, Key=self._name(key))
         )
 
-    def listing(self, prefix: str) -> Iterator[Stored]:
-        for page in self._pages("list_objects_v2", self._name(prefix) + "/"):
+    def listing(self, prefix: str = "") -> Iterator[Stored]:
+        for page in self._pages("list_objects_v2", self._folder(prefix)):
             for item in page.get("Contents", ()):
                 yield Stored(self._key(item["Key"]), item["Size"], item["LastModified"].timestamp())
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
         cleared = []
-        for page in self._pages("list_multipart_uploads", f"{self._prefix}/".lstrip("/")):
+        for page in self._pages("list_multipart_uploads", self._folder()):
             for upload in page.get("Uploads", ()):
                 if upload["Initiated"].timestamp() < before:
                     cleared.append(self._key(upload["Key"]))
@@ -280,9 +283,12 @@ class S3Objects:
             FileExistsError: a conditional put found the key taken.
             StoreUnavailable: tries are spent, or another try would not help.
         """
-        for pause in (*self._patience.pauses, None):
+        patience = self._patience
+        for pause in (*(patience.pauses if self._answered else patience.pauses[: patience.first]), None):
             try:
-                return request()
+                answer = request()
+                self._answered = True
+                return answer
             except _FAILURES as error:
                 if durable.disk_full(error):
                     raise
@@ -317,6 +323,9 @@ class S3Objects:
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}/{require_key(key)}".lstrip("/")
+
+    def _folder(self, prefix: str = "") -> str:
+        return f"{self._name(prefix) if prefix else self._prefix}/".lstrip("/")
 
     def _key(self, name: str) -> str:
         return name.removeprefix(self._prefix).lstrip("/")
