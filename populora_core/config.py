@@ -292,11 +292,7 @@ class StoreSection(Section):
     """What is kept, and where else than in the run directory."""
 
     keep_adapters: Literal["all"] = "all"
-    url: str = Field(
-        "",
-        description="a store that several machines share: file:///folder or s3://bucket/prefix, of one run; "
-        "empty: the run directory alone",
-    )
+    url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
 
 
 class Config(Section):

@@ -80,7 +80,7 @@ class Faulty:
             return _cut(environ, list(self.app(environ, start_response)))
         if fault.kind == "error":
             body = f"<Error><Code>Injected</Code><Message>{fault.status}</Message></Error>".encode()
-            environ["wsgi.input"].read()
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response(f"{fault.status} Injected", [("Content-Type", "application/xml")])
             return [body]
         if fault.kind == "lost":

@@ -22,6 +22,8 @@ HEAVY = (
     "datasets",
     "sympy",
     "math_verify",
+    "s3fs",
+    "boto3",
 )
 LIGHT = (
     "populora_core",
@@ -42,6 +44,8 @@ LIGHT = (
     "populora_core.pruning",
     "populora_core.report.stage_summary",
     "populora_core.store.catalogue",
+    "populora_core.store.shared",
+    "populora_core.stages.pull",
     "populora_core.problems.coverage",
     "populora_core.problems.dialects",
     "populora_core.learner.estimators",
@@ -52,6 +56,7 @@ LIGHT = (
     "flows.console",
     "flows.inspection",
     "flows.notify",
+    "flows.stores",
     "flows.suite",
     "flows.studies",
     "populora_core.study.conduct",

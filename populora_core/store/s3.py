@@ -84,10 +84,13 @@ class Patience:
     first: int = 4
 
 
+PATIENCE = Patience()
+
+
 class S3Objects:
     """A store under `s3://bucket/prefix` (see `objects.ObjectStore`)."""
 
-    def __init__(self, url: str, patience: Patience = Patience()) -> None:  # frozen
+    def __init__(self, url: str, patience: Patience | None = None) -> None:
         parts = urlsplit(url)
         if not parts.hostname or "@" in parts.netloc or ":" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(
@@ -99,7 +102,7 @@ class S3Objects:
             )
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
         self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
-        self._patience = patience
+        self._patience = patience = patience or PATIENCE
         self._answered = False
         # Tries are counted here, once for both libraries, rather than in each of them.
         settings = {

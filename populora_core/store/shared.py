@@ -122,7 +122,12 @@ class SharedRun:
         if self._objects.put_if_absent(ours.key, ours.to_bytes()):
             return manifest
         theirs = self.find(manifest.generation, manifest.stage, manifest.key)
-        assert theirs is not None, "who lost a put has a winner, and documents are never removed"
+        if theirs is None:
+            raise StoreUnavailable(
+                f"{self._objects.url}/{ours.key} was removed while it was being put",
+                expected="documents that nobody removes",
+                remedy="resume: this stage is then shared anew",
+            )
         self.bring(theirs, writer)
         return theirs.manifest
 
@@ -339,4 +344,4 @@ def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _document(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, indent=1, sort_keys=True).encode()
+    return json.dumps(content, indent=1).encode()
