@@ -385,13 +385,15 @@ def _write(
         for name, table in tables.items():
             writer.write_table(name, table)
         writer.commit(
-            key="0" * 64,
-            stage_version=1,
-            seed=0,
-            config={},
-            inputs={},
-            started=1.8e9 + 60 * generation,
-            seconds=5.0,
-            code_revision="none",
-            extra=extra,
+            writer.draft(
+                key="0" * 64,
+                stage_version=1,
+                seed=0,
+                config={},
+                inputs={},
+                started=1.8e9 + 60 * generation,
+                seconds=5.0,
+                code_revision="none",
+                extra=extra,
+            )
         )

@@ -16,6 +16,7 @@ import typer
 
 import flows  # sets Prefect's environment before anything imports it
 from flows.machine import machine_app
+from flows.stores import stores_app
 from flows.studies import study_app
 from flows.suite import suite_app
 from populora_core.errors import PopuloraError
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 
 app.add_typer(machine_app)
+app.add_typer(stores_app)
 app.add_typer(suite_app, name="suite")
 app.add_typer(study_app, name="study")
 

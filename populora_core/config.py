@@ -285,9 +285,10 @@ class ComputeSection(Section):
 
 
 class StoreSection(Section):
-    """What is kept on disk."""
+    """What is kept, and where else than in the run directory."""
 
     keep_adapters: Literal["all"] = "all"
+    url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
 
 
 class Config(Section):

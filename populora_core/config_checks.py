@@ -53,6 +53,11 @@ def check_archive(config: Config, source: str) -> None:
             expected="the extra `archive`",
             remedy="pip install 'populora[archive]', or draw references from the buffer",
         )
+    if config.store.url:
+        from populora_core.store.objects import open_objects
+
+        with _said_of(f"{source}: store.url cannot be used"):
+            open_objects(config.store.url)
 
 
 def _installed(package: str) -> bool:

@@ -54,6 +54,14 @@ class ArtifactError(PopuloraError):
     """An artifact that is missing or damaged, or could not be committed."""
 
 
+class DamagedObject(ArtifactError):
+    """An object of a store that is not there, or whose bytes are not those that its name says."""
+
+
+class StoreUnavailable(PopuloraError):
+    """A shared store that does not answer, refuses, or cannot keep what it promises; nothing was lost."""
+
+
 class SchemaError(ArtifactError, ValueError):
     """Rows that do not fit the declared columns of their table."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from populora_core.config import Config, apply_overrides, build_config
 from populora_core.errors import RunDirectoryError
@@ -18,6 +18,9 @@ from populora_core.lock import LOCK, lock
 from populora_core.revision import code_revision
 from populora_core.store.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.warm_start import start_digests
+
+if TYPE_CHECKING:
+    from populora_core.store.shared import SharedRun
 
 FORMAT = 1
 RECORD = "run.json"
@@ -55,6 +58,7 @@ class Run:
         Raises:
             RunDirectoryError: the directory holds a run, or anything else.
             AdapterError: an adapter to start from is not there.
+            StoreUnavailable: the store of `store.url` does not answer, or cannot keep what it promises.
         """
         directory = Path(directory).resolve()
         refuse_occupied(directory)
@@ -72,6 +76,10 @@ class Run:
             directory.mkdir(parents=True, exist_ok=True)
         with lock(directory):
             refuse_occupied(directory)  # again: another process may have started a run here meanwhile
+            if config.store.url:
+                from populora_core.store.shared import claim
+
+                claim(config.store.url, record)
             write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
         return cls(directory, config, record)
 
@@ -123,6 +131,20 @@ class Run:
     def start_digests(self) -> dict[str, str]:
         """member_id -> digest of the adapter that this founder starts from (see `warm_start`)."""
         return self.record.get("start_from", {})
+
+    def shared(self) -> SharedRun | None:
+        """The store that the run shares with other machines; None where it has none.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+            RunDirectoryError: it holds another run, or tells another history of this one.
+        """
+        url = self.config.store.url
+        if not url:
+            return None
+        from populora_core.store.shared import open_shared
+
+        return open_shared(url, self.directory, self.record, self.redraws())
 
     def redraws(self) -> dict[str, int]:
         """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""

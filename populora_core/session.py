@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from populora_core.compute import Compute, ModelSpec, open_compute
 from populora_core.devices import hold_device
@@ -19,6 +19,9 @@ from populora_core.sampler.open import choose_engine
 from populora_core.trackers.follow import Trackers
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
+
+if TYPE_CHECKING:
+    from populora_core.store.shared import SharedRun
 
 _open: dict[Path, Session] = {}
 
@@ -61,6 +64,7 @@ class Session:
         self.run = run
         self.observer: Observer = observer or Silent()
         self.heartbeat = Heartbeat(run.directory, self._workers)
+        self.shared: SharedRun | None = None
         self._exit = ExitStack()
 
     def __enter__(self) -> Session:
@@ -68,6 +72,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(lock(directory))
             clear(directory)
+            self.shared = self.run.shared()
             _open[directory] = self
             stack.callback(_open.pop, directory)
             stack.enter_context(self.heartbeat)

@@ -35,15 +35,17 @@ def commit_stage(
         for name, rows in tables.items():
             writer.write_table(name, to_table(name, rows))
         return writer.commit(
-            key=key,
-            stage_version=1,
-            seed=7,
-            config={"solve": {"samples": 2}},
-            inputs={"population": "hash"},
-            started=1_770_000_000.25,
-            seconds=1.5,
-            code_revision="abc",
-            extra=extra,
+            writer.draft(
+                key=key,
+                stage_version=1,
+                seed=7,
+                config={"solve": {"samples": 2}},
+                inputs={"population": "hash"},
+                started=1_770_000_000.25,
+                seconds=1.5,
+                code_revision="abc",
+                extra=extra,
+            )
         )
 
 

@@ -94,14 +94,16 @@ def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE) -
     with StageWriter(run.directory, generation, PREFIX + suite.suite) as writer:
         writer.write_table("evaluation_items", to_table("evaluation_items", items))
         writer.commit(
-            key="k",
-            stage_version=1,
-            seed=0,
-            config={"suite": suite.model_dump(mode="json")},
-            inputs={},
-            started=0.0,
-            seconds=0.0,
-            code_revision="r",
+            writer.draft(
+                key="k",
+                stage_version=1,
+                seed=0,
+                config={"suite": suite.model_dump(mode="json")},
+                inputs={},
+                started=0.0,
+                seconds=0.0,
+                code_revision="r",
+            )
         )
 
 

@@ -82,12 +82,14 @@ def perfect_past(directory: Path) -> None:
     with StageWriter(directory, 2, "evaluate-tiny") as writer:
         writer.write_table("evaluation_items", solved)
         writer.commit(
-            key="k",
-            stage_version=1,
-            seed=0,
-            config=manifest.config,
-            inputs={},
-            started=0.0,
-            seconds=0.0,
-            code_revision="r",
+            writer.draft(
+                key="k",
+                stage_version=1,
+                seed=0,
+                config=manifest.config,
+                inputs={},
+                started=0.0,
+                seconds=0.0,
+                code_revision="r",
+            )
         )

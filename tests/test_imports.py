@@ -24,6 +24,8 @@ HEAVY = (
     "math_verify",
     "tensorboard",
     "wandb",
+    "s3fs",
+    "boto3",
 )
 LIGHT = (
     "populora_core",
@@ -45,6 +47,8 @@ LIGHT = (
     "populora_core.report.stage_summary",
     "populora_core.store.catalogue",
     "populora_core.trackers.follow",
+    "populora_core.store.shared",
+    "populora_core.stages.pull",
     "populora_core.problems.coverage",
     "populora_core.problems.dialects",
     "populora_core.learner.estimators",
@@ -55,6 +59,7 @@ LIGHT = (
     "flows.console",
     "flows.inspection",
     "flows.notify",
+    "flows.stores",
     "flows.suite",
     "flows.studies",
     "populora_core.study.conduct",

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import GENERATIONS, commits, contents, small_config, start
@@ -58,10 +57,10 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
     with Session(run) as session:
         for stage in STAGE_NAMES:
 
-            def die_or_commit(writer: StageWriter, **fields: Any) -> Manifest:
+            def die_or_commit(writer: StageWriter, manifest: Manifest) -> Manifest:
                 if (writer._generation, writer._stage) == (2, stage):  # noqa: B023  # called before the next
                     raise Died
-                return commit(writer, **fields)
+                return commit(writer, manifest)
 
             with monkeypatch.context() as patch:
                 patch.setattr(StageWriter, "commit", die_or_commit)

@@ -106,14 +106,16 @@ class RunEvaluation:
             writer.write_table(ITEMS, items)
             writer.write_table("evaluations", to_table("evaluations", rows))
             writer.commit(
-                key=self.evaluation.key,
-                stage_version=VERSION,
-                seed=self.suite.seed,
-                config={"suite": self.suite.model_dump(mode="json")},
-                inputs=_inputs(run, self.generation),
-                started=started,
-                seconds=time.time() - started,
-                code_revision=code_revision(),
+                writer.draft(
+                    key=self.evaluation.key,
+                    stage_version=VERSION,
+                    seed=self.suite.seed,
+                    config={"suite": self.suite.model_dump(mode="json")},
+                    inputs=_inputs(run, self.generation),
+                    started=started,
+                    seconds=time.time() - started,
+                    code_revision=code_revision(),
+                )
             )
         self.evaluation.clear()
         publish(run.directory)

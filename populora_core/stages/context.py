@@ -23,9 +23,8 @@ from populora_core.problems.model import Problem
 from populora_core.sampler.protocol import Served
 from populora_core.session import Session
 from populora_core.stages.table import file_name
-from populora_core.store.adapters import adapter_intact
-from populora_core.store.artifacts import StageWriter, read_table, supersede
-from populora_core.store.durable import fsync, writing
+from populora_core.store.adapters import staged_adapter
+from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.verifier.grading import RunJobs
 from populora_core.verifier.verify import verify_or_raise
@@ -223,7 +222,12 @@ class StageContext:
 
     def adapter_folders(self, members: Iterable[str]) -> dict[str, Path]:
         """member_id -> where to write its PEFT folder of this generation; `place_adapters` publishes it."""
-        return {member: self.writer.scratch / "adapters" / member for member in members}
+        run = self.session.run
+        places = {member: run.adapter_folder(member, self.generation) for member in members}
+        return {
+            member: staged_adapter(self.writer, place.relative_to(run.directory).as_posix())
+            for member, place in places.items()
+        }
 
     def write_adapters(self, hashes: Mapping[str, str]) -> None:
         """Record the PEFT folders of this stage and the sha256 of their weights."""
@@ -245,21 +249,6 @@ class StageContext:
             ],
         )
         self.extra["adapters"] = {path: hashes[member] for member, path in paths.items()}
-
-    def place_adapters(self) -> None:
-        """Move the PEFT folders to members/. An older one is never overwritten: it goes to superseded/."""
-        run = self.session.run
-        for path in self.extra.get("adapters", {}):
-            final = run.directory / path
-            staged = self.writer.scratch / "adapters" / final.parent.name
-            if final.exists():
-                if adapter_intact(final, self.extra["adapters"][path]):
-                    continue
-                supersede(run.directory, final)
-            with writing(final):
-                final.parent.mkdir(parents=True, exist_ok=True)
-                os.rename(staged, final)
-                fsync(final.parent)
 
 
 def member_of(row: Row) -> Member:

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from populora_core import ids
-from populora_core.errors import ArtifactError
+from populora_core.errors import ArtifactError, DamagedObject
 from populora_core.pruning import require_redoable
 from populora_core.revision import code_revision
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
-from populora_core.store.adapters import WEIGHTS, adapter_intact
+from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
@@ -28,6 +28,9 @@ from populora_core.store.artifacts import (
     stage_dir,
 )
 from populora_core.store.manifest import pruned
+
+if TYPE_CHECKING:
+    from populora_core.store.shared import Entry, SharedRun
 
 Guard = Callable[[Sequence[FileRecord]], None]
 
@@ -66,13 +69,18 @@ def run_stage(
     session.heartbeat.at(generation, stage.name)
     run = session.run
     folder = stage_dir(run.directory, generation, stage.name)
-    folders, inputs = _inputs(run, generation, stage)
+    folders, inputs = stage_inputs(run, generation, stage)
     seed = stage_seed(run, generation, stage, redraw)
     key = stage_key(session, stage, seed, inputs)
     found = read_manifest(folder)
-    if found is not None and not force and _valid(run, generation, folder, found, key):
+    if found is not None and not force and is_whole(run, generation, folder, found, key):
         session.observer.stage_ended(generation, stage.name, True, found.seconds)
         return StageResult(generation, stage.name, True, found.seconds, found)
+
+    brought = None if force else _bring(session, generation, stage, key)
+    if brought is not None:
+        session.observer.stage_ended(generation, stage.name, True, brought.seconds)
+        return StageResult(generation, stage.name, True, brought.seconds, brought)
 
     require_redoable(run, generation)
     # Imported here: a finished stage is recognised without the machinery that makes one.
@@ -82,10 +90,7 @@ def run_stage(
     with StageWriter(run.directory, generation, stage.name) as writer:
         context = StageContext(session, generation, seed, folders, writer, session.observer.stage_progress)
         stage.function(context)
-        if guard is not None:
-            guard(writer.records())
-        context.place_adapters()
-        manifest = writer.commit(
+        manifest = writer.draft(
             key=key,
             stage_version=stage.version,
             seed=seed,
@@ -96,10 +101,41 @@ def run_stage(
             code_revision=code_revision(),
             extra=context.extra,
         )
+        if session.shared is not None:
+            manifest = session.shared.settle(manifest, writer)
+        if guard is not None:
+            guard(manifest.files)
+        place_adapters(run.directory, writer, manifest)
+        writer.commit(manifest)
     for folder in context.unfinished:
         shutil.rmtree(folder, ignore_errors=True)
     session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
     return StageResult(generation, stage.name, False, manifest.seconds, manifest)
+
+
+def _bring(session: Session, generation: int, stage: Stage, key: str) -> Manifest | None:
+    """Commit what another machine, or this one before a kill, has shared under the key; None where nobody has."""
+    shared = session.shared
+    entry = shared.find(generation, stage.name, key) if shared is not None else None
+    if shared is None or entry is None:
+        return None
+    try:
+        return commit_shared(session.run, shared, entry)
+    except DamagedObject:
+        return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
+
+
+def commit_shared(run: Run, shared: SharedRun, entry: Entry) -> Manifest:
+    """Commit in this run directory what a stage is in the shared store.
+
+    Raises:
+        DamagedObject: the store lost a file of it; nothing was changed.
+    """
+    made = entry.manifest
+    with StageWriter(run.directory, made.generation, made.stage) as writer:
+        shared.bring(entry, writer)
+        place_adapters(run.directory, writer, made)
+        return writer.commit(made)
 
 
 def run_generation(session: Session, generation: int) -> list[StageResult]:
@@ -107,7 +143,8 @@ def run_generation(session: Session, generation: int) -> list[StageResult]:
     return [run_stage(session, generation, stage) for stage in stages_of(generation)]
 
 
-def _valid(run: Run, generation: int, folder: Path, found: Manifest, key: str) -> bool:
+def is_whole(run: Run, generation: int, folder: Path, found: Manifest, key: str) -> bool:
+    """Whether a committed stage is the one of this key, with all its files and adapters."""
     follows = found.key == key or generation <= run.settled
     adapters: Mapping[str, str] = found.extra.get("adapters", {})
     return (
@@ -129,11 +166,11 @@ def is_done(session: Session, generation: int, stages: Sequence[Stage] | None = 
         if found is None:
             return False
         try:
-            _, inputs = _inputs(run, generation, stage)
+            _, inputs = stage_inputs(run, generation, stage)
         except ArtifactError:
             return False
         key = stage_key(session, stage, stage_seed(run, generation, stage), inputs)
-        if not _valid(run, generation, folder, found, key):
+        if not is_whole(run, generation, folder, found, key):
             return False
     return True
 
@@ -174,7 +211,7 @@ def _settings(run: Run, stage: Stage) -> dict[str, Any]:
     return chosen
 
 
-def _inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Path]], dict[str, str]]:
+def stage_inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Path]], dict[str, str]]:
     """Where each needed artifact lies, and the content hash of what lies there."""
     folders: dict[str, list[Path]] = {}
     inputs: dict[str, str] = {}

@@ -88,19 +88,21 @@ def rerun(
     def guard(files: Sequence[FileRecord]) -> None:
         changed = [file.name for file in files if file.content != old.get(file.name)]
         later = later_generations(run, generation)
-        if changed and later:
-            if not truncate:
-                raise RunDirectoryError(
-                    f"{stage_name} of generation {generation} came out different, "
-                    f"so generations {later[0]} to {later[-1]} would no longer follow from it",
-                    came="other content in " + ", ".join(changed),
-                    remedy="repeat with --truncate to move them to superseded/, or populora fork "
-                    "to keep both; nothing was changed",
-                )
-            for number in reversed(later):  # the newest first: a kill in between leaves a whole prefix
-                supersede(run.directory, generation_dir(run.directory, number))
+        redraws = run.redraws() | ({} if seed is None else {f"{generation:04d}/{stage_name}": seed})
+        if changed and later and not truncate:
+            raise RunDirectoryError(
+                f"{stage_name} of generation {generation} came out different, "
+                f"so generations {later[0]} to {later[-1]} would no longer follow from it",
+                came="other content in " + ", ".join(changed),
+                remedy="repeat with --truncate to move them to superseded/, or populora fork "
+                "to keep both; nothing was changed",
+            )
+        if seed is not None and session.shared is not None:
+            session.shared.redraw(redraws)
+        if changed:
+            supersede_later(run, generation)
         if seed is not None:
-            run.save_redraws(run.redraws() | {f"{generation:04d}/{stage_name}": seed})
+            run.save_redraws(redraws)
 
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
@@ -118,6 +120,12 @@ def _publish(session: Session, generation: int) -> None:
     figures = refresh(session.run.directory)
     if figures is not None:
         session.trackers.follow(figures)
+
+
+def supersede_later(run: Run, generation: int) -> None:
+    """Move the generations after `generation` to superseded/."""
+    for number in reversed(later_generations(run, generation)):  # a kill in between leaves a whole prefix
+        supersede(run.directory, generation_dir(run.directory, number))
 
 
 def later_generations(run: Run, generation: int) -> list[int]:
@@ -169,6 +177,9 @@ def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
         if int(folder.name[1:]) <= generation:
             link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
     redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}
+    shared = run.shared()
+    if shared is not None:
+        shared.push(redraws)
     if redraws:
         run.save_redraws(redraws)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from populora_core.errors import AdapterError
-from populora_core.store.durable import write_atomically
-from populora_core.store.manifest import file_sha256, pruned
+from populora_core.store.artifacts import StageWriter, supersede
+from populora_core.store.durable import fsync, write_atomically, writing
+from populora_core.store.manifest import Manifest, file_sha256, pruned
 
 WEIGHTS = "adapter_model.safetensors"
 ADAPTER_FILES = (WEIGHTS, "adapter_config.json")
@@ -97,6 +99,29 @@ def adapter_intact(folder: Path, sha256: str) -> bool:
         return adapter_whole(folder, sha256) and read_probe(folder).sha256 == sha256
     except AdapterError:
         return False
+
+
+def staged_adapter(writer: StageWriter, path: str) -> Path:
+    """Where a PEFT folder waits until its stage is committed; `path` is its place below the run directory."""
+    return writer.scratch / "adapters" / Path(path).parent.name
+
+
+def place_adapters(run_dir: Path, writer: StageWriter, manifest: Manifest) -> None:
+    """Move a stage's PEFT folders to members/. An older one is never overwritten: it goes to superseded/.
+
+    Raises:
+        ArtifactError: the disk refused.
+    """
+    for path, sha256 in manifest.extra.get("adapters", {}).items():
+        final = run_dir / path
+        if final.exists():
+            if adapter_intact(final, sha256):
+                continue
+            supersede(run_dir, final)
+        with writing(final):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(staged_adapter(writer, path), final)
+            fsync(final.parent)
 
 
 def _digest(record: dict[str, object]) -> str:

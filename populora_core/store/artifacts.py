@@ -111,7 +111,7 @@ class StageWriter:
         content, rows = self._tables.get(name, (sha256, None))
         return FileRecord(name, path.stat().st_size, sha256, content, rows)
 
-    def commit(
+    def draft(
         self,
         *,
         key: str,
@@ -124,31 +124,38 @@ class StageWriter:
         code_revision: str,
         extra: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """Make the files the stage's output; what was there before goes to superseded/.
+        """The manifest of the files as they are now.
 
         Args:
             started: when the stage started, in seconds since the epoch.
+        """
+        return Manifest(
+            stage=self._stage,
+            generation=self._generation,
+            key=key,
+            stage_version=stage_version,
+            seed=seed,
+            config=dict(config),
+            inputs=dict(inputs),
+            files=self.records(),
+            attempt=_commits(self._run_dir, self._target) + 1,
+            started_at=datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds"),
+            seconds=seconds,
+            code_revision=code_revision,
+            extra=dict(extra or {}),
+        )
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Make the files the stage's output; what was there before goes to superseded/.
+
+        Args:
+            manifest: of these very files, from `draft` or from another machine that drafted it.
 
         Raises:
             ArtifactError: the disk refused; what was committed before is untouched.
         """
         with durable.writing(self._target):
             shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
-            manifest = Manifest(
-                stage=self._stage,
-                generation=self._generation,
-                key=key,
-                stage_version=stage_version,
-                seed=seed,
-                config=dict(config),
-                inputs=dict(inputs),
-                files=self.records(),
-                attempt=_commits(self._run_dir, self._target) + 1,
-                started_at=datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds"),
-                seconds=seconds,
-                code_revision=code_revision,
-                extra=dict(extra or {}),
-            )
             self.path(MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
             durable.fsync_tree(self._folder)
             if self._target.exists():

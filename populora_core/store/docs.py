@@ -39,6 +39,11 @@ them, and blocks may be deleted at any time.
 `adapters.path` names for them then hold no weights, but an empty `adapter_model.safetensors.pruned`;
 `members.adapter_path`, each member's newest, is always kept. The manifests still record what was there.
 
+Where `store.url` names a shared store, every committed stage also lies there: its files and PEFT folders as
+`objects/<sha256>`, and one document, `stages/<generation>/<stage>/<key>`, with the manifest and the hashes. The
+first commit of a key stands; other machines take its files in place of their own, manifest included. The run
+directory stays what is read: the catalogue never reads the store.
+
 Ids derive from position and are zero-padded, so that text order is numeric order. Content hashes cover the
 rows of the tables below; times, hosts and paths stand in the manifests.
 """

@@ -1,0 +1,121 @@
+"""Runs that share a store, with one stage that takes no model: it writes an adapter of the given weights.
+
+As a program: makes that stage in a run directory and dies by SIGKILL at a named moment of its commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from populora_core.config import build_config
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.context import StageContext
+from populora_core.stages.engine import StageResult, run_stage
+from populora_core.stages.table import MEMBERS, Stage
+from populora_core.store import objects
+from populora_core.store.adapters import WEIGHTS, Probe, write_probe
+from populora_core.store.artifacts import StageWriter, stage_dir
+
+MEMBER = "student-00-g0000"
+MOMENTS = ("before objects", "inside an object", "between objects and manifest", "after the manifest")
+
+
+class Written(Stage):
+    """Stands for `found`; what it writes is given from outside, as a GPU's rounding would be."""
+
+    weights = b"weights"
+    times = 0  # it was made here, rather than brought
+
+    @property
+    def function(self) -> Callable[[StageContext], None]:
+        return _write
+
+
+def _write(ctx: StageContext) -> None:
+    Written.times += 1
+    folder = ctx.adapter_folders([MEMBER])[MEMBER]
+    folder.mkdir(parents=True)
+    (folder / WEIGHTS).write_bytes(Written.weights)
+    (folder / "adapter_config.json").write_text("{}")
+    sha256 = hashlib.sha256(Written.weights).hexdigest()
+    write_probe(folder, Probe(sha256, "float32", (1,), (2,), (-0.5,), (-0.25,)))
+    ctx.path(MEMBERS).write_bytes(Written.weights * 3)
+    ctx.write_adapters({MEMBER: sha256})
+    ctx.write(
+        "population",
+        [
+            {
+                "generation": 0,
+                "member_id": MEMBER,
+                "role": "student",
+                "slot": 0,
+                "born_generation": 0,
+                "parent_ids": [],
+                "operator": "founder",
+                "mu": 25.0,
+                "sigma": 25.0 / 3.0,
+                "productive_generation": 0,
+                "adapter_sha256": sha256,
+            }
+        ],
+    )
+
+
+STAGE = Written(
+    "found", version=1, needs={}, gives=("population", MEMBERS, "adapters"), config=("population",)
+)
+
+
+def begin(directory: Path, url: str, seed: int = 0) -> Run:
+    """Start a run with a shared store."""
+    config = build_config({"run": {"seed": seed}, "store": {"url": url}}, "the test's configuration")
+    return Run.create(directory, config, "digest")
+
+
+def make(directory: Path, weights: bytes = b"weights", force: bool = False) -> StageResult:
+    """Make the stage in a run directory as a run does, unless it is there or in the store."""
+    Written.weights = weights
+    with Session(Run.open(directory)) as session:
+        return run_stage(session, 0, STAGE, force=force)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Everything that the stage is in a run directory: its folder, manifest included, and its adapters."""
+    folders = (stage_dir(directory, 0, "found"), directory / "members")
+    found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def kill_at(moment: str, store: type[Any]) -> None:
+    """Let this process die when it comes to the moment of a stage's commit."""
+    put = store.put_if_absent
+
+    def die(*arguments: object) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("nobody outlives it")
+
+    def put_or_die(self: Any, key: str, data: bytes) -> bool:
+        return die() if key.startswith("stages/") else put(self, key, data)
+
+    if moment == "before objects":
+        store.put = die
+    elif moment == "inside an object" and store is objects.LocalObjects:
+        objects.require_digest = die  # written aside, not yet renamed
+    elif moment == "inside an object":
+        store._require_stored = die
+    elif moment == "between objects and manifest":
+        store.put_if_absent = put_or_die
+    else:
+        StageWriter.commit = die  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    kill_at(sys.argv[1], type(objects.open_objects(sys.argv[2])))
+    make(Path(sys.argv[3]))
