@@ -67,7 +67,7 @@ def run(samples: int, say: Say) -> list[Row]:
     found = members(max(3, samples // 5), say)
     driver = driver_of({row.name: row.value for row in found})
     say(table(driver))
-    return [*found, *simulated(driver), *_nodes(say)]
+    return [*found, *simulated(driver), *_nodes(samples, say)]
 
 
 def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Row]:
@@ -208,10 +208,10 @@ def _seconds(work: Work) -> float:
     return time.perf_counter() - started
 
 
-def _nodes(say: Say) -> list[Row]:
+def _nodes(samples: int, say: Say) -> list[Row]:
     """What two nodes gain over two processes, where Ray is installed."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("bench.scale_nodes") is None:
         say("two nodes are not measured: Ray is not installed")
         return []
-    rows: list[Row] = importlib.import_module("bench.scale_nodes").rows()
+    rows: list[Row] = importlib.import_module("bench.scale_nodes").rows(samples, say)
     return rows
