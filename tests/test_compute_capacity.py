@@ -131,48 +131,58 @@ def test_a_few_members_saturate_few_nodes_and_a_thousand_many() -> None:
 
 @pytest.mark.loop
 @pytest.mark.sandbox
+@pytest.mark.slow
 def test_a_larger_run_takes_what_a_smaller_one_says(tmp_path: Path) -> None:
     """In process CPU seconds of one worker, from 2 + 2 members to 5 + 5."""
-    sizes = {2: small_config(**_settings(2)), 5: small_config(**_settings(5))}
-    taken, tokens = {}, {}
-    for size, config in sizes.items():
-        with Session(start(tmp_path / str(size), config)) as session:
-            for generation in range(2):
-                for stage in stages_of(generation):
-                    seconds = cpu_seconds(partial(run_stage, session, generation, stage))
-                    taken[size, stage.name] = seconds
-            tokens[size] = _tokens(session.run.directory)
-    small = tokens[2]
-    sampled = small["proposals"] + small["attempts"]
-    operations = TINY.parameters * FORWARD * sampled / (taken[2, "propose"] + taken[2, "solve"])
-    learning = TINY.parameters * (FORWARD + BACKWARD) * sampled / taken[2, "update"]
+    small, tokens = _play(
+        tmp_path / "small", members=2, generation=2
+    )  # what is imported and loaded once is no rate
+    sampled = tokens["proposals"] + tokens["attempts"]
+    sampling = FORWARD * TINY.parameters * sampled / (small["propose"] + small["solve"])
+    learning = (FORWARD + BACKWARD) * TINY.parameters * sampled / small["update"]
     speeds = replace(
-        SPEEDS, sampling=Rates(operations, 1e30), learning=Rates(learning, 1e30), shard=0.0, alone={}
+        SPEEDS, sampling=Rates(sampling, 1e30), learning=Rates(learning, 1e30), shard=0.0, alone={}
     )
-    large = tokens[5]
+    large, tokens = _play(tmp_path / "large", members=5, generation=1)
     load = Load(
-        5, 5, 12, large["valid"], 3, 0.5, large["proposals"] / 60, large["attempts"] / large["answers"], 0.0
+        teachers=5,
+        students=5,
+        proposals=round(tokens["asked"] / 5),
+        valid=tokens["problems"] / tokens["asked"],
+        attempts=round(tokens["answers"] / tokens["problems"]),
+        judged=0.5,
+        proposal_tokens=tokens["proposals"] / tokens["asked"],
+        answer_tokens=tokens["attempts"] / tokens["answers"],
+        spread=0.0,
     )
-    found = expected(load, Cluster(1), speeds, np.random.default_rng(0))
+    found = simulate(load, Cluster(1), speeds)
     for stages in (("propose", "solve"), ("update",)):
-        predicted = sum(found[stage].workers for stage in stages)
-        measured = sum(taken[5, stage] for stage in stages)
-        print(f"{'+'.join(stages)}: {predicted:.2f} s predicted, {measured:.2f} s measured")
+        predicted, measured = (sum(each[stage] for stage in stages) for each in (_workers(found), large))
+        print(f"{' + '.join(stages)}: {predicted:.2f} s predicted, {measured:.2f} s measured")
         assert measured / FACTOR < predicted < FACTOR * measured
 
 
-def _settings(size: int) -> dict[str, dict[str, object]]:
-    return {"population": {"teachers": size, "students": size}, "compute": {"shards": 1}}
+def _workers(found: dict[str, Expected]) -> dict[str, float]:
+    return {stage: each.workers for stage, each in found.items()}
 
 
-def _tokens(run_dir: Path) -> dict[str, float]:
-    """Tokens written in generation 1, by table, with the attempts and the share of valid proposals."""
-    proposals = read_table(stage_dir(run_dir, 1, "propose"), "proposals")
-    attempts = read_table(stage_dir(run_dir, 1, "solve"), "attempts")
-    problems = read_table(stage_dir(run_dir, 1, "verify"), "problems")
-    return {
+def _play(directory: Path, members: int, generation: int) -> tuple[dict[str, float], dict[str, float]]:
+    """CPU seconds of the generation's stages; its rows and tokens."""
+    population = {"teachers": members, "students": members}
+    config = small_config(population=population, compute={"shards": 1}, evolve={"every": 0})
+    with Session(start(directory, config)) as session:
+        for number in range(generation + 1):
+            seconds = {
+                stage.name: cpu_seconds(partial(run_stage, session, number, stage))
+                for stage in stages_of(number)
+            }
+    proposals = read_table(stage_dir(directory, generation, "propose"), "proposals")
+    attempts = read_table(stage_dir(directory, generation, "solve"), "attempts")
+    problems = read_table(stage_dir(directory, generation, "verify"), "problems")
+    return seconds, {
+        "asked": proposals.num_rows,
+        "problems": problems.num_rows,
+        "answers": attempts.num_rows,
         "proposals": sum(proposals["completion_tokens"].to_pylist()),
         "attempts": sum(attempts["completion_tokens"].to_pylist()),
-        "answers": attempts.num_rows,
-        "valid": problems.num_rows / proposals.num_rows,
     }
