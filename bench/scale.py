@@ -4,7 +4,9 @@
 
 Half of the members teach, half are taught. A generation of a teacher is 12 proposals, of which 9 become problems, and
 8 attempts at each: 6,000 proposals, 4,500 problems and 36,000 attempts for 1,000 members. The rows are made by rule
-(`bench.scale_run`), what is timed is the project's own code on them, in wall-clock seconds:
+(`bench.scale_run`), what is timed is the project's own code on them. Seconds are those of the wall, since they are
+waited for; ratios are of process CPU seconds, which other work on the machine changes less, and `cpu_seconds.<part>` says
+how much of the wall they are:
 
     match       the stage: predictions for all pairs, the draw, its commit
     grade       the stage: answers read and judged, rewards, outcomes, ratings, its commit; what the sandbox
@@ -29,7 +31,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,27 +75,39 @@ def run(samples: int, say: Say) -> list[Row]:
 def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Row]:
     """Seconds of each part at the largest size, how they grow, and seconds at the smaller sizes."""
     taken = {size: measure(size, samples, say) for size in sizes}
-    middle = {size: {part: statistics.median(s) for part, s in taken[size].items()} for size in sizes}
+    middle = {
+        size: {part: statistics.median(each.cpu for each in found) for part, found in taken[size].items()}
+        for size in sizes
+    }
     few, some, many = sizes[0], sizes[-2], sizes[-1]
     parts = list(middle[many])
     growth = {part: (middle[many][part] / many) / (middle[few][part] / few) for part in parts}
     marginal = {part: _slope(middle, part, some, many) / _slope(middle, part, few, some) for part in parts}
     worst = f"growth_{few}_to_{many}"
     return [
-        *(median(f"seconds.{part}", taken[many][part], "s", f"<= {LIMIT:g}") for part in parts),
+        *(median(f"seconds.{part}", _wall(taken[many][part]), "s", f"<= {LIMIT:g}") for part in parts),
         single(worst, max(growth.values()), "ratio", "<= 1"),
         *(single(f"{worst}.{part}", value, "ratio", "<= 1") for part, value in growth.items()),
         *(single(f"marginal.{part}", value, "ratio") for part, value in marginal.items()),
         *(
-            median(f"seconds.{part}.{size}_members", taken[size][part], "s")
+            median(f"seconds.{part}.{size}_members", _wall(taken[size][part]), "s")
             for size in sizes[:-1]
             for part in parts
         ),
+        *(single(f"cpu_seconds.{part}", value, "s") for part, value in middle[many].items()),
     ]
 
 
-def measure(size: int, samples: int, say: Say) -> dict[str, list[float]]:
-    """Wall-clock seconds of each part, once warm, for a population of `size`."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Seconds of one call: of the wall, and of this process on all cores."""
+
+    wall: float
+    cpu: float
+
+
+def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
+    """What each part takes, once warm, for a population of `size`."""
     with tempfile.TemporaryDirectory(prefix="populora-scale-") as folder:
         say(f"writing a generation of {size} members")
         scaled = ScaledRun(Path(folder, "run"), size)
@@ -106,7 +120,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[float]]:
                 "selection": parts.selection,
                 "catalogue": parts.catalogue,
             }
-            seconds: dict[str, list[float]] = {name: [] for name in (*work, "store")}
+            seconds: dict[str, list[Taken]] = {name: [] for name in (*work, "store")}
             for sample in range(samples + 1):
                 say(f"{size} members, round {sample} of {samples}")
                 found = {name: _seconds(each) for name, each in work.items()}
@@ -202,10 +216,14 @@ def _slope(middle: dict[int, dict[str, float]], part: str, few: int, many: int) 
     return (middle[many][part] - middle[few][part]) / (many - few)
 
 
-def _seconds(work: Work) -> float:
-    started = time.perf_counter()
+def _seconds(work: Work) -> Taken:
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - started
+    return Taken(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _wall(taken: Sequence[Taken]) -> list[float]:
+    return [each.wall for each in taken]
 
 
 def _nodes(samples: int, say: Say) -> list[Row]:

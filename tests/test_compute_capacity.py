@@ -169,7 +169,9 @@ def _workers(found: dict[str, Expected]) -> dict[str, float]:
 def _play(directory: Path, members: int, generation: int) -> tuple[dict[str, float], dict[str, float]]:
     """CPU seconds of the generation's stages; its rows and tokens."""
     population = {"teachers": members, "students": members}
-    config = small_config(population=population, compute={"shards": 1}, evolve={"every": 0})
+    config = small_config(
+        population=population, propose={"per_type": 8}, compute={"shards": 1}, evolve={"every": 0}
+    )
     with Session(start(directory, config)) as session:
         for number in range(generation + 1):
             seconds = {
