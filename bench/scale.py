@@ -5,7 +5,7 @@
 Half of the members teach, half are taught. A generation of a teacher is 12 proposals, of which 9 become problems, and
 8 attempts at each: 6,000 proposals, 4,500 problems and 36,000 attempts for 1,000 members. The rows are made by rule
 (`bench.scale_run`), what is timed is the project's own code on them. Seconds are those of the wall, since they are
-waited for; ratios are of process CPU seconds, which other work on the machine changes less, and `cpu_seconds.<part>` says
+waited for; ratios are of process CPU seconds, which other work on the machine changes less; `cpu_seconds.<part>` says
 how much of the wall they are:
 
     match       the stage: predictions for all pairs, the draw, its commit
