@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.filled import Columns, first, joined, lists, numbers, repeat, texts, tokens
+from bench.filled import Columns, commit_stage, first, joined, lists, numbers, repeat, texts, tokens
 from populora_core import ids
-from populora_core.store.artifacts import StageWriter
 from populora_core.store.schema import to_table
 from populora_core.store.tables import TABLES
 
@@ -375,25 +374,4 @@ class SyntheticRun:
         if stage == "update":
             members = [member for living in self._living.values() for member in living]
             extra = {"member_seconds": {member.member_id: 0.5 for member in members}}
-        self._commits.append(self._pool.submit(_write, self._run_dir, generation, stage, made, extra))
-
-
-def _write(
-    run_dir: Path, generation: int, stage: str, tables: Mapping[str, pa.Table], extra: Columns | None
-) -> None:
-    with StageWriter(run_dir, generation, stage) as writer:
-        for name, table in tables.items():
-            writer.write_table(name, table)
-        writer.commit(
-            writer.draft(
-                key="0" * 64,
-                stage_version=1,
-                seed=0,
-                config={},
-                inputs={},
-                started=1.8e9 + 60 * generation,
-                seconds=5.0,
-                code_revision="none",
-                extra=extra,
-            )
-        )
+        self._commits.append(self._pool.submit(commit_stage, self._run_dir, generation, stage, made, extra))

@@ -14,7 +14,7 @@ import typer
 import flows
 from populora_core.errors import PopuloraError
 
-BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "variation", "verifier")
+BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 
 machine_app = typer.Typer()
 image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")

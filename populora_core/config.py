@@ -53,8 +53,8 @@ class BaseSection(Section):
 class PopulationSection(Section):
     """How many members each sub-population has: teachers and students, or one solo member (found)."""
 
-    teachers: Annotated[int, Field(ge=0, le=99)] = 4
-    students: Annotated[int, Field(ge=0, le=99)] = 4
+    teachers: Annotated[int, Field(ge=0, le=9999)] = 4
+    students: Annotated[int, Field(ge=0, le=9999)] = 4
     solo: Annotated[int, Field(ge=0, le=1)] = Field(0, description="1: a single agent that plays both roles")
 
     @model_validator(mode="after")

@@ -9,16 +9,21 @@ import numpy as np
 ROLE_LETTERS = {"teacher": "t", "student": "s", "solo": "x"}
 
 
-def member_id(role: str, slot: int, born_generation: int) -> str:
-    return f"{role}-{slot:02d}-g{born_generation:04d}"
+def digits(members: int) -> int:
+    """How many digits the slots of a sub-population of so many members are written with."""
+    return max(2, len(str(members - 1)))
 
 
-def match_id(generation: int, position: int) -> str:
-    return f"match-g{generation:04d}-{position:02d}"
+def member_id(role: str, slot: int, born_generation: int, digits: int = 2) -> str:
+    return f"{role}-{slot:0{digits}d}-g{born_generation:04d}"
 
 
-def proposal_id(generation: int, role: str, slot: int, problem_type: str, index: int) -> str:
-    return f"prop-g{generation:04d}-{ROLE_LETTERS[role]}{slot:02d}-{problem_type}-{index:04d}"
+def match_id(generation: int, position: int, digits: int = 2) -> str:
+    return f"match-g{generation:04d}-{position:0{digits}d}"
+
+
+def proposal_id(generation: int, role: str, slot: int, problem_type: str, index: int, digits: int = 2) -> str:
+    return f"prop-g{generation:04d}-{ROLE_LETTERS[role]}{slot:0{digits}d}-{problem_type}-{index:04d}"
 
 
 def problem_id(proposal: str) -> str:

@@ -23,11 +23,15 @@ OPERATOR = "warm_start"
 
 def start_folders(config: Config) -> dict[str, Path]:
     """member_id -> the PEFT folder that this founder starts from; a newborn founder is not in it."""
-    start = config.adapters.start_from
-    given = {"teacher": start.teachers, "student": start.students, "solo": start.solo}
+    start, sizes = config.adapters.start_from, config.population
+    given = {
+        "teacher": (start.teachers, sizes.teachers),
+        "student": (start.students, sizes.students),
+        "solo": (start.solo, sizes.solo),
+    }
     return {
-        ids.member_id(role, slot, 0): Path(folder).expanduser()
-        for role, folders in given.items()
+        ids.member_id(role, slot, 0, ids.digits(size)): Path(folder).expanduser()
+        for role, (folders, size) in given.items()
         for slot, folder in enumerate(folders)
     }
 

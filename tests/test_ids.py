@@ -8,10 +8,21 @@ from hypothesis import strategies as st
 from populora_core import ids
 
 
-@given(st.lists(st.tuples(st.integers(0, 9999), st.integers(0, 99)), min_size=2, unique=True))
-def test_text_order_is_numeric_order(places: list[tuple[int, int]]) -> None:
-    names = [ids.match_id(generation, position) for generation, position in places]
-    assert sorted(names) == [ids.match_id(*place) for place in sorted(places)]
+@given(st.data(), st.sampled_from([1, 8, 100, 101, 1000, 9999]))
+def test_text_order_is_numeric_order_in_sub_populations_of_any_size(data: st.DataObject, size: int) -> None:
+    places = data.draw(
+        st.lists(st.tuples(st.integers(0, 9999), st.integers(0, size - 1)), min_size=2, unique=True)
+    )
+    digits = ids.digits(size)
+    for name in (ids.match_id, lambda generation, slot, digits: ids.member_id("x", slot, generation, digits)):
+        assert len({len(name(*place, digits)) for place in places}) == 1
+    names = [ids.match_id(*place, digits) for place in places]
+    assert sorted(names) == [ids.match_id(*place, digits) for place in sorted(places)]
+
+
+def test_a_hundred_members_of_a_role_are_named_with_two_digits() -> None:
+    assert ids.member_id("teacher", 99, 0, ids.digits(100)) == "teacher-99-g0000"
+    assert ids.member_id("teacher", 7, 0, ids.digits(500)) == "teacher-007-g0000"
 
 
 def test_an_attempt_names_its_problem_and_the_problem_its_proposal() -> None:

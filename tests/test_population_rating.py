@@ -19,6 +19,7 @@ from populora_core.population.rating import (
     lower_bound,
     match_outcome,
     rate,
+    win_probabilities,
     win_probability,
 )
 
@@ -44,6 +45,14 @@ def test_the_win_probability_agrees_with_simulated_matches(student: Rating, teac
 @given(ratings, ratings)
 def test_the_win_probabilities_of_the_two_sides_sum_to_one(a: Rating, b: Rating) -> None:
     assert win_probability(a, b, RULES) + win_probability(b, a, RULES) == pytest.approx(1.0)
+
+
+@given(st.lists(ratings, min_size=1, max_size=6), st.lists(ratings, min_size=1, max_size=6))
+def test_all_pairs_at_once_are_the_single_pairs_to_the_last_bit(
+    students: list[Rating], teachers: list[Rating]
+) -> None:
+    alone = [[win_probability(student, teacher, RULES) for student in students] for teacher in teachers]
+    assert win_probabilities(students, teachers, RULES).tolist() == alone
 
 
 def outcome(solve_rate: float | None, **changes: object) -> Outcome:

@@ -39,10 +39,14 @@ def sampling_seconds(shape: ModelShape, batch: Batch, rows: int, weight_bytes: i
     """Seconds to write a batch, `rows` completions at a time."""
     width = max(1, min(rows, batch.completions))
     steps = math.ceil(batch.completions / width) * batch.tokens
-    step = max(
+    return steps * step_seconds(shape, width, weight_bytes, rates)
+
+
+def step_seconds(shape: ModelShape, width: float, weight_bytes: int, rates: Rates) -> float:
+    """Seconds to write one token of each of `width` completions."""
+    return max(
         shape.parameters * weight_bytes / rates.bytes, FORWARD * shape.parameters * width / rates.operations
     )
-    return steps * step
 
 
 def update_seconds(shape: ModelShape, batch: Batch, checkpointing: bool, rates: Rates) -> float:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
 import trueskill
+from numpy.typing import NDArray
 
 from populora_core.errors import PopulationError
 
@@ -67,6 +69,21 @@ def win_probability(student: Rating, teacher: Rating, rules: RatingRules) -> flo
     """
     spread = math.sqrt(student.sigma**2 + teacher.sigma**2 + 2.0 * rules.beta**2)
     return 0.5 * math.erfc((teacher.mu - student.mu) / (spread * math.sqrt(2.0)))
+
+
+def win_probabilities(
+    students: Sequence[Rating], teachers: Sequence[Rating], rules: RatingRules
+) -> NDArray[np.float64]:
+    """`win_probability` of every pair [teachers, students], to the last bit."""
+
+    def columns(ratings: Sequence[Rating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return np.array([each.mu for each in ratings]), np.array([each.sigma**2 for each in ratings])
+
+    (student_mu, student_variance), (teacher_mu, teacher_variance) = columns(students), columns(teachers)
+    spread = np.sqrt(student_variance[None, :] + teacher_variance[:, None] + 2.0 * rules.beta**2)
+    ahead = (teacher_mu[:, None] - student_mu[None, :]) / (spread * math.sqrt(2.0))
+    # NumPy has no erfc, and another library's would give other digits than the single pair's.
+    return 0.5 * np.array([math.erfc(value) for value in ahead.ravel().tolist()]).reshape(ahead.shape)
 
 
 def match_outcome(

@@ -132,7 +132,8 @@ def plan_evolution(
     ranked = rank(members, fitness, eligible)
     values = standing(ranked, fitness, eligible)
     removed = choose_removed(ranked, values, generation, rules)
-    stay = [place for place, member in enumerate(ranked) if member not in removed]
+    gone = {member.member_id for member in removed}
+    stay = [place for place, member in enumerate(ranked) if member.member_id not in gone]
     survivors = [ranked[place] for place in stay]
     return [_replace(member, survivors, values[stay], rules, rng) for member in removed]
 

@@ -45,17 +45,16 @@ def parse_program(program: str) -> ast.Module:
 
 def tree_depth(tree: ast.AST) -> int:
     """Nodes on the longest path from the root to a leaf; load and store markers are not counted as nodes."""
-    deepest = 0
-    pending = [(tree, 1)]
-    while pending:
-        node, depth = pending.pop()
-        deepest = max(deepest, depth)
-        pending.extend(
-            (child, depth + 1)
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
             for child in ast.iter_child_nodes(node)
             if not isinstance(child, ast.expr_context)
-        )
-    return deepest
+        ]
+    return depth
 
 
 def entry_function(tree: ast.Module) -> ast.FunctionDef | None:

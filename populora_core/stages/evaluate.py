@@ -24,15 +24,14 @@ def run(ctx: StageContext) -> None:
         return
     members = ctx.members()
     scores = _measure(ctx, load_suite(settings.file()), [m for m in members if Role.STUDENT in m.role.plays])
+    scores |= _shares(ctx, [member for member in members if member.role is Role.TEACHER])
     ctx.write(
         "external_fitness",
         [
             {
                 "generation": ctx.generation,
                 "member_id": member.member_id,
-                "external_fitness": _share(ctx, member)
-                if member.role is Role.TEACHER
-                else scores[member.member_id],
+                "external_fitness": scores[member.member_id],
             }
             for member in members
         ],
@@ -71,15 +70,15 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     return scores
 
 
-def _share(ctx: StageContext, teacher: Member) -> float:
-    """The share of its problems of the last generations that were solved sometimes but not always; 0 without any."""
+def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
+    """member_id -> the share of its problems of the last generations that were solved sometimes but not always.
+
+    A teacher without any problem has 0.
+    """
     first = ctx.generation - ctx.config.evaluate.window
     rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
-    return (
-        learnable_share(
-            rates[row["problem_id"]]
-            for row in ctx.rows("problems")
-            if row["teacher_id"] == teacher.member_id and row["generation"] > first
-        )
-        or 0.0
-    )
+    own: dict[str, list[float | None]] = {teacher.member_id: [] for teacher in teachers}
+    for row in ctx.rows("problems"):
+        if row["generation"] > first and row["teacher_id"] in own:
+            own[row["teacher_id"]].append(rates[row["problem_id"]])
+    return {teacher: learnable_share(found) or 0.0 for teacher, found in own.items()}

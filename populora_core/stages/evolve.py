@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +23,11 @@ def run(ctx: StageContext) -> None:
     ratings = {row["member_id"]: row for row in ctx.rows("ratings")}
     members = ctx.members()
     plan, fitness = _plan(ctx, members, ratings)
-    children = {item.removed_id: _child_id(ctx, item) for item in plan}
+    sizes = Counter(member.role for member in members)
+    children = {
+        item.removed_id: ids.member_id(item.role, item.slot, ctx.generation, ids.digits(sizes[item.role]))
+        for item in plan
+    }
     hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
 
     if plan:
@@ -118,10 +123,6 @@ def _rated(member: Member, ratings: dict[str, Row]) -> Member:
     """The member with its rating after the generation's matches."""
     row = ratings[member.member_id]
     return replace(member, mu=row["mu"], sigma=row["sigma"])
-
-
-def _child_id(ctx: StageContext, item: Replacement) -> str:
-    return ids.member_id(item.role, item.slot, ctx.generation)
 
 
 def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row], sha256: str) -> Row:

@@ -14,10 +14,13 @@ from populora_core.warm_start import OPERATOR, require_unchanged, start_folders
 
 def run(ctx: StageContext) -> None:
     population, rating = ctx.config.population, ctx.config.rating
-    slots = [(Role.STUDENT, slot) for slot in range(population.students)]
-    slots += [(Role.TEACHER, slot) for slot in range(population.teachers)]
-    slots += [(Role.SOLO, slot) for slot in range(population.solo)]
-    names = [ids.member_id(role, slot, 0) for role, slot in slots]
+    sizes = {
+        Role.STUDENT: population.students,
+        Role.TEACHER: population.teachers,
+        Role.SOLO: population.solo,
+    }
+    slots = [(role, slot) for role, size in sizes.items() for slot in range(size)]
+    names = [ids.member_id(role, slot, 0, ids.digits(sizes[role])) for role, slot in slots]
     sources = start_folders(ctx.config)
     require_unchanged(sources, ctx.session.run.start_digests)
     if sources:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from populora_core import ids
 from populora_core.population.matchmaking import draw_matches
 from populora_core.population.member import Role
-from populora_core.population.rating import win_probability
+from populora_core.population.rating import win_probabilities
 from populora_core.stages.context import StageContext
 
 
@@ -15,9 +13,10 @@ def run(ctx: StageContext) -> None:
     members = ctx.members()
     teachers = [member for member in members if Role.TEACHER in member.role.plays]
     students = [member for member in members if Role.STUDENT in member.role.plays]
-    rules = ctx.rating_rules()
-    p_student_win = np.array(
-        [[win_probability(s.rating, t.rating, rules) for s in students] for t in teachers]
+    p_student_win = win_probabilities(
+        [student.rating for student in students],
+        [teacher.rating for teacher in teachers],
+        ctx.rating_rules(),
     )
     settings = ctx.config.match
     pairs = draw_matches(
@@ -28,12 +27,13 @@ def run(ctx: StageContext) -> None:
         rng=ctx.rng("pairs"),
         parameters=settings.parameters,
     )
+    digits = ids.digits(len(teachers))
     ctx.write(
         "matches",
         [
             {
                 "generation": ctx.generation,
-                "match_id": ids.match_id(ctx.generation, teachers[pair.teacher].slot),
+                "match_id": ids.match_id(ctx.generation, teachers[pair.teacher].slot, digits),
                 "teacher_id": teachers[pair.teacher].member_id,
                 "student_id": students[pair.student].member_id,
                 "p_student_win": p_student_win[pair.teacher, pair.student],

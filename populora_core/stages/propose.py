@@ -19,12 +19,15 @@ def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
     source = _references(ctx)
     members = {member.member_id: member for member in ctx.members()}
+    digits = ids.digits(len(ctx.rows("matches")))  # one match for every teacher
     rows, prompts = [], []
     for match in ctx.rows("matches"):
         teacher = members[match["teacher_id"]]
         for problem_type in settings.types:
             for index in range(settings.per_type):
-                proposal_id = ids.proposal_id(ctx.generation, teacher.role, teacher.slot, problem_type, index)
+                proposal_id = ids.proposal_id(
+                    ctx.generation, teacher.role, teacher.slot, problem_type, index, digits
+                )
                 rng = ctx.rng(proposal_id)
                 shown = int(rng.integers(settings.references[0], settings.references[1] + 1))
                 references = source.sample(problem_type, shown, rng)

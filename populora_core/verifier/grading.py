@@ -76,13 +76,19 @@ def check_proposals(
 def judge_attempts(
     dialect: Dialect, run_jobs: RunJobs, attempts: Sequence[tuple[Problem, Mapping[str, Any]]]
 ) -> list[AttemptJudgement]:
-    """Judge attempts, in order; equal answers to one problem are run once.
+    """Judge attempts, in order; equal completions for one problem are read once, equal answers run once.
 
     Args:
         run_jobs: runs jobs in a sandbox, results in order.
         attempts: each the problem and a mapping with completion and finish_reason.
     """
-    read = [_read_attempt(dialect, problem, attempt) for problem, attempt in attempts]
+    known: dict[tuple[str, ...], AttemptJudgement] = {}
+    read: list[AttemptJudgement] = []
+    for problem, attempt in attempts:
+        key = (problem.problem_id, attempt["finish_reason"], attempt["completion"])
+        if key not in known:
+            known[key] = _read_attempt(dialect, problem, attempt)
+        read.append(known[key])
     jobs: dict[tuple[str, str], Job] = {}
     for (problem, _), judgement in zip(attempts, read, strict=True):
         if judgement.answer is not None and (problem.problem_id, judgement.answer) not in jobs:

@@ -1,0 +1,235 @@
+"""What one machine has to do for a population of 8 to 1,000 members, beside models and sandbox.
+
+    populora bench scale --json
+
+Half of the members teach, half are taught. A generation of a teacher is 12 proposals, of which 9 become problems, and
+8 attempts at each: 6,000 proposals, 4,500 problems and 36,000 attempts for 1,000 members. The rows are made by rule
+(`bench.scale_run`), what is timed is the project's own code on them. Seconds are those of the wall, since they are
+waited for; ratios are of process CPU seconds, which other work on the machine changes less; `cpu_seconds.<part>` says
+how much of the wall they are:
+
+    match       the stage: predictions for all pairs, the draw, its commit
+    grade       the stage: answers read and judged, rewards, outcomes, ratings, its commit; what the sandbox
+                found is given
+    ratings     the matches folded into ratings, alone
+    selection   fitness, who goes and who breeds in both sub-populations, every fourth member replaced
+    catalogue   publishing it, then each question of docs/analytics.md once
+    store       all stages' tables committed with their manifests, and every member's adapter folder put in its place
+
+`growth_8_to_1000` is seconds a member at 1,000 over seconds a member at 8, for the part that grows most: above 1, cost
+grows faster than linearly. What a part costs whatever the members makes it smaller, so `marginal.<part>` leaves that
+out: seconds of a further member between 250 and 1,000, over seconds of a further member between 8 and 250. There 1 is
+linear, and 4.8 would be quadratic.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.analytics import questions
+from bench.filled import commit_stage
+from bench.harness import Row, Say, median, single
+from bench.scale_capacity import driver_of, table
+from bench.scale_capacity import rows as simulated
+from bench.scale_run import GENERATION, ScaledRun
+from populora_core import ids
+from populora_core.population.evolution import Evolution
+from populora_core.population.fitness import fitness_of
+from populora_core.population.member import Member, Role
+from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
+from populora_core.population.replacement import EvolutionRules
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.context import StageContext, member_of
+from populora_core.stages.engine import run_stage
+from populora_core.stages.table import STAGES
+from populora_core.store.adapters import ADAPTER_FILES, PROBE
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.catalogue import Catalogue, publish
+from populora_core.verifier.policy import refuse_program
+
+MEMBERS = (8, 64, 250, 1000)
+ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
+LIMIT = 5.0  # seconds a generation at the largest size
+Work = Callable[[], object]
+
+
+def run(samples: int, say: Say) -> list[Row]:
+    """The members' rows, what the capacity model makes of them, and two nodes where Ray is installed."""
+    found = members(max(3, samples // 5), say)
+    driver = driver_of({row.name: row.value for row in found})
+    say(table(driver))
+    return [*found, *simulated(driver), *_nodes(samples, say)]
+
+
+def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Row]:
+    """Seconds of each part at the largest size, how they grow, and seconds at the smaller sizes."""
+    taken = {size: measure(size, samples, say) for size in sizes}
+    middle = {
+        size: {part: statistics.median(each.cpu for each in found) for part, found in taken[size].items()}
+        for size in sizes
+    }
+    few, some, many = sizes[0], sizes[-2], sizes[-1]
+    parts = list(middle[many])
+    growth = {part: (middle[many][part] / many) / (middle[few][part] / few) for part in parts}
+    marginal = {part: _slope(middle, part, some, many) / _slope(middle, part, few, some) for part in parts}
+    worst = f"growth_{few}_to_{many}"
+    return [
+        *(median(f"seconds.{part}", _wall(taken[many][part]), "s", f"<= {LIMIT:g}") for part in parts),
+        single(worst, max(growth.values()), "ratio", "<= 1"),
+        *(single(f"{worst}.{part}", value, "ratio", "<= 1") for part, value in growth.items()),
+        *(single(f"marginal.{part}", value, "ratio") for part, value in marginal.items()),
+        *(
+            median(f"seconds.{part}.{size}_members", _wall(taken[size][part]), "s")
+            for size in sizes[:-1]
+            for part in parts
+        ),
+        *(single(f"cpu_seconds.{part}", value, "s") for part, value in middle[many].items()),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Seconds of one call: of the wall, and of this process on all cores."""
+
+    wall: float
+    cpu: float
+
+
+def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
+    """What each part takes, once warm, for a population of `size`."""
+    with tempfile.TemporaryDirectory(prefix="populora-scale-") as folder:
+        say(f"writing a generation of {size} members")
+        scaled = ScaledRun(Path(folder, "run"), size)
+        try:
+            parts = _Parts(scaled, Path(folder))
+            work: dict[str, Work] = {
+                "match": lambda: parts.stage("match"),
+                "grade": lambda: parts.stage("grade"),
+                "ratings": parts.ratings,
+                "selection": parts.selection,
+                "catalogue": parts.catalogue,
+            }
+            seconds: dict[str, list[Taken]] = {name: [] for name in (*work, "store")}
+            for sample in range(samples + 1):
+                say(f"{size} members, round {sample} of {samples}")
+                found = {name: _seconds(each) for name, each in work.items()}
+                with parts.storing() as store:
+                    found["store"] = _seconds(store)
+                if sample:  # the first round compiles, loads and fills caches
+                    for name, value in found.items():
+                        seconds[name].append(value)
+            return seconds
+        finally:
+            scaled.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is timed, over one run."""
+
+    scaled: ScaledRun
+    folder: Path
+
+    def stage(self, name: str) -> None:
+        refuse_program.cache_clear()  # another generation has other programs
+        run_stage(self.scaled.session, GENERATION, STAGES[name], force=True)
+
+    def ratings(self) -> None:
+        outcomes = {row["match_id"]: row["outcome"] for row in self.scaled.rows("grade", "match_results")}
+        matches = [
+            Match(row["teacher_id"], row["student_id"], Outcome(outcomes[row["match_id"]]))
+            for row in self.scaled.rows("match", "matches")
+        ]
+        rated = rate(matches, {m.member_id: m.rating for m in self._members()}, RatingRules())
+        list(map(lower_bound, rated.values()))
+
+    def selection(self) -> None:
+        settings = self.scaled.run.config.evolve
+        rules = EvolutionRules(
+            every=1,
+            fraction=settings.fraction,
+            minimum_age=settings.minimum_age,
+            crossover_probability=settings.crossover_probability,
+            mutations=settings.mutations,
+            crossovers=settings.crossovers,
+            selection=settings.selection,
+            replacement=settings.replacement,
+        )
+        living = self._members()
+        for role in (Role.TEACHER, Role.STUDENT):
+            own = [member for member in living if member.role is role]
+            evolution = Evolution(rules)
+            fitness = fitness_of(settings.fitness, own, {})
+            evolution.tell(GENERATION, own, fitness, {member.member_id: True for member in own})
+            evolution.ask(ids.generator(0, role))
+
+    def catalogue(self) -> None:
+        publish(self.scaled.run.directory)
+        for sql in questions().values():
+            with Catalogue(self.scaled.run.directory) as catalogue:
+                catalogue.query(sql).arrow()
+
+    @contextmanager
+    def storing(self) -> Iterator[Work]:
+        """Commits the generation to a run directory that is new, beside adapters that shards have written."""
+        run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
+        adapters = {row["path"]: row["sha256"] for row in self.scaled.rows("update", "adapters")}
+        staged = self.folder / "staged"
+        for path in adapters:
+            own = staged / Path(path).parent.name
+            own.mkdir(parents=True)
+            for name in (*ADAPTER_FILES, PROBE):
+                (own / name).write_bytes(bytes(ADAPTER_BYTES))
+
+        def store() -> None:
+            with StageWriter(run.directory, GENERATION, "update") as writer:
+                extra = {"adapters": adapters}
+                context = StageContext(
+                    Session(run), GENERATION, 0, {}, writer, lambda done, total: None, extra
+                )
+                os.rename(staged, writer.scratch / "adapters")
+                context.place_adapters()
+            for stage, tables in self.scaled.tables.items():
+                commit_stage(run.directory, GENERATION, stage, tables, extra if stage == "update" else None)
+
+        try:
+            yield store
+        finally:
+            shutil.rmtree(run.directory)
+
+    def _members(self) -> list[Member]:
+        return [member_of(row) for row in self.scaled.rows("evolve", "population")]
+
+
+def _slope(middle: dict[int, dict[str, float]], part: str, few: int, many: int) -> float:
+    return (middle[many][part] - middle[few][part]) / (many - few)
+
+
+def _seconds(work: Work) -> Taken:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return Taken(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _wall(taken: Sequence[Taken]) -> list[float]:
+    return [each.wall for each in taken]
+
+
+def _nodes(samples: int, say: Say) -> list[Row]:
+    """What two nodes gain over two processes, where Ray is installed."""
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("bench.scale_nodes") is None:
+        say("two nodes are not measured: Ray is not installed")
+        return []
+    rows: list[Row] = importlib.import_module("bench.scale_nodes").rows(samples, say)
+    return rows

@@ -1,0 +1,91 @@
+"""The benchmark of large populations: its rows, and that what it times is the project's own work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bench import analytics, scale
+from bench.scale_capacity import driver_of, table
+from bench.scale_run import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
+from populora_core.population.rating import Match, Outcome, RatingRules, rate
+from populora_core.stages.context import member_of
+
+PARTS = ("match", "grade", "ratings", "selection", "catalogue", "store")
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    run = ScaledRun(tmp_path_factory.mktemp("scaled") / "run", members=6)
+    yield run
+    run.close()
+
+
+def test_the_rows_name_each_part_with_its_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dict(list(analytics.questions().items())[:2])
+    monkeypatch.setattr(scale, "questions", lambda: asked)
+    rows = {row.name: row for row in scale.members(1, lambda line: None, sizes=(2, 4, 6))}
+    for part in PARTS:
+        assert rows[f"seconds.{part}"].goal == "<= 5"
+        assert rows[f"growth_2_to_6.{part}"].goal == "<= 1"
+        assert {
+            f"seconds.{part}.2_members",
+            f"seconds.{part}.4_members",
+            f"marginal.{part}",
+            f"cpu_seconds.{part}",
+        } <= rows.keys()
+        assert rows[f"seconds.{part}"].value > 0.0
+    assert rows["growth_2_to_6"].value == max(rows[f"growth_2_to_6.{part}"].value for part in PARTS)
+
+
+def test_a_generation_has_the_rows_that_are_stated(scaled: ScaledRun) -> None:
+    teachers = 3
+    proposals, problems = teachers * len(TYPES) * PER_TYPE, teachers * len(TYPES) * VALID
+    assert len(scaled.rows("match", "matches")) == teachers
+    assert len(scaled.rows("propose", "proposals")) == proposals
+    assert len(scaled.rows("verify", "problems")) == problems
+    assert len(scaled.rows("solve", "attempts")) == problems * ATTEMPTS
+    assert len({row["program"] for row in scaled.rows("verify", "problems")}) == problems
+
+
+def test_grading_judges_every_answer_by_what_the_sandbox_knows(scaled: ScaledRun) -> None:
+    grades = scaled.rows("grade", "attempt_grades")
+    verdicts = Counter(row["verdict"] for row in grades)
+    assert verdicts.keys() == {"correct", "wrong", "format_error"}
+    assert min(verdicts["correct"], verdicts["wrong"]) > len(grades) // 4
+
+
+def test_the_ratings_that_are_timed_are_those_of_the_stage(scaled: ScaledRun) -> None:
+    outcomes = {row["match_id"]: row["outcome"] for row in scaled.rows("grade", "match_results")}
+    matches = [
+        Match(row["teacher_id"], row["student_id"], Outcome(outcomes[row["match_id"]]))
+        for row in scaled.rows("match", "matches")
+    ]
+    before = {row["member_id"]: member_of(row).rating for row in scaled.rows("evolve", "population")}
+    after = rate(matches, before, RatingRules())
+    assert {row["member_id"]: row["mu"] for row in scaled.rows("grade", "ratings")} == {
+        name: rating.mu for name, rating in after.items()
+    }
+
+
+def test_storing_puts_every_adapter_and_stage_in_its_place(scaled: ScaledRun, tmp_path: Path) -> None:
+    parts = scale._Parts(scaled, tmp_path)
+    with parts.storing() as store:
+        store()
+        assert len(list((tmp_path / "stored" / "members").glob("*/g0001/adapter_config.json"))) == 6
+        folders = list((tmp_path / "stored" / "generations" / "0001").iterdir())
+        assert {folder.name for folder in folders} == scaled.tables.keys()
+    assert not (tmp_path / "stored").exists()
+
+
+def test_the_capacity_model_takes_the_measured_driver() -> None:
+    values = {f"seconds.{part}": 1000.0 for part in PARTS}
+    values |= {f"seconds.{part}.8_members": 8.0 for part in PARTS}
+    driver = driver_of(values)
+    assert {stage: line.member for stage, line in driver.items()} == pytest.approx(
+        {"match": 1.0, "grade": 1.0, "update": 1.0, "evolve": 2.0}
+    )
+    assert all(line.fixed == pytest.approx(0.0) for line in driver.values())
+    assert table(driver).count("\n") == 9

@@ -1,0 +1,125 @@
+"""docs/scale-out.md: every snippet is one that the project, Ray or Kubernetes would take."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from bench import scale_capacity
+from populora_core.compute.memory import GB, Workload, estimate
+from populora_core.config import REPOSITORY, ComputeSection, Config, StoreSection, build_config
+
+PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
+CLUSTER = REPOSITORY / "configs" / "cluster"
+LATER = {"address": ComputeSection, "url": StoreSection}  # settings that come with Ray and with the store
+IMAGE = "REGISTRY/populora:TAG"
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((CLUSTER / "raycluster.yaml").read_text()))
+
+
+def template() -> dict[str, Any]:
+    return json.loads((CLUSTER / "prefect-job-template.json").read_text())
+
+
+@pytest.mark.parametrize("text", snippets("toml"))
+def test_a_configuration_is_taken_as_it_stands(text: str) -> None:
+    data = tomllib.loads(text)
+    used = {key for section in data.values() for key in section}
+    if data.get("compute", {}).get("backend") == "ray":
+        used.add("address")
+    if missing := [key for key, section in LATER.items() if key in used and key not in section.model_fields]:
+        pytest.skip(f"this version has no setting {', '.join(missing)}")
+    config = build_config(data, "docs/scale-out.md")
+    for section, settings in data.items():
+        for key, value in settings.items():
+            assert getattr(getattr(config, section), key) == value
+
+
+def test_the_page_shows_every_setting_of_a_cluster() -> None:
+    shown = {key for text in snippets("toml") for key in tomllib.loads(text).get("compute", {})}
+    assert {"backend", "address", "shards", "shard_cpus", "shard_gpus", "shard_seconds"} <= shown
+    assert {"file", "s3"} == {
+        url.split("://")[0] for url in re.findall(r'^url = "(\S+)"', PAGE, re.MULTILINE)
+    }
+    assert isinstance(Config().compute.shards, int)
+
+
+def test_deployments_on_kubernetes_differ_from_ours_in_pool_and_place_alone() -> None:
+    (snippet,) = map(yaml.safe_load, snippets("yaml"))
+    ours = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
+    entrypoints = {each["name"]: each["entrypoint"] for each in ours["deployments"]}
+    for deployment in snippet["deployments"]:
+        assert deployment["entrypoint"] == entrypoints[deployment["name"]]
+        assert deployment["work_pool"]["job_variables"].keys() <= template()["variables"]["properties"].keys()
+    assert list(snippet["pull"][0]) == list(ours["pull"][0])
+    assert f"--type kubernetes --base-job-template configs/cluster/{'prefect-job-template.json'}" in PAGE
+
+
+def test_the_ray_cluster_has_a_token_a_pin_and_one_gpu_a_worker() -> None:
+    cluster, policy = documents()
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", cluster["spec"]["rayVersion"])
+    head, (workers,) = cluster["spec"]["headGroupSpec"], cluster["spec"]["workerGroupSpecs"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    for group in (head, workers):
+        (container,) = group["template"]["spec"]["containers"]
+        token = {each["name"]: each for each in container["env"]}
+        assert token["RAY_AUTH_MODE"]["value"] == "token"
+        assert token["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["key"] == "auth_token"
+        assert container["image"] == IMAGE
+        mounted = {each["name"] for each in container["volumeMounts"]}
+        assert mounted <= {each["name"] for each in group["template"]["spec"]["volumes"]}
+        assert "models" in mounted
+    (worker,) = workers["template"]["spec"]["containers"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+
+
+def test_a_prefect_job_joins_the_cluster_and_uses_every_variable() -> None:
+    found = template()
+    text = json.dumps(found["job_configuration"])
+    used = set(re.findall(r"{{ (\w+) }}", text))
+    assert used == found["variables"]["properties"].keys()
+    job = found["job_configuration"]["job_manifest"]
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert "ray start --address={{ head }} --num-cpus=0" in container["command"][-2]
+    allowed = documents()[1]["spec"]["ingress"][0]["from"]
+    labels = [each["podSelector"]["matchLabels"] for each in allowed]
+    assert job["spec"]["template"]["metadata"]["labels"] in labels
+
+
+def test_names_of_images_registries_and_secrets_are_placeholders() -> None:
+    text = PAGE + "".join(path.read_text() for path in CLUSTER.iterdir())
+    assert {IMAGE} == set(re.findall(r"\S+/populora:\w+", text.replace("`", " ").replace('"', " ")))
+    literals = re.findall(r"--from-literal=\w*(?:TOKEN|token|KEY)\w*=(\S+)", text)
+    assert literals
+    assert all(value.startswith(("...", '"$')) for value in literals)
+
+
+def test_the_table_is_that_of_the_model_with_the_kept_results() -> None:
+    kept = re.search(r"<!-- capacity -->\n(.*)\n<!-- /capacity -->", PAGE, re.DOTALL)
+    assert kept is not None
+    assert kept[1] == scale_capacity.table(scale_capacity.measured())
+
+
+def test_what_is_said_of_sizes_is_what_the_shapes_give() -> None:
+    shape = scale_capacity.seven_billion()
+    assert f"{12 * shape.adapter / GB:.2f} GB a member" in PAGE
+    assert f"1,000 adapters of {4 * shape.adapter / 1e6:.0f} MB" in PAGE
+    assert f"{2 * 1000 * 4 * shape.adapter / scale_capacity.STORE_BYTES:.0f} s at 5 GB/s" in PAGE
+    fitting = max(n for n in range(1, 200) if scale_capacity.fits(n, 1))
+    assert re.search(rf"some\s+{fitting // 10 * 10} adapters of rank 32 on a 7B in 80 GB", PAGE)
+    assert estimate(shape, Workload(fitting, 2, 8192, True)).shared <= 80 * GB
