@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import shutil
 import statistics
 import tempfile
@@ -49,12 +48,10 @@ from populora_core.population.member import Member, Role
 from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
 from populora_core.population.replacement import EvolutionRules
 from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.context import StageContext, member_of
+from populora_core.stages.context import member_of
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
 from populora_core.store.adapters import ADAPTER_FILES, PROBE
-from populora_core.store.artifacts import StageWriter
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.verifier.policy import refuse_program
 
@@ -193,15 +190,12 @@ class _Parts:
                 (own / name).write_bytes(bytes(ADAPTER_BYTES))
 
         def store() -> None:
-            with StageWriter(run.directory, GENERATION, "update") as writer:
-                extra = {"adapters": adapters}
-                context = StageContext(
-                    Session(run), GENERATION, 0, {}, writer, lambda done, total: None, extra
-                )
-                os.rename(staged, writer.scratch / "adapters")
-                context.place_adapters()
+            extra = {"adapters": adapters}
             for stage, tables in self.scaled.tables.items():
-                commit_stage(run.directory, GENERATION, stage, tables, extra if stage == "update" else None)
+                if stage == "update":
+                    commit_stage(run.directory, GENERATION, stage, tables, extra, staged)
+                else:
+                    commit_stage(run.directory, GENERATION, stage, tables)
 
         try:
             yield store
