@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config_checks import check_folders, check_names, check_packages, closest
+from populora_core.config_checks import check_folders, check_gpus, check_names, check_packages, closest
 from populora_core.config_files import apply_override, read_config
 from populora_core.config_section import Section
 from populora_core.errors import ConfigError
@@ -268,11 +268,21 @@ class EvaluateSection(Section):
 class ComputeSection(Section):
     """Where shards run; the shard plan is part of every stage key that it matters to."""
 
-    backend: Literal["local", "inline"] = Field(
-        "local", description="local: one process a shard; inline: the same shards in this process"
+    backend: Literal["local", "inline", "ray"] = Field(
+        "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
     )
     shards: Count = 2
     threads: Count = Field(1, description="threads of one shard")
+    address: str = Field(
+        "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
+    )
+    shard_cpus: Positive = Field(1.0, description="ray: cores that a shard's actor reserves on its node")
+    shard_gpus: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="ray: GPUs, or a part of one, likewise"
+    )
+    shard_seconds: Positive = Field(
+        3600.0, description="ray: after this long a shard is done elsewhere as well"
+    )
     gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
     gpu_tflops: Positive = Field(
         400.0, description="10^12 operations a second that it keeps up, likewise: 40 % of an H100's peak"
@@ -324,7 +334,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _one_engine(self) -> Config:
-        if self.sampler.engine == "vllm" and self.compute.shards != 1:
+        if self.sampler.engine == "vllm" and self.compute.shards != 1 and self.compute.backend != "ray":
             raise ValueError(
                 "sampler.engine vllm holds every member in one engine, so compute.shards must be 1; "
                 f"it is {self.compute.shards}"
@@ -360,6 +370,7 @@ def build_config(data: Mapping[str, Any], source: str) -> Config:
             remedy="mend these keys; every key and its default stands in populora_core/config.py",
         ) from error
     check_names(config, source)
+    check_gpus(config, source)
     return config
 
 

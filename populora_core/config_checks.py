@@ -53,11 +53,28 @@ def check_archive(config: Config, source: str) -> None:
             expected="the extra `archive`",
             remedy="pip install 'populora[archive]', or draw references from the buffer",
         )
+    if config.compute.backend == "ray" and importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            f'{source}: compute.backend = "ray" needs Ray, which is not installed',
+            expected="the extra `ray`",
+            remedy="pip install 'populora[ray]', or run shards in processes of this machine: backend = \"local\"",
+        )
     if config.store.url:
         from populora_core.store.objects import open_objects
 
         with _said_of(f"{source}: store.url cannot be used"):
             open_objects(config.store.url)
+
+
+def check_gpus(config: Config, source: str) -> None:
+    """Raise ConfigError where shards on Ray compute on GPUs that they do not ask for."""
+    if config.compute.backend == "ray" and config.base.device == "cuda" and not config.compute.shard_gpus:
+        raise ConfigError(
+            f"{source}: base.device is cuda, but a shard on Ray is given no GPU",
+            expected="compute.shard_gpus above 0",
+            came="compute.shard_gpus = 0",
+            remedy="set it to 1, or to 0.5 for two shards on one GPU",
+        )
 
 
 def _installed(package: str) -> bool:

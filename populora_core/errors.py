@@ -94,6 +94,10 @@ class WorkerLost(PopuloraError):
     """A worker process ended before it answered."""
 
 
+class ClusterUnavailable(PopuloraError):
+    """A Ray cluster that cannot be joined or started, or whose machines cannot do what is asked of them."""
+
+
 class BenchmarkError(PopuloraError, ValueError):
     """A suite or benchmark that is unknown, missing, or not in its published schema."""
 

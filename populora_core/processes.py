@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -31,6 +32,17 @@ def started(pid: int) -> str:
     except PermissionError:
         pass
     return "alive"
+
+
+def descendants(pid: int, depth: int | None = None) -> list[int]:
+    """Every process below `pid`, or those of the first `depth` levels; none without /proc."""
+    found = []
+    if depth != 0:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):  # a thread that has ended
+                for child in map(int, children.read_text().split()):
+                    found += [child, *descendants(child, None if depth is None else depth - 1)]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from populora_core.compute import leftovers
 from populora_core.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.lock import LOCK, lock
@@ -59,7 +60,7 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
                 came=str(beat),
                 remedy="wait for it, or end that process; then repeat this command",
             )
-        done = clear(directory) + _remove_sandboxes() + also(directory)
+        done = clear(directory) + leftovers.sweep() + _remove_sandboxes() + also(directory)
         if left:
             done.append(f"removed {LOCK}, which nobody held")
         if beat is not None and beat.life is Life.DEAD:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.compute.shards import Shards
 from populora_core.devices import hold_device
 from populora_core.heartbeat import Heartbeat
 from populora_core.lock import lock
@@ -21,7 +22,10 @@ from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
 
 if TYPE_CHECKING:
+    from populora_core.compute.ray_cluster import RayCluster
     from populora_core.store.shared import SharedRun
+
+RAY = "ray"  # the backend of shards on a cluster
 
 _open: dict[Path, Session] = {}
 
@@ -84,20 +88,41 @@ class Session:
 
     def _workers(self) -> Sequence[int]:
         """Process ids of the workers that have been started."""
-        compute: Compute | None = self.__dict__.get("compute")
-        return compute.pids if compute is not None else ()
+        started = (self.__dict__.get(name) for name in ("cluster", "compute"))
+        return [pid for part in started if part is not None for pid in part.pids]
 
     @cached_property
     def dialect(self) -> Dialect:
         return dialect(self.run.config.base.dialect)
 
     @cached_property
+    def cluster(self) -> RayCluster:
+        """The Ray cluster of a run whose shards run there: joined, or started and ended with the session."""
+        from populora_core.compute.ray_cluster import RayCluster
+
+        cluster = RayCluster(self.run.config.compute.address)
+        self._exit.callback(cluster.close)
+        return cluster
+
+    @cached_property
     def compute(self) -> Compute:
         plan = self.run.config.compute
-        self._exit.enter_context(hold_device(self.run.config.base.device))
-        compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
+        compute: Compute
+        if plan.backend == RAY:
+            from populora_core.compute.ray_compute import RayCompute
+
+            compute = RayCompute(self.cluster, plan, self.model_spec)
+        else:
+            self._exit.enter_context(hold_device(self.run.config.base.device))
+            compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
         self._exit.callback(compute.close)
         return compute
+
+    def shards(self, key: str, folder: Path) -> Shards:
+        """The shards of a piece of work with the given key; see `Shards`."""
+        config = self.run.config
+        url = config.store.url if config.compute.backend == RAY else ""
+        return Shards(lambda: self.compute, key, folder, url)
 
     @cached_property
     def sandbox(self) -> Sandbox:
@@ -108,9 +133,25 @@ class Session:
             memory_bytes=settings.memory_mib << 20,
             output_bytes=settings.output_kib << 10,
         )
-        sandbox = open_sandbox(settings.backend, limits, settings.workers, hash_seed=self.run.config.run.seed)
+        sandbox = self.open_sandbox(limits, hash_seed=self.run.config.run.seed)
         self._exit.callback(sandbox.close)
         return sandbox
+
+    def open_sandbox(self, limits: Limits, hash_seed: int) -> Sandbox:
+        """A sandbox of the configured kind, on every node where shards run on Ray; close it."""
+        settings = self.run.config.sandbox
+        if self.run.config.compute.backend == RAY:
+            from populora_core.verifier.sharded import ShardedSandbox
+
+            return ShardedSandbox(
+                self.cluster,
+                settings.backend,
+                limits,
+                settings.workers,
+                hash_seed,
+                self.run.config.compute.shard_seconds,
+            )
+        return open_sandbox(settings.backend, limits, settings.workers, hash_seed)
 
     @cached_property
     def trackers(self) -> Trackers:

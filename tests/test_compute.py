@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from populora_core.base_model import base_digest
-from populora_core.compute import InlineCompute, LocalCompute, ModelSpec
+from populora_core.compute import Compute, InlineCompute, LocalCompute, ModelSpec
+from populora_core.compute.shards import Shards
 from populora_core.errors import BaseModelError, WorkerLost
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
@@ -25,16 +26,21 @@ def compute() -> Iterator[LocalCompute]:
     assert not multiprocessing.active_children()
 
 
-def found(seed: int, folder: Path) -> dict:
-    members_file = folder / f"{seed}.safetensors"
-    return {"seeds": {"a": seed}, "sources": {}, "members_file": members_file, "folders": {}}
+def mapped(backend: Compute, folder: Path, *seeds: int) -> None:
+    """Found a population of one a seed, each in a file of its own, as shards of one piece of work."""
+    payloads = [
+        {"seeds": {"a": seed}, "sources": {}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
+        for seed in seeds
+    ]
+    shards = Shards(lambda: backend, "key", folder / ".shards")
+    shards.map("found", payloads)
+    shards.release()
 
 
-def test_results_come_in_the_order_of_the_payloads(compute: LocalCompute, tmp_path: Path) -> None:
-    compute.map("found", [found(1, tmp_path), found(2, tmp_path)])
-    inline = InlineCompute(2, 1, SPEC)
+def test_files_of_every_shard_are_where_its_payload_wants_them(compute: LocalCompute, tmp_path: Path) -> None:
+    mapped(compute, tmp_path, 1, 2)
     (tmp_path / "inline").mkdir()
-    inline.map("found", [found(1, tmp_path / "inline"), found(2, tmp_path / "inline")])
+    mapped(InlineCompute(2, 1, SPEC), tmp_path / "inline", 1, 2)
     for seed in (1, 2):
         name = f"{seed}.safetensors"
         assert (tmp_path / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
@@ -43,13 +49,13 @@ def test_results_come_in_the_order_of_the_payloads(compute: LocalCompute, tmp_pa
 def test_an_error_in_a_worker_is_raised_as_itself(tmp_path: Path) -> None:
     backend = LocalCompute(1, 1, replace(SPEC, folder=tmp_path / "nowhere"))
     with pytest.raises(BaseModelError, match="not a usable base model"):
-        backend.map("found", [found(1, tmp_path)])
+        mapped(backend, tmp_path, 1)
     assert not multiprocessing.active_children()
 
 
 def test_a_lost_worker_is_said_so_and_leaves_nothing_behind(compute: LocalCompute, tmp_path: Path) -> None:
-    compute.map("found", [found(1, tmp_path)])
+    mapped(compute, tmp_path, 1)
     multiprocessing.active_children()[0].kill()
     with pytest.raises(WorkerLost, match="exit code -9"):
-        compute.map("found", [found(1, tmp_path), found(2, tmp_path)])
-    compute.map("found", [found(1, tmp_path)])  # the next call starts fresh processes
+        mapped(compute, tmp_path, 1, 2)
+    mapped(compute, tmp_path, 1)  # the next call starts fresh processes

@@ -42,6 +42,7 @@ def _file(tmp_path: Path, text: str) -> Path:
         ("[evolve]\nmutations = []", ["mutations is empty"]),
         ("[sandbox]\nwall_seconds = 1.0\ncpu_seconds = 2.0", ["wall_seconds", "cpu_seconds"]),
         ("[base]\npath = 'nowhere'", ["base.path", "nowhere"]),
+        ("[compute]\nbackend = 'ray'\n[base]\ndevice = 'cuda'", ["compute.shard_gpus", "0.5"]),
         ("[run\nseed = 1", ["not valid TOML", "line 1"]),
     ],
 )
@@ -50,6 +51,14 @@ def test_a_bad_config_is_refused_by_name(tmp_path: Path, text: str, parts: list[
         load_config(_file(tmp_path, text))
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_shards_on_ray_are_refused_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs Ray.*\n.*\n.*populora\[ray\]"):
+        load_config(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 
 def test_the_archive_is_refused_where_pyribs_is_missing(

@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
         assert again.rows == first
 
     shutil.rmtree(folder)
-    finished = folder.parent / ".evaluate-tiny"
+    finished = folder.parent / ".shards-evaluate-tiny"
     for shards in (1, 2):
         command = [sys.executable, "-c", KILLED, str(directory), str(suite_file), "1"]
         ended = subprocess.run(command, cwd=REPOSITORY, timeout=400)

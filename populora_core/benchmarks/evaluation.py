@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 from populora_core import ids
 from populora_core.benchmarks.protocol import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.suite import Entry, Part, Suite, suite_items
+from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.sampler.protocol import FinishReason, Served
 from populora_core.session import Session
 from populora_core.store import durable
 from populora_core.store.schema import to_table
-from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import Limits, Sandbox
 
 Row = dict[str, Any]
@@ -76,6 +76,9 @@ class Evaluation:
 
     Args:
         finished: folder of the finished shards; it may hold some of an earlier, killed evaluation.
+
+    Attributes:
+        records: who sampled what, of the shards that were not done yet (see `compute.shards.Shards`).
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Evaluation:
     ) -> None:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
         self.generation, self.finished = generation, finished
+        self.records: list[Row] = []
         self.family = session.run.config.base.dialect
 
     @cached_property
@@ -148,8 +152,11 @@ class Evaluation:
         for shard in self.shards:
             table = self._read(shard)
             if table is None:
-                table = self._answer(shard, _further(progress, done, self.completions))
+                sampling = self.session.shards(shard.key, self.finished / shard.key[:24])
+                table = self._answer(shard, sampling, _further(progress, done, self.completions))
                 self._write(shard, table)
+                sampling.release()
+                self.records += sampling.records
             tables.append(table)
             done += self._completions(shard)
             progress(done, self.completions)
@@ -162,14 +169,14 @@ class Evaluation:
     def _completions(self, shard: Shard) -> int:
         return len(shard.items) * len(self.players) * shard.entry.attempts
 
-    def _answer(self, shard: Shard, progress: Callable[[int], None]) -> pa.Table:
+    def _answer(self, shard: Shard, sampling: Shards, progress: Callable[[int], None]) -> pa.Table:
         asked = [
             (item, player, sample)
             for item in shard.items
             for player in self.players
             for sample in range(shard.entry.attempts)
         ]
-        completions = self._sample(shard, asked, progress)
+        completions = self._sample(shard, asked, sampling, progress)
         responses = [
             Response(row["completion"], row["finish_reason"] == FinishReason.STOP) for row in completions
         ]
@@ -216,13 +223,17 @@ class Evaluation:
         ]
 
     def _sample(
-        self, shard: Shard, asked: Sequence[tuple[Item, Player, int]], progress: Callable[[int], None]
+        self,
+        shard: Shard,
+        asked: Sequence[tuple[Item, Player, int]],
+        sampling: Shards,
+        progress: Callable[[int], None],
     ) -> list[Row]:
         """One completion for each, in order; the workers share the problems, each has every player."""
-        entry, compute = shard.entry, self.session.compute
+        entry, workers = shard.entry, self.session.run.config.compute.shards
         text = {item.item_id: shard.benchmark.prompt(item, self.family) for item in shard.items}
-        place = {item.item_id: number % compute.shards for number, item in enumerate(shard.items)}
-        shares: list[list[Prompt]] = [[] for _ in range(compute.shards)]
+        place = {item.item_id: number % workers for number, item in enumerate(shard.items)}
+        shares: list[list[Prompt]] = [[] for _ in range(workers)]
         for item, player, sample in asked:
             shares[place[item.item_id]].append(
                 Prompt(
@@ -236,7 +247,7 @@ class Evaluation:
                 )
             )
         payloads = [{"adapters": self._served, "prompts": share} for share in shares if share]
-        answers = [iter(part["rows"]) for part in compute.map("generate", payloads, progress)]
+        answers = [iter(part["rows"]) for part in sampling.map("generate", payloads, progress)]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
     @contextmanager
@@ -245,8 +256,7 @@ class Evaluation:
         if limits is None:
             yield self.session.sandbox
             return
-        settings = self.session.run.config.sandbox
-        with open_sandbox(settings.backend, limits, settings.workers, hash_seed=0) as sandbox:
+        with self.session.open_sandbox(limits, hash_seed=0) as sandbox:
             yield sandbox
 
     def _key(self, entry: Entry, known: Benchmark, items: Sequence[Item]) -> str:

@@ -25,7 +25,7 @@ from populora_core.session import Session
 from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import Manifest, generation_dir
+from populora_core.store.manifest import Manifest, generation_dir, shards_dir
 from populora_core.store.schema import to_table
 
 VERSION = 1
@@ -71,7 +71,7 @@ class RunEvaluation:
         run = session.run
         self.generation = newest_generation(run) if generation is None else generation
         self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
-        finished = generation_dir(run.directory, self.generation) / f".{self._folder.name}"
+        finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = _choose(run, self.generation, members)
         self.evaluation = Evaluation(
             session,

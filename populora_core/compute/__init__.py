@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from populora_core.compute.local import InlineCompute, LocalCompute
-from populora_core.compute.protocol import Compute, ModelSpec, Progress
+from populora_core.compute.protocol import Committed, Compute, ModelSpec, Progress, Shard
 
-__all__ = ["Compute", "InlineCompute", "LocalCompute", "ModelSpec", "Progress", "open_compute"]
+__all__ = [
+    "Committed",
+    "Compute",
+    "InlineCompute",
+    "LocalCompute",
+    "ModelSpec",
+    "Progress",
+    "Shard",
+    "open_compute",
+]
 
 
 def open_compute(backend: str, shards: int, threads: int, spec: ModelSpec) -> Compute:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from populora_core.compute.orphans import end_with_parent
-from populora_core.compute.protocol import ModelSpec, Payload, Progress
+from populora_core.compute.protocol import Committed, ModelSpec, Progress, Shard
 from populora_core.errors import PopuloraError, WorkerLost
 
 EXIT_SECONDS = 5.0
@@ -27,13 +27,14 @@ class InlineCompute:
         self.shards, self._threads, self._spec = shards, threads, spec
         self._worker: Any = None
 
-    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
-        from populora_core.compute import work
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        from populora_core.compute.shards import perform
+        from populora_core.compute.work import Worker
 
         if self._worker is None:
-            self._worker = work.Worker(self._spec, self._threads)
+            self._worker = Worker(self._spec, self._threads)
         report = progress or (lambda done: None)
-        return [work.call(self._worker, function, payload, report) for payload in payloads]
+        return [perform(self._worker, shard, report) for shard in shards]
 
     @property
     def pids(self) -> Sequence[int]:
@@ -53,31 +54,30 @@ class LocalCompute:
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
 
-    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
-        if len(payloads) > self.shards:
-            raise ValueError(f"{len(payloads)} payloads for {self.shards} shards")
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        if len({shard.number for shard in shards} & set(range(self.shards))) < len(shards):
+            raise ValueError(f"shards {[shard.number for shard in shards]} of {self.shards}")
         self._start()
-        for pipe, payload in zip(self._pipes, payloads, strict=False):
-            self._send(pipe, (function, payload))
-        results: dict[int, Any] = {}
+        for shard in shards:
+            self._send(self._pipes[shard.number], shard)
+        results: dict[int, Committed] = {}
         try:
-            while len(results) < len(payloads):
-                waiting = [pipe for i, pipe in enumerate(self._pipes[: len(payloads)]) if i not in results]
+            while len(results) < len(shards):
+                waiting = [self._pipes[shard.number] for shard in shards if shard.number not in results]
                 ready = wait(waiting)
                 for pipe in (pipe for pipe in waiting if pipe in ready):
-                    shard = self._pipes.index(pipe)
                     kind, value = self._receive(pipe)
                     if kind == "progress":
                         if progress is not None:
                             progress(value)
                     elif kind == "result":
-                        results[shard] = value
+                        results[self._pipes.index(pipe)] = value
                     else:
                         raise value
         except BaseException:
             self.close()  # answers still under way belong to a stage that is given up
             raise
-        return [results[shard] for shard in range(len(payloads))]
+        return [results[shard.number] for shard in shards]
 
     @property
     def pids(self) -> Sequence[int]:
@@ -157,14 +157,18 @@ def _serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None
 
 def _answer(worker: Any, pipe: Connection) -> None:
     """Answer one request. Raises EOFError or OSError once the pipe is closed."""
-    from populora_core.compute import work
+    shard = pipe.recv()
+    pipe.send(answer(worker, shard, lambda done: pipe.send(("progress", done))))
 
-    function, payload = pipe.recv()
+
+def answer(worker: Any, shard: Shard, progress: Progress) -> tuple[str, Any]:
+    """What a worker process tells of a shard: ("result", what it committed), or ("error", why it did not)."""
+    from populora_core.compute.shards import perform
+
     try:
-        answer = work.call(worker, function, payload, lambda done: pipe.send(("progress", done)))
-        pipe.send(("result", answer))
+        return "result", perform(worker, shard, progress)
     except PopuloraError as error:
-        pipe.send(("error", error))
+        return "error", error
     except Exception:
-        problem = f"a defect in {function}, please report it:\n{traceback.format_exc()}"
-        pipe.send(("error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")))
+        problem = f"a defect in {shard.function}, please report it:\n{traceback.format_exc()}"
+        return "error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")

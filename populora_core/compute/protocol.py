@@ -1,4 +1,4 @@
-"""What a compute backend is: named functions of `work`, applied to one payload a shard."""
+"""What a compute backend is: it runs shards, each one named function of `work` on some members' payload."""
 
 from __future__ import annotations
 
@@ -32,16 +32,60 @@ class ModelSpec:
     sampler: SamplerSection = field(default_factory=lambda: SamplerSection(engine="torch"))
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The unit of distribution inside a stage.
+
+    Attributes:
+        function: of `work.FUNCTIONS`.
+        number: its place among the shards of one call.
+        key: sha256 over the stage's key, function, number and payload: the name that it is committed under.
+        store: url of the object store that takes its artifact.
+    """
+
+    function: str
+    number: int
+    key: str
+    payload: Payload
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a shard committed: hashes and counts, while the data is in the store.
+
+    Attributes:
+        result: sha256 of what the function returned, as JSON.
+        files: place among the payload's outputs, such as `output` or `folders/MEMBER/FILE` -> sha256.
+        items: how many items its progress counted.
+        host, pid, seconds: who did it, and how long that took.
+        attempts: how often it was started, losses and late workers included.
+    """
+
+    key: str
+    result: str
+    files: Mapping[str, str]
+    items: int
+    host: str
+    pid: int
+    seconds: float
+    attempts: int = 1
+
+
 class Compute(Protocol):
-    """Runs shards. Results come in the order of the payloads."""
+    """Runs shards. What they commit comes in their order.
+
+    Attributes:
+        shards: into how many the plan cuts a stage; a backend may work on fewer at a time.
+    """
 
     shards: int
 
-    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
-        """Apply `work.<function>(worker, **payload)` to every payload; payload i runs on shard i.
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        """Have every shard performed (see `shards.perform`).
 
         Raises:
-            WorkerLost: a worker process ended before it answered.
+            WorkerLost: a worker ended before it answered, and the shard could not be done elsewhere.
             PopuloraError: whatever the function raised, as it raised it.
         """
         ...

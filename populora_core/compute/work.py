@@ -237,7 +237,6 @@ def update(
     seconds = time.perf_counter() - started
     write_members(output, states, worker.layout)
     return {
-        "members_file": output,
         "stats": {member: [asdict(step[member]) for step in stats] for member in states},
         "seconds": seconds,
         "hashes": _export(worker, states, folders),
@@ -307,3 +306,12 @@ def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function for function in (found, generate, update, merge, breed)
 }
+
+OUTPUTS: dict[str, tuple[str, ...]] = {
+    "found": ("members_file", "folders"),
+    "generate": (),
+    "update": ("output", "folders"),
+    "merge": ("members_file",),
+    "breed": ("output", "folders"),
+}
+"""The parameters of each function that say where to write: a path, or a name -> path. Every other path is read."""

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from populora_core import ids
+from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.config import Config
 from populora_core.population.member import Member, Role
@@ -27,6 +28,7 @@ from populora_core.store.adapters import staged_adapter
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.verifier.grading import RunJobs
+from populora_core.verifier.protocol import Job, JobResult
 from populora_core.verifier.verify import verify_or_raise
 
 Row = dict[str, Any]
@@ -40,7 +42,7 @@ class StageContext:
         seed: the stage's own seed; every random stream derives from it.
         folders: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
         extra: goes into the manifest: times, paths and what else is not content.
-        unfinished: folders of finished parts, which outlive a kill; they go once the stage is committed.
+        shards: runs shards; those that are finished outlive a kill, and go once the stage is committed.
     """
 
     session: Session
@@ -48,9 +50,9 @@ class StageContext:
     seed: int
     folders: Mapping[str, Sequence[Path]]
     writer: StageWriter
+    shards: Shards
     progress: Callable[[int, int], None]
     extra: dict[str, Any] = field(default_factory=dict)
-    unfinished: list[Path] = field(default_factory=list)
 
     @property
     def config(self) -> Config:
@@ -156,41 +158,44 @@ class StageContext:
         members: Iterable[str],
         payload: Callable[[frozenset[str]], Row],
         total: int | None = None,
-        parts: Path | None = None,
     ) -> list[Any]:
         """Run `function` on every shard with the payload of the shard's members.
 
         Args:
             total: items that the shards report progress on.
-            parts: when given, each shard writes to this path with its number appended.
         """
-        shares = self._shares(members)
-        payloads = [payload(frozenset(share)) for share in shares]
-        if parts is not None:
-            for shard, item in enumerate(payloads):
-                item["output"] = self.writer.scratch / f"{parts.name}.part{shard}"
-        return self.session.compute.map(function, payloads, self._counter(total))
+        payloads = [payload(frozenset(share)) for share in self._shares(members)]
+        return self.shards.map(function, payloads, self._counter(total))
 
     def _shares(self, members: Iterable[str]) -> list[list[str]]:
         ordered = sorted(members)
-        shards = self.session.compute.shards
+        shards = self.config.compute.shards
         return [share for share in (ordered[shard::shards] for shard in range(shards)) if share]
 
     def work(self, function: str, **payload: Any) -> Any:
         """Run `function` once, on the first shard's worker."""
-        return self.session.compute.map(function, [payload])[0]
+        return self.shards.map(function, [payload])[0]
 
     def sandbox_runner(self, determinism: bool) -> RunJobs:
         """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds.
 
         A sandbox that goes down for good is an error of the stage, which can be resumed, and no result.
         """
-        return lambda jobs: verify_or_raise(
-            self.session.sandbox,
-            jobs,
-            determinism=determinism,
-            progress=lambda done: self.progress(done, len(jobs)),
-        )
+        sandbox = self.session.sandbox
+
+        def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
+            results = verify_or_raise(
+                sandbox,
+                jobs,
+                determinism=determinism,
+                progress=lambda done: self.progress(done, len(jobs)),
+            )
+            records: list[Row] = getattr(sandbox, "records", [])  # of one that is spread over machines
+            self.shards.records += records
+            records.clear()
+            return results
+
+        return run_jobs
 
     def _counter(self, total: int | None) -> Callable[[int], None] | None:
         if total is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from populora_core.store.artifacts import (
     read_manifest,
     stage_dir,
 )
-from populora_core.store.manifest import pruned
+from populora_core.store.manifest import pruned, shards_dir
 
 if TYPE_CHECKING:
     from populora_core.store.shared import Entry, SharedRun
@@ -88,8 +87,13 @@ def run_stage(
 
     started = time.time()
     with StageWriter(run.directory, generation, stage.name) as writer:
-        context = StageContext(session, generation, seed, folders, writer, session.observer.stage_progress)
+        shards = session.shards(key, shards_dir(run.directory, generation, stage.name))
+        context = StageContext(
+            session, generation, seed, folders, writer, shards, session.observer.stage_progress
+        )
         stage.function(context)
+        if shards.records:
+            context.extra["shards"] = shards.records
         manifest = writer.draft(
             key=key,
             stage_version=stage.version,
@@ -107,8 +111,7 @@ def run_stage(
             guard(manifest.files)
         place_adapters(run.directory, writer, manifest)
         writer.commit(manifest)
-    for folder in context.unfinished:
-        shutil.rmtree(folder, ignore_errors=True)
+    shards.release()
     session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
     return StageResult(generation, stage.name, False, manifest.seconds, manifest)
 

@@ -13,7 +13,6 @@ from populora_core.errors import ArtifactError
 from populora_core.population.fitness import learnable_share
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.store.manifest import generation_dir
 
 
 def run(ctx: StageContext) -> None:
@@ -45,17 +44,16 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
         ArtifactError: infrastructure left a member without a score, and it can be ranked by none.
     """
     hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
-    finished = generation_dir(ctx.session.run.directory, ctx.generation) / ".evaluate"
     evaluation = Evaluation(
         ctx.session,
         suite,
         Part.VALIDATION,
         players_of({member.member_id: hashes[member.member_id] for member in members}),
         ctx.generation,
-        finished,
+        ctx.shards.folder,
     )
     items = evaluation.run(ctx.progress)
-    ctx.unfinished.append(finished)
+    ctx.shards.records += evaluation.records
     rows = score_rows(items.to_pylist(), suite, base=None)
     ctx.writer.write_table(ITEMS, items)
     ctx.write("evaluations", rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from populora_core.config import UpdateSection
@@ -45,19 +46,21 @@ def run(ctx: StageContext) -> None:
     steps = _steps(members, training)
 
     folders = ctx.adapter_folders([member.member_id for member in members])
-    done = ctx.map_members(
-        "update",
-        folders,
-        lambda share: {
+    parts: list[Path] = []
+
+    def payload(share: frozenset[str]) -> Row:
+        parts.append(ctx.writer.scratch / f"{MEMBERS}.part{len(parts)}")
+        return {
             "members_file": ctx.input_file(MEMBERS),
             "steps": [[row for row in step if row.member_id in share] for step in steps],
             "rules": _update_rules(settings),
-            "folders": {member: folders[member] for member in share},
-        },
-        total=sum(row.advantage != 0.0 for step in steps for row in step),
-        parts=ctx.path(MEMBERS),
-    )
-    ctx.work("merge", parts=[part["members_file"] for part in done], members_file=ctx.path(MEMBERS))
+            "folders": {member: folders[member] for member in sorted(share)},
+            "output": parts[-1],
+        }
+
+    learned = sum(row.advantage != 0.0 for step in steps for row in step)
+    done = ctx.map_members("update", folders, payload, total=learned)
+    ctx.work("merge", parts=parts, members_file=ctx.path(MEMBERS))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}

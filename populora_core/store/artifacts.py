@@ -18,6 +18,7 @@ from populora_core.store import durable
 from populora_core.store.hashing import content_hash
 from populora_core.store.manifest import (
     MANIFEST,
+    SHARDS_PREFIX,
     FileRecord,
     Manifest,
     committed_stages,
@@ -203,10 +204,27 @@ def supersede(run_dir: Path, path: Path) -> Path:
 
 
 def sweep(run_dir: Path) -> list[Path]:
-    """Remove what killed processes of this host left half-written; returns the removed paths."""
-    below = ("generations/*", "generations/*/.evaluate-*", "members/*", "blocks")
+    """Remove what killed processes of this host left half-written; returns the removed paths.
+
+    Shards of a stage that was committed after them go too; those of an unfinished one stay, for its resumption.
+    """
+    shards = f"generations/*/{SHARDS_PREFIX}*"
+    removed = [folder for folder in run_dir.glob(shards) if _used_up(folder)]
+    for folder in removed:
+        with durable.writing(folder):
+            shutil.rmtree(folder)
+    below = ("generations/*", shards, f"{shards}/*", "members/*", "blocks")
     parents = [run_dir, *(path for pattern in below for path in run_dir.glob(pattern) if path.is_dir())]
-    return [path for parent in parents for path in durable.sweep(parent)]
+    return removed + [path for parent in parents for path in durable.sweep(parent)]
+
+
+def _used_up(shards: Path) -> bool:
+    """Whether the stage of the shards was committed, and nothing was added since."""
+    manifest = shards.parent / shards.name.removeprefix(SHARDS_PREFIX) / MANIFEST
+    if not manifest.exists():
+        return False
+    committed = manifest.stat().st_mtime_ns
+    return all(path.stat().st_mtime_ns <= committed for path in shards.rglob("*") if path.is_file())
 
 
 def link_tree(source: Path, target: Path) -> None:

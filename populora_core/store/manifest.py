@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+SHARDS_PREFIX = ".shards-"
 PRUNED = ".pruned"  # an empty file of this suffix stands for one that `populora prune` removed
 
 
@@ -92,6 +93,11 @@ def generation_dir(run_dir: Path, generation: int) -> Path:
 def stage_dir(run_dir: Path, generation: int, stage: str) -> Path:
     """The folder that holds what a stage committed."""
     return generation_dir(run_dir, generation) / stage
+
+
+def shards_dir(run_dir: Path, generation: int, stage: str) -> Path:
+    """The folder that holds the finished shards of a stage until it is committed."""
+    return generation_dir(run_dir, generation) / f"{SHARDS_PREFIX}{stage}"
 
 
 def stage_folders(run_dir: Path) -> Iterator[Path]:
