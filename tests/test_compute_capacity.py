@@ -47,7 +47,7 @@ loads = st.builds(
     answer_tokens=st.floats(10.0, 500.0),
     spread=st.sampled_from([0.0, 0.2, 0.6]),
 )
-brief = settings(max_examples=50, deadline=None)
+brief = settings(max_examples=50)
 clusters = st.builds(Cluster, st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.config import Config, apply_overrides
@@ -101,7 +101,6 @@ def test_members_do_not_share_statistics(estimator: str):
 
 
 @every_estimator
-@settings(deadline=None)
 @given(rows=rewards_in_groups)
 def test_what_is_centred_together_keeps_zero_mean(estimator: str, rows: list[tuple[float | None, str]]):
     rewards, groups = [reward for reward, _ in rows], [group for _, group in rows]
@@ -113,7 +112,6 @@ def test_what_is_centred_together_keeps_zero_mean(estimator: str, rows: list[tup
 
 
 @every_estimator
-@settings(deadline=None)
 @given(rows=rewards_in_groups)
 def test_null_exactly_where_the_reward_is_null(estimator: str, rows: list[tuple[float | None, str]]):
     rewards = [reward for reward, _ in rows]

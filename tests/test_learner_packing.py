@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.learner.packing import collate, micro_batches, pack_rows
@@ -21,7 +21,6 @@ def training_rows(draw: st.DrawFn) -> list[TrainingRow]:
     return rows
 
 
-@settings(deadline=None)
 @given(training_rows(), st.integers(1, 40), st.integers(1, 80))
 def test_every_completion_token_is_a_target_once_behind_its_own_row(
     rows: list[TrainingRow], pack_tokens: int, token_budget: int
@@ -41,7 +40,6 @@ def test_every_completion_token_is_a_target_once_behind_its_own_row(
     assert sorted(found) == [(n, i) for n, row in enumerate(rows) for i in range(len(row.completion_ids))]
 
 
-@settings(deadline=None)
 @given(training_rows(), st.integers(1, 40))
 def test_a_token_sees_exactly_what_it_would_see_alone(rows: list[TrainingRow], pack_tokens: int):
     for batch in micro_batches(pack_rows(rows, pack_tokens), 200):
@@ -59,7 +57,6 @@ def test_a_token_sees_exactly_what_it_would_see_alone(rows: list[TrainingRow], p
             assert seen == list(enumerate((*row.prompt_ids, *row.completion_ids[:place])))
 
 
-@settings(deadline=None)
 @given(training_rows(), st.integers(1, 40), st.integers(1, 80))
 def test_limits_are_kept_unless_a_single_row_exceeds_them(
     rows: list[TrainingRow], pack_tokens: int, token_budget: int

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
@@ -28,7 +28,6 @@ def logits(stacked: StackedAdapters, slots: list[int | None], ids: torch.Tensor)
         return stacked.model(input_ids=ids, use_cache=False).logits
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
 def test_the_blocks_of_a_route_give_every_row_its_own_member(slots: list[int | None]):
     route = route_of(slots)

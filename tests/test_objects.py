@@ -164,7 +164,7 @@ def interleaved(turns: Turns) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     order=st.lists(st.booleans(), max_size=24),
     data=st.tuples(st.sampled_from([b"one", b"two"]), st.sampled_from([b"one", b"two"])),

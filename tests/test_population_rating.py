@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.errors import PopulationError
@@ -130,7 +130,6 @@ played = st.lists(
 
 
 @given(played, st.integers(0, 8))
-@settings(deadline=None)
 def test_rating_in_two_goes_equals_rating_in_one(matches: list[Match], cut: int) -> None:
     before = dict.fromkeys(("t0", "t1", "s0", "s1"), FRESH)
     in_two = rate(matches[cut:], rate(matches[:cut], before, RULES), RULES)

@@ -126,7 +126,6 @@ def all_directions_learn(member: Adapter) -> bool:
 
 
 @given(operators, seeds, st.integers(0, RANK), st.integers(0, RANK))
-@settings(deadline=None)
 def test_a_child_has_its_parents_shapes_type_and_only_finite_numbers(
     operator: str, seed: int, live1: int, live2: int
 ) -> None:
@@ -141,13 +140,11 @@ def test_a_child_has_its_parents_shapes_type_and_only_finite_numbers(
 
 
 @given(operators, seeds, st.integers(0, RANK), st.integers(0, RANK))
-@settings(deadline=None)
 def test_every_direction_of_a_child_can_learn(operator: str, seed: int, live1: int, live2: int) -> None:
     assert all_directions_learn(breed(operator, adapter(1, live1), adapter(2, live2), seed=seed))
 
 
 @given(operators, seeds, st.integers(0, RANK), st.integers(0, RANK))
-@settings(deadline=None)
 def test_the_child_depends_on_the_updates_and_not_on_how_they_are_factored(
     operator: str, seed: int, live1: int, live2: int
 ) -> None:
@@ -159,7 +156,6 @@ def test_the_child_depends_on_the_updates_and_not_on_how_they_are_factored(
 
 
 @given(operators, seeds)
-@settings(deadline=None)
 def test_the_same_seed_gives_the_same_child(operator: str, seed: int) -> None:
     one, other = (breed_with_record(operator, adapter(1), adapter(2), seed=seed) for _ in range(2))
     assert one[1] == other[1]
@@ -251,7 +247,7 @@ def test_the_decomposition_gives_the_update_back_with_orthonormal_vectors() -> N
 
 
 @given(seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_svd_perturbation_rotates_truly_within_the_parents_span(seed: int) -> None:
     parent = adapter(1)
     child = breed("svd_perturbation", parent, seed=seed, strength=0.5)
@@ -263,7 +259,7 @@ def test_svd_perturbation_rotates_truly_within_the_parents_span(seed: int) -> No
 
 
 @given(seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_svd_perturbation_changes_singular_values_by_factors_near_one(seed: int) -> None:
     parent = adapter(1)
     child = breed("svd_perturbation", parent, seed=seed)
@@ -316,7 +312,7 @@ def test_average_is_the_best_approximation_of_the_mean_update() -> None:
 
 
 @given(seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_extrapolation_goes_from_the_first_parent_beyond_the_second(seed: int) -> None:
     p1, p2 = adapter(1), adapter(2)
     child, record = breed_with_record("extrapolation", p1, p2, seed=seed)
@@ -347,7 +343,7 @@ def test_layer_choice_takes_every_module_whole_from_one_parent() -> None:
 
 
 @given(seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_svd_mix_keeps_the_strongest_triplets_of_the_first_parent(seed: int) -> None:
     p1 = adapter(1)
     child, record = breed_with_record("svd_mix", p1, adapter(2), seed=seed)

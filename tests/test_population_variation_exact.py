@@ -97,7 +97,7 @@ def regauge(parent: Adapter, condition: float, seed: int) -> dict[str, Factors]:
 
 
 @given(seeds, seeds, conditions, conditions)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_average_is_the_dense_optimum_to_ten_digits(
     seed: int, other: int, condition: float, other_condition: float
 ) -> None:
@@ -107,7 +107,7 @@ def test_the_average_is_the_dense_optimum_to_ten_digits(
 
 
 @given(seeds, seeds, conditions, st.floats(-8.0, 0.0))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_extrapolation_is_the_dense_optimum_to_ten_digits_of_the_parents(
     seed: int, other: int, condition: float, closeness: float
 ) -> None:
@@ -123,7 +123,7 @@ def test_the_extrapolation_is_the_dense_optimum_to_ten_digits_of_the_parents(
 
 
 @given(seeds, seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_float32_parents_breed_the_dense_optimum_to_float32(seed: int, other: int) -> None:
     p1, p2 = adapter(seed, dtype=torch.float32), adapter(other, dtype=torch.float32)
     child, _ = breed("average", p1, p2)
@@ -131,7 +131,7 @@ def test_float32_parents_breed_the_dense_optimum_to_float32(seed: int, other: in
 
 
 @given(seeds, conditions)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_decomposition_gives_the_update_back(seed: int, condition: float) -> None:
     for factors in adapter(seed, condition).values():
         triplets = decompose(factors)
@@ -140,7 +140,7 @@ def test_the_decomposition_gives_the_update_back(seed: int, condition: float) ->
 
 
 @given(seeds, st.sampled_from(["average", "extrapolation", "component_masking"]))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_energy_kept_is_what_dense_algebra_says(seed: int, operator: str) -> None:
     p1, p2 = adapter(seed), adapter(seed + 1)
     child, record = breed(operator, p1, p2, seed=seed)
@@ -160,7 +160,6 @@ def test_energy_kept_is_what_dense_algebra_says(seed: int, operator: str) -> Non
 
 
 @given(operators, seeds, seeds)
-@settings(deadline=None)
 def test_the_rank_never_grows(operator: str, seed: int, other: int) -> None:
     child, _ = breed(operator, adapter(seed), adapter(other), seed=seed)
     for name, (a, b) in child.items():
@@ -170,7 +169,7 @@ def test_the_rank_never_grows(operator: str, seed: int, other: int) -> None:
 
 
 @given(seeds, seeds)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_crossovers_that_treat_parents_alike_do_not_ask_for_their_order(seed: int, other: int) -> None:
     p1, p2 = adapter(seed), adapter(other)
     for operator, parameters in (
@@ -187,7 +186,6 @@ def test_crossovers_that_treat_parents_alike_do_not_ask_for_their_order(seed: in
 
 
 @given(operators, seeds, st.floats(0.01, 100.0))
-@settings(deadline=None)
 def test_operators_commute_with_the_scale(operator: str, seed: int, factor: float) -> None:
     p1, p2 = adapter(1), adapter(2)
     child, record = breed(operator, p1, p2, seed=seed)
@@ -200,7 +198,7 @@ def test_operators_commute_with_the_scale(operator: str, seed: int, factor: floa
 
 @pytest.mark.parametrize("rslora", [False, True])
 @given(seeds, st.floats(1.0, 64.0), st.floats(1.0, 64.0))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_parents_of_other_alphas_breed_by_their_effective_updates(
     rslora: bool, seed: int, alpha1: float, alpha2: float
 ) -> None:
@@ -229,7 +227,6 @@ def test_scales_that_do_not_fit_the_parents_are_refused(scales: list[float]) -> 
 
 
 @given(operators, seeds, conditions)
-@settings(deadline=None)
 def test_ill_conditioned_factors_of_the_same_update_have_the_same_child(
     operator: str, seed: int, condition: float
 ) -> None:
@@ -241,7 +238,7 @@ def test_ill_conditioned_factors_of_the_same_update_have_the_same_child(
 
 
 @given(st.sampled_from(sorted(CROSSOVERS)), seeds)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_clones_breed_finite_children_within_their_span(operator: str, seed: int) -> None:
     parent = adapter(1)
     child, record = breed(operator, parent, regauge(parent, 100.0, 7), seed=seed)
@@ -272,7 +269,6 @@ def test_a_zero_singular_value_gets_a_fresh_row_of_a_and_a_zero_column_of_b(oper
 
 
 @given(operators, seeds)
-@settings(deadline=None)
 def test_what_an_operator_reports_of_its_child_is_what_is_measured(operator: str, seed: int) -> None:
     parents = [adapter(1), adapter(2)][: 1 if operator in MUTATIONS else 2]
     child, record = breed(operator, *parents, seed=seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import contents, small_config, start
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.problems.coverage import Cell, Construct
@@ -54,7 +54,6 @@ def test_half_solved_problems_are_the_most_learnable() -> None:
     assert [learnability(p) for p in (0.0, 0.25, 0.5, 1.0)] == [0.0, 0.1875, 0.25, 0.0]
 
 
-@settings(deadline=None)
 @given(FOUND)
 def test_every_cell_holds_its_most_learnable_problem_the_first_of_equals(
     found: list[tuple[str, Cell, int]],
@@ -66,7 +65,6 @@ def test_every_cell_holds_its_most_learnable_problem_the_first_of_equals(
         assert elites == best_of_every_cell(graded(found), kind)
 
 
-@settings(deadline=None)
 @given(FOUND, st.data())
 def test_a_rebuilt_archive_equals_one_that_grew(
     found: list[tuple[str, Cell, int]], data: st.DataObject
@@ -82,7 +80,6 @@ def test_a_rebuilt_archive_equals_one_that_grew(
         assert grown.elites(kind) == whole.elites(kind)
 
 
-@settings(deadline=None)
 @given(FOUND)
 def test_no_cell_loses_its_elite_to_a_worse_one(found: list[tuple[str, Cell, int]]) -> None:
     by_id = {each.problem.problem_id: each for each in graded(found)}

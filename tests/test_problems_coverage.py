@@ -118,7 +118,7 @@ def coverage(rows: list[tuple[int, str, Cell]]) -> list[dict]:
         return connection.sql(sql).to_arrow_table().to_pylist()
 
 
-@settings(deadline=None, max_examples=50)  # a database each
+@settings(max_examples=50)  # a database each
 @given(ROWS)
 def test_coverage_only_grows_and_counts_every_cell_once(rows: list[tuple[int, str, Cell]]) -> None:
     found = coverage(rows)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.sampler.draw import draw, uniforms
@@ -61,7 +61,6 @@ def test_a_seed_has_its_own_stream_and_longer_requests_only_go_on_with_it():
     assert not torch.equal(both[0], both[1])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=8),
     st.floats(0, 1, exclude_max=True),

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.errors import SchemaError
@@ -25,7 +25,6 @@ SCHEMA = pa.schema(
         "fs": pa.list_(pa.float32()),
     }
 )
-untimed = settings(deadline=None)
 one_nan = st.just(math.nan)  # others have other bits, hence other hashes, but equal text
 words = st.text(st.characters(codec="utf-8"), max_size=4)
 rows = st.fixed_dictionaries(
@@ -41,7 +40,6 @@ rows = st.fixed_dictionaries(
 tables = st.lists(rows, max_size=12).map(lambda found: pa.Table.from_pylist(found, SCHEMA))
 
 
-@untimed
 @given(tables, st.integers(1, 4))
 def test_a_parquet_round_trip_keeps_the_hash(table, row_group_size):
     for compression in ("none", "zstd"):
@@ -50,7 +48,6 @@ def test_a_parquet_round_trip_keeps_the_hash(table, row_group_size):
         assert content_hash(pq.read_table(buffer)) == content_hash(table)
 
 
-@untimed
 @given(tables, st.lists(st.integers(0, 12), max_size=4))
 def test_chunking_keeps_the_hash(table, cuts):
     bounds = [0, *sorted(min(cut, len(table)) for cut in cuts), len(table)]
@@ -58,20 +55,17 @@ def test_chunking_keeps_the_hash(table, cuts):
     assert content_hash(pa.concat_tables(parts)) == content_hash(table)
 
 
-@untimed
 @given(tables, st.integers(0, 12), st.integers(0, 12))
 def test_a_slice_has_the_hash_of_its_own_rows(table, start, length):
     part = table.slice(start, length)
     assert content_hash(part) == content_hash(pa.Table.from_pylist(part.to_pylist(), SCHEMA))
 
 
-@untimed
 @given(tables, tables)
 def test_equal_hashes_mean_equal_rows(one, other):
     assert (content_hash(one) == content_hash(other)) == (_exact(one) == _exact(other))
 
 
-@untimed
 @given(tables.filter(len), st.data())
 def test_changing_one_value_changes_the_hash(table, data):
     changed = table.to_pylist()

@@ -36,13 +36,13 @@ def brute_p(x: list[float], y: list[float]) -> float:
 
 
 @given(VALUES, VALUES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_two_samples_equals_every_relabelling(x: list[int], y: list[int]) -> None:
     assert two_samples(x, y).p == pytest.approx(brute_p([*map(float, x)], [*map(float, y)]))
 
 
 @given(VALUES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_one_sample_equals_every_flip_of_signs(x: list[int]) -> None:
     values = np.asarray(x, float)
     flips = [
