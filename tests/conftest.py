@@ -109,6 +109,12 @@ def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _made_once(tmp_path_factory, "finished_solo", small_config(**SOLO))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: processes that share the files then end at about the same time."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:
     """The run of that name, which all test processes share: the first that asks makes it."""
     own = tmp_path_factory.getbasetemp()
