@@ -1,27 +1,20 @@
-"""The capacity model: laws that hold on every cluster, and a real small run."""
+"""The capacity model: laws that hold on every cluster."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_config, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import scale_capacity
-from bench.harness import cpu_seconds
+from bench import capacity_check, scale_capacity
+from bench.capacity_check import Played
 from populora_core.compute.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
-from populora_core.compute.duration import BACKWARD, FORWARD, Rates, step_seconds
+from populora_core.compute.duration import Rates, step_seconds
 from populora_core.compute.memory import read_shape
 from populora_core.config import REPOSITORY
-from populora_core.session import Session
-from populora_core.stages.engine import run_stage
-from populora_core.stages.table import stages_of
-from populora_core.store.artifacts import read_table, stage_dir
 
 TINY = read_shape(REPOSITORY / "base_model" / "tiny", rank=8)
 SPEEDS = Speeds(
@@ -33,7 +26,6 @@ SPEEDS = Speeds(
     shard=0.05,
     alone={"match": Alone(0.01, 0.001), "grade": Alone(0.1, 0.01)},
 )
-FACTOR = 2.0  # within which the model must meet a real run
 
 loads = st.builds(
     Load,
@@ -129,62 +121,21 @@ def test_a_few_members_saturate_few_nodes_and_a_thousand_many() -> None:
     assert scale_capacity.fits(1000, 128)
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
-@pytest.mark.slow
-def test_a_larger_run_takes_what_a_smaller_one_says(tmp_path: Path) -> None:
-    """In process CPU seconds of one worker, from 2 + 2 members to 5 + 5."""
-    small, tokens = _play(
-        tmp_path / "small", members=2, generation=2
-    )  # what is imported and loaded once is no rate
-    sampled = tokens["proposals"] + tokens["attempts"]
-    sampling = FORWARD * TINY.parameters * sampled / (small["propose"] + small["solve"])
-    learning = (FORWARD + BACKWARD) * TINY.parameters * sampled / small["update"]
-    speeds = replace(
-        SPEEDS, sampling=Rates(sampling, 1e30), learning=Rates(learning, 1e30), shard=0.0, alone={}
-    )
-    large, tokens = _play(tmp_path / "large", members=5, generation=1)
-    load = Load(
-        teachers=5,
-        students=5,
-        proposals=round(tokens["asked"] / 5),
-        valid=tokens["problems"] / tokens["asked"],
-        attempts=round(tokens["answers"] / tokens["problems"]),
-        judged=0.5,
-        proposal_tokens=tokens["proposals"] / tokens["asked"],
-        answer_tokens=tokens["attempts"] / tokens["answers"],
-        spread=0.0,
-    )
-    found = simulate(load, Cluster(1), speeds)
-    for stages in (("propose", "solve"), ("update",)):
-        predicted, measured = (sum(each[stage] for stage in stages) for each in (_workers(found), large))
-        print(f"{' + '.join(stages)}: {predicted:.2f} s predicted, {measured:.2f} s measured")
-        assert measured / FACTOR < predicted < FACTOR * measured
+@pytest.mark.parametrize(("members", "rate"), [(2, 1.0), (5, 1.0), (5, 0.5)])
+def test_a_run_that_keeps_its_rates_is_foreseen_exactly(members: int, rate: float) -> None:
+    """What `bench.capacity_check` tells is 1 where a token costs as much among many, and less where it costs more."""
 
+    def played(members: int, rate: float) -> Played:
+        rows = 24 * members
+        seconds = {"propose": 3.0, "solve": 6.0, "update": 5.0}
+        return Played(
+            {stage: taken * members / rate for stage, taken in seconds.items()},
+            rows,
+            rows // 2,
+            2 * rows,
+            40 * rows,
+            30 * rows,
+        )
 
-def _workers(found: dict[str, Expected]) -> dict[str, float]:
-    return {stage: each.workers for stage, each in found.items()}
-
-
-def _play(directory: Path, members: int, generation: int) -> tuple[dict[str, float], dict[str, float]]:
-    """CPU seconds of the generation's stages; its rows and tokens."""
-    population = {"teachers": members, "students": members}
-    config = small_config(
-        population=population, propose={"per_type": 8}, compute={"shards": 1}, evolve={"every": 0}
-    )
-    with Session(start(directory, config)) as session:
-        for number in range(generation + 1):
-            seconds = {
-                stage.name: cpu_seconds(partial(run_stage, session, number, stage))
-                for stage in stages_of(number)
-            }
-    proposals = read_table(stage_dir(directory, generation, "propose"), "proposals")
-    attempts = read_table(stage_dir(directory, generation, "solve"), "attempts")
-    problems = read_table(stage_dir(directory, generation, "verify"), "problems")
-    return seconds, {
-        "asked": proposals.num_rows,
-        "problems": problems.num_rows,
-        "answers": attempts.num_rows,
-        "proposals": sum(proposals["completion_tokens"].to_pylist()),
-        "attempts": sum(attempts["completion_tokens"].to_pylist()),
-    }
+    for row in capacity_check.compare(played(2, 1.0), played(members, rate), members):
+        assert row.value == pytest.approx(rate, rel=1e-6)
