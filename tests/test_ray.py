@@ -133,7 +133,10 @@ class Faults(Silent):
                 os.kill(hand.met.pid, signal.SIGKILL)
             elif hand.place == self.nodes.second.node_id:
                 self.struck.add(self.position)
+                os.kill(hand.met.pid, signal.SIGSTOP)  # else it may answer before its machine is gone
                 self.nodes.lose_second()
+                with suppress(ProcessLookupError):
+                    os.kill(hand.met.pid, signal.SIGKILL)
             return ref
 
         return asked
