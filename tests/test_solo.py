@@ -43,10 +43,10 @@ from populora_core.store.artifacts import StageWriter
 directory, generation, stage = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 commit = StageWriter.commit
 
-def kill_or_commit(writer, **fields):
+def kill_or_commit(writer, manifest):
     if (writer._generation, writer._stage) == (generation, stage):
         os.kill(os.getpid(), signal.SIGKILL)
-    return commit(writer, **fields)
+    return commit(writer, manifest)
 
 StageWriter.commit = kill_or_commit
 with Session(Run.open(directory)) as session:
