@@ -34,36 +34,35 @@ def check_folders(config: Config, source: str) -> None:
 
 
 def check_packages(config: Config, source: str) -> None:
-    """Raise ConfigError unless the extras that the configuration uses are installed."""
+    """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
     check_archive(config, source)
     for name in config.trackers.use:
-        if not _installed(name):
-            raise ConfigError(
-                f"{source}: trackers.use names {name!r}, whose package is not installed",
-                expected=f"the extra `{name}`",
-                remedy=f"pip install 'populora[{name}]', or take {name} out of trackers.use",
-            )
-
-
-def check_archive(config: Config, source: str) -> None:
-    """Raise ConfigError unless pyribs is installed where references come from its archive."""
-    if config.propose.reference_source == "archive" and not _installed("ribs"):
-        raise ConfigError(
-            f'{source}: propose.reference_source = "archive" needs pyribs, which is not installed',
-            expected="the extra `archive`",
-            remedy="pip install 'populora[archive]', or draw references from the buffer",
+        _require_extra(
+            name, name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use"
         )
-    if config.compute.backend == "ray" and importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            f'{source}: compute.backend = "ray" needs Ray, which is not installed',
-            expected="the extra `ray`",
-            remedy="pip install 'populora[ray]', or run shards in processes of this machine: backend = \"local\"",
+    if config.compute.backend == "ray":
+        _require_extra(
+            "ray",
+            "ray",
+            f'{source}: compute.backend = "ray" needs Ray',
+            'run shards in processes of this machine: backend = "local"',
         )
     if config.store.url:
         from populora_core.store.objects import open_objects
 
         with _said_of(f"{source}: store.url cannot be used"):
             open_objects(config.store.url)
+
+
+def check_archive(config: Config, source: str) -> None:
+    """Raise ConfigError unless pyribs is installed where references come from its archive."""
+    if config.propose.reference_source == "archive":
+        _require_extra(
+            "archive",
+            "ribs",
+            f'{source}: propose.reference_source = "archive" needs pyribs',
+            "draw references from the buffer",
+        )
 
 
 def check_gpus(config: Config, source: str) -> None:
@@ -77,10 +76,18 @@ def check_gpus(config: Config, source: str) -> None:
         )
 
 
-def _installed(package: str) -> bool:
-    """Whether it can be imported; a mere folder of that name, such as the one that wandb writes to, does not count."""
+def _require_extra(extra: str, package: str, use: str, otherwise: str) -> None:
+    """Raise ConfigError unless the package can be imported.
+
+    A mere folder of its name, such as the one that wandb writes to, does not count.
+    """
     found = importlib.util.find_spec(package)
-    return found is not None and found.origin is not None
+    if found is None or found.origin is None:
+        raise ConfigError(
+            f"{use}, which is not installed",
+            expected=f"the extra `{extra}`",
+            remedy=f"pip install 'populora[{extra}]', or {otherwise}",
+        )
 
 
 def _check_suite(config: Config, source: str) -> None:

@@ -38,6 +38,12 @@ def _rebuild(kind: type[PopuloraError], problem: str, expected: str, came: str, 
     return kind(problem, expected=expected, came=came, remedy=remedy)
 
 
+def first_line(error: BaseException) -> str:
+    """The error of a library, as the cause named in one of ours."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 class ConfigError(PopuloraError, ValueError):
     """A configuration that cannot be run: unknown key, impossible combination, missing file."""
 

@@ -80,15 +80,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def descendants(pid: int) -> list[int]:
-    """Every process below `pid`."""
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
-
-
 def alive(pid: int) -> bool:
     """Whether the process runs; one that ended and was not yet collected does not."""
     try:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from populora_core.stages.table import MEMBERS, Stage
 from populora_core.store import objects
 from populora_core.store.adapters import WEIGHTS, Probe, write_probe
 from populora_core.store.artifacts import StageWriter, stage_dir
+from populora_core.store.sweeping import DAY
 
 MEMBER = "student-00-g0000"
 MOMENTS = ("before objects", "inside an object", "between objects and manifest", "after the manifest")
@@ -114,6 +116,11 @@ def kill_at(moment: str, store: type[Any]) -> None:
         store.put_if_absent = put_or_die
     else:
         StageWriter.commit = die  # type: ignore[method-assign]
+
+
+def age(path: Path, days: float) -> None:
+    long_ago = time.time() - days * DAY
+    os.utime(path, (long_ago, long_ago))
 
 
 if __name__ == "__main__":

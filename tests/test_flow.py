@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, contents, descendants, small_config, wait_for
+from conftest import alive, contents, small_config, wait_for
+
+from populora_core.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0  # for a busy machine

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import alive, commits, contents, descendants, small_config, start, wait_for
+from conftest import alive, commits, contents, small_config, start, wait_for
 
 from populora_core.heartbeat import Beat, Life
-from populora_core.processes import Owner
+from populora_core.processes import Owner, descendants
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.store.manifest import file_sha256

@@ -11,11 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import GENERATIONS, alive, contents, descendants, wait_for
+from conftest import GENERATIONS, alive, contents, wait_for
 
 from populora_core.errors import ServerUnreachable
 from populora_core.heartbeat import Beat
 from populora_core.lock import lock
+from populora_core.processes import descendants
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import fork

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import GENERATIONS, alive, contents, small_config, start, wait_for
+from two_nodes import TwoNodes
 
 from populora_core.base_model import base_digest
 from populora_core.compute import leftovers
@@ -49,36 +50,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"
 SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
 SHARED = ("propose", "verify", "solve", "update")
-STARTS = 4  # of a node: Ray gives itself 30 seconds, and other tests may run beside
 PATIENCE = 300.0
-
-
-class TwoNodes:
-    """A cluster of two nodes of one core each, as processes of this machine; the second can go and come back."""
-
-    def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
-
-        self.cluster = Cluster()
-        self.add()
-        self.second = self.add()
-
-    def add(self) -> Any:
-        options = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-        for _ in range(STARTS - 1):
-            with suppress(Exception):  # Ray raises bare ones
-                return self.cluster.add_node(**options)
-        return self.cluster.add_node(**options)
-
-    @property
-    def address(self) -> str:
-        return self.cluster.address
-
-    def lose_second(self) -> None:
-        self.cluster.remove_node(self.second, allow_graceful=False)
-
-    def replace_second(self) -> None:
-        self.second = self.add()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import alive, descendants
+from conftest import alive
 from tiny_base import random_rows
 
 from populora_core.base_model import BaseModel, load_base
@@ -24,6 +24,7 @@ from populora_core.export import export_member
 from populora_core.learner.adapter_files import CONFIG, WEIGHTS, write_peft
 from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.stacked import StackedAdapters
+from populora_core.processes import descendants
 from populora_core.run import Run
 from populora_core.sampler.protocol import Completion, FinishReason, Request, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler

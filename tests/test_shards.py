@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, contents, descendants, small_config, start, wait_for
+from conftest import alive, contents, small_config, start, wait_for
 
 from populora_core.compute import work
 from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.shards import Shards, perform
 from populora_core.errors import ArtifactError
+from populora_core.processes import descendants
 from populora_core.sampler.protocol import Served
 from populora_core.session import Session
 from populora_core.store.artifacts import read_manifest, sweep

@@ -14,10 +14,11 @@ from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import alive, descendants, wait_for
+from conftest import alive, wait_for
 
 from populora_core.config import REPOSITORY
 from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
+from populora_core.processes import descendants
 from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.play import Assignment, Tell, Told

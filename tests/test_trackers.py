@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, contents, descendants, wait_for
+from conftest import GENERATIONS, contents, wait_for
 
 from populora_core.config import load_config
 from populora_core.errors import ConfigError
+from populora_core.processes import descendants
 from populora_core.report.figures import read_figures
 from populora_core.report.metrics import ENTROPY, LOSS, SOLVE_RATE
 from populora_core.run import Run

@@ -22,8 +22,9 @@ from typing import Any
 import httpx
 import pytest
 from browser import DESK, MARKS, chromium, keep, screenshots, set_width
-from conftest import alive, commits, descendants, wait_for
+from conftest import alive, commits, wait_for
 
+from populora_core.processes import descendants
 from populora_core.store.artifacts import read_manifest, stage_dir
 
 ROOT = Path(__file__).resolve().parent.parent

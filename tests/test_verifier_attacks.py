@@ -17,12 +17,12 @@ from typing import Any
 import attacks
 import pytest
 from attacks import ATTACKS, MACHINE_CODE, Attack
-from conftest import descendants
 
 from populora_core.errors import SandboxUnavailable
 from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.model import Problem
+from populora_core.processes import descendants
 from populora_core.verifier.grading import judge_attempts
 from populora_core.verifier.open import open_sandbox
 from populora_core.verifier.protocol import MIB, Job, JobResult, Limits, Sandbox

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from populora_core.errors import PopuloraError, WorkerLost
+from populora_core.errors import PopuloraError, WorkerLost, first_line
 
 MAX_ATTEMPTS = 4
 MAX_FAILED_STARTS = 8
@@ -328,7 +328,7 @@ class Crew:
                     batch.count(polls[ref], items)
 
     def _lose(self, hand: Hand, error: RayError) -> None:
-        self._last_loss = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        self._last_loss = first_line(error)
         ray.kill(hand.actor)  # unreachable is not dead: what is given up must not go on
 
     def _end_running(self) -> None:

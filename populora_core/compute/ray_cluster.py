@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.compute import leftovers
-from populora_core.errors import ClusterUnavailable, ConfigError
+from populora_core.errors import ClusterUnavailable, ConfigError, first_line
 from populora_core.processes import descendants, started
 
 OBJECTS_BYTES = 256 << 20  # of Ray's own memory: data goes to the store, so little passes through it
@@ -177,11 +177,11 @@ def _unavailable(address: str, error: Exception) -> ClusterUnavailable:
         return ClusterUnavailable(
             f"the Ray cluster at {address} cannot be joined",
             expected="a cluster of the same Ray and Python versions, and its token in RAY_AUTH_TOKEN_PATH",
-            came=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+            came=first_line(error),
             remedy="start it with `ray start --head`, or mend compute.address; empty starts one for the run",
         )
     return ClusterUnavailable(
         "Ray cannot be started on this machine",
-        came=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+        came=first_line(error),
         remedy='make room in memory and in the temporary folder, or set compute.backend = "local"',
     )

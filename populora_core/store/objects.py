@@ -148,11 +148,7 @@ class LocalObjects:
         return sha256
 
     def get_bytes(self, sha256: str) -> bytes:
-        data = self.get(object_key(sha256))
-        if data is None:
-            raise missing(sha256, self.url)
-        require_digest(hashlib.sha256(data).hexdigest(), sha256, self.url)
-        return data
+        return whole(self.get(object_key(sha256)), sha256, self.url)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         target = self._path(key)
@@ -245,8 +241,16 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def whole(data: bytes | None, sha256: str, url: str) -> bytes:
+    """What was read of an object; raises DamagedObject if that is nothing, or not what the name says."""
+    if data is None:
+        raise missing(sha256, url)
+    require_digest(hashlib.sha256(data).hexdigest(), sha256, url)
+    return data
+
+
 def require_digest(came: str, sha256: str, url: str) -> None:
-    """Raise ArtifactError unless the bytes are those that the object's name says."""
+    """Raise DamagedObject unless the bytes are those that the object's name says."""
     if came != sha256:
         raise DamagedObject(
             f"an object of {url} is damaged",

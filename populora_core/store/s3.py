@@ -26,6 +26,7 @@ from populora_core.store.objects import (
     object_key,
     require_digest,
     require_key,
+    whole,
 )
 
 try:
@@ -177,11 +178,7 @@ class S3Objects:
         return sha256
 
     def get_bytes(self, sha256: str) -> bytes:
-        data = self.get(object_key(sha256))
-        if data is None:
-            raise missing(sha256, self.url)
-        require_digest(hashlib.sha256(data).hexdigest(), sha256, self.url)
-        return data
+        return whole(self.get(object_key(sha256)), sha256, self.url)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if len(data) > DOCUMENT_BYTES:

@@ -21,7 +21,7 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
-from populora_core.errors import SandboxUnavailable
+from populora_core.errors import SandboxUnavailable, first_line
 from populora_core.processes import Owner
 from populora_core.verifier.connection import READ_BYTES, Connection
 from populora_core.verifier.host import runner_digest, runner_settings
@@ -274,7 +274,7 @@ def reason(error: BaseException) -> str:
     """The innermost cause in one line: the docker client wraps it several times."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return first_line(error)
 
 
 def _daemon(error: BaseException) -> str:
