@@ -17,6 +17,7 @@ from populora_core.revision import code_revision
 
 MIN_SAMPLES = 15
 RESAMPLES = 2000
+CLOSE = 4  # times the samples, for ratios near one: a shared machine's seconds scatter by some 5 %
 
 Say = Callable[[str], None]
 
@@ -83,13 +84,16 @@ def wall_seconds(work: Callable[[], object]) -> float:
 def interleaved(
     variants: Mapping[str, Callable[[], object]], samples: int, say: Say
 ) -> dict[str, list[float]]:
-    """CPU seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured."""
+    """CPU seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured.
+
+    Every other round goes backwards: what the one before leaves in caches favours nobody.
+    """
     taken: dict[str, list[float]] = {name: [] for name in variants}
     for work in variants.values():
         work()
     for sample in range(samples):
         say(f"round {sample + 1} of {samples}")
-        for name, work in variants.items():
+        for name, work in list(variants.items())[:: -1 if sample % 2 else 1]:
             taken[name].append(cpu_seconds(work))
     return taken
 

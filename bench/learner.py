@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from bench.adapters import by_peft, ours, trained
-from bench.harness import Row, Say, interleaved, ratio
+from bench.harness import CLOSE, Row, Say, interleaved, ratio
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
@@ -41,17 +41,16 @@ def run(samples: int, say: Say) -> list[Row]:
         }
         return lambda: update_members(stacked, states, rows, RULES)
 
-    variants = {
-        "p1": update(1),
-        "p8": update(8),
-        "p32": update(32),
+    ours_alone = {"p1": update(1), "p8": update(8), "p32": update(32)}
+    peft = {
         "peft": _peft_update(by_peft(1), training_rows(1, vocabulary)),
         "switching": _peft_update(by_peft(8), training_rows(8, vocabulary)),
     }
-    taken = interleaved(variants, samples, say)
+    close = interleaved(ours_alone, CLOSE * samples, say)
+    taken = interleaved(ours_alone | peft, samples, say)
     return [
-        ratio("update_p8_over_p1", taken["p8"], taken["p1"], "<= 1.05"),
-        ratio("update_p32_over_p1", taken["p32"], taken["p1"], "<= 1.15"),
+        ratio("update_p8_over_p1", close["p8"], close["p1"], "<= 1.05"),
+        ratio("update_p32_over_p1", close["p32"], close["p1"], "<= 1.15"),
         ratio("update_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),
         ratio("update_p8_over_peft_single", taken["p8"], taken["peft"]),
         ratio("update_p8_over_peft_switching", taken["p8"], taken["switching"], "<= 0.8"),

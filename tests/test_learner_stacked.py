@@ -8,9 +8,10 @@ from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
 from populora_core.errors import BaseModelError, PopulationError
-from populora_core.learner.stacked import StackedAdapters, route_of
+from populora_core.learner.stacked import Block, StackedAdapters, route_of
 
 MEMBERS = ("a", "b", "c")
+MANY = 1000  # tokens, for which any part is long enough
 IDS = torch.arange(2, 14).view(6, 2).repeat(1, 3) % 20
 
 
@@ -23,34 +24,47 @@ def stacked() -> StackedAdapters:
     return stacked
 
 
-def logits(stacked: StackedAdapters, slots: list[int | None], ids: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad(), stacked.routed(slots):
+def logits(
+    stacked: StackedAdapters, slots: list[int | None], ids: torch.Tensor, tokens: int = 1
+) -> torch.Tensor:
+    with torch.no_grad(), stacked.routed(slots, tokens):
         return stacked.model(input_ids=ids, use_cache=False).logits
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
-def test_the_blocks_of_a_route_give_every_row_its_own_member(slots: list[int | None]):
-    route = route_of(slots)
+def owners(block: Block) -> list[int]:
+    """The members of a block's parts."""
+    if isinstance(block.members, slice):
+        return list(range(block.members.start, block.members.stop))
+    return block.members.tolist()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30), st.integers(1, 4))
+def test_the_blocks_of_a_route_give_every_row_its_own_member(slots: list[int | None], shortest: int):
+    route = route_of(slots, shortest)
     found: list[int | None] = [None] * len(slots)
     for block in route.blocks:
-        members = range(block.members.start, block.members.stop)
-        share = (block.stop - block.start) / len(members)
+        members = owners(block)
+        part = (block.stop - block.start) // block.count
+        assert len(members) == block.count
         for row in range(block.start, block.stop):
-            found[row] = members[int((row - block.start) // share)]
+            found[row] = members[(row - block.start) // part]
     assert (route.n_rows, found) == (len(slots), slots)
 
 
-def test_equal_shares_of_neighbours_make_one_block():
-    assert len(route_of([0, 0, 1, 1, 2, 2]).blocks) == 1
-    assert len(route_of([0, 0, 1, 2, 2]).blocks) == 3
+def test_equal_shares_make_one_block_and_any_shares_do_where_their_common_part_is_long_enough():
+    assert [block.members for block in route_of([0, 0, 1, 1, 2, 2]).blocks] == [slice(0, 3)]
+    assert [owners(block) for block in route_of([0, 0, 1, 2, 2]).blocks] == [[0, 0, 1, 2, 2]]
+    assert [owners(block) for block in route_of([0, 0, 2, 2, 2, 2], 2).blocks] == [[0, 2, 2]]
+    assert len(route_of([0, 0, 1, 2, 2], 2).blocks) == 3
     assert len(route_of([0, 0, None, 1, 1]).blocks) == 2
 
 
+@pytest.mark.parametrize("tokens", [1, MANY])
 @pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1]])
 def test_a_mixed_batch_gives_each_row_what_its_member_gives_alone(
-    stacked: StackedAdapters, slots: list[int | None]
+    stacked: StackedAdapters, slots: list[int | None], tokens: int
 ):
-    mixed = logits(stacked, slots, IDS)
+    mixed = logits(stacked, slots, IDS, tokens)
     for row, slot in enumerate(slots):
         alone = logits(stacked, [slot], IDS[row : row + 1])[0]
         torch.testing.assert_close(mixed[row], alone, rtol=1e-5, atol=1e-5)
@@ -62,8 +76,11 @@ def test_the_adapters_change_the_logits_and_rows_of_no_member_do_not_see_them(st
     assert (logits(stacked, [0] * 6, IDS) - base).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [None, 0, 1, 1, 2, 2], [1] * 6])
-def test_gradients_in_a_mixed_batch_equal_autograd_through_explicit_factors(slots: list[int | None]):
+@pytest.mark.parametrize("tokens", [1, MANY])
+@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [None, 0, 1, 1, 2, 2], [2, 0, 0, 1, 1, 0], [1] * 6])
+def test_gradients_in_a_mixed_batch_equal_autograd_through_explicit_factors(
+    slots: list[int | None], tokens: int
+):
     """One linear layer in float64 against x W' + scale x A' B' written out."""
     model = tiny_model(torch.float64)
     layout = layout_of(model)
@@ -74,7 +91,7 @@ def test_gradients_in_a_mixed_batch_equal_autograd_through_explicit_factors(slot
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(6, 5, 32, dtype=torch.float64, generator=generator, requires_grad=True)
     seen = torch.randn(6, 5, 48, dtype=torch.float64, generator=generator)
-    with stacked.routed(slots):
+    with stacked.routed(slots, tokens):
         (layer(x) * seen).sum().backward()
     found_x, x.grad = x.grad, None
 

@@ -1,8 +1,8 @@
 """Many adapters on one frozen base: the population is a matrix, and a batch holds rows of several members.
 
 The base layer sees all rows at once. The low-rank term of a member touches only its own rows, so gradients
-are exactly those of training each member alone; neighbouring members with equal shares go through one
-batched product.
+are exactly those of training each member alone. All members go through one batched product where their parts
+of a batch are multiples of a part that is long enough; else those with equal parts do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,13 +25,40 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+# Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all.
+COPY_TOKENS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Batch rows [start, stop) that belong, in equal shares and in order, to some neighbouring members."""
+    """Batch rows [start, stop) in `count` parts of equal length, each of one member.
+
+    Attributes:
+        members: the parts' population rows: a slice, or [count] where that would not be one.
+        owners: None with a slice; else the U different members [U], and which parts are whose [U, count].
+    """
 
     start: int
     stop: int
-    members: slice
+    count: int
+    members: slice | Tensor
+    owners: tuple[Tensor, Tensor] | None = None
+
+    def of(self, matrix: Tensor) -> Tensor:
+        """The parts' members' rows of a matrix [P, ...]: a view with a slice."""
+        if isinstance(self.members, slice):
+            return matrix[self.members]
+        return matrix.index_select(0, self.members)
+
+    def add_to(self, matrix: Tensor, values: Tensor, scale: float) -> None:
+        """Add the parts' values [count, ...] to their members' rows of a matrix [P, ...]."""
+        if self.owners is None:
+            matrix[self.members].add_(values, alpha=scale)
+            return
+        members, whose = self.owners
+        if len(members) < self.count:  # summed first: to add twice to one row has no fixed order on a GPU
+            values = (whose @ values.flatten(1).to(whose)).unflatten(1, values.shape[1:])
+        matrix.index_add_(0, members, values.to(matrix), alpha=scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +69,46 @@ class Route:
     blocks: tuple[Block, ...]
 
 
-def route_of(slots: Sequence[int | None]) -> Route:
-    """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks."""
+def route_of(slots: Sequence[int | None], shortest: int = 1, like: Tensor | None = None) -> Route:
+    """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks.
+
+    Args:
+        shortest: rows of a part that are worth a copy of its member's factors.
+        like: has the device and precision of gradients.
+    """
     blocks: list[Block] = []
-    start = share = 0  # share: rows of each member of the last block
-    for slot, run in groupby(slots):
-        stop = start + sum(1 for _ in run)
-        if slot is not None:
-            last = blocks[-1] if blocks else None
-            if last and (last.stop, last.members.stop, share) == (start, slot, stop - start):
-                blocks[-1] = Block(last.start, stop, slice(last.members.start, slot + 1))
-            else:
-                blocks.append(Block(start, stop, slice(slot, slot + 1)))
-                share = stop - start
-        start = stop
+    start = 0
+    for adapted, stretch in groupby(slots, key=lambda slot: slot is not None):
+        rows = list(stretch)
+        if adapted:
+            blocks += _blocks(start, [slot for slot in rows if slot is not None], shortest, like)
+        start += len(rows)
     return Route(start, tuple(blocks))
+
+
+def _blocks(start: int, slots: list[int], shortest: int, like: Tensor | None) -> Iterator[Block]:
+    """Blocks of neighbouring rows, all of which have members."""
+    runs = [(slot, sum(1 for _ in run)) for slot, run in groupby(slots)]
+    part = gcd(*(rows for _, rows in runs))
+    if part >= shortest:
+        grouped = [(part, [slot for slot, rows in runs for _ in range(rows // part)])]
+    else:
+        grouped = [
+            (rows, [slot for slot, _ in equal]) for rows, equal in groupby(runs, key=lambda run: run[1])
+        ]
+    for rows, members in grouped:
+        stop = start + rows * len(members)
+        first = members[0]
+        if members == list(range(first, first + len(members))):
+            yield Block(start, stop, len(members), slice(first, first + len(members)))
+        else:
+            device = None if like is None else like.device
+            different = sorted(set(members))
+            whose = torch.tensor([[slot == member for slot in members] for member in different])
+            whose = whose.to(torch.get_default_dtype()) if like is None else whose.to(like)
+            owners = torch.tensor(different, device=device), whose
+            yield Block(start, stop, len(members), torch.tensor(members, device=device), owners)
+        start = stop
 
 
 class StackedAdapters:
@@ -117,9 +170,9 @@ class StackedAdapters:
             ) from None
 
     @contextmanager
-    def routed(self, slots: Sequence[int | None]) -> Iterator[None]:
-        """Inside, row i of every batch belongs to the member in population row slots[i]."""
-        self.route = route_of(slots)
+    def routed(self, slots: Sequence[int | None], tokens: int = 1) -> Iterator[None]:
+        """Inside, row i of every batch, of so many tokens, belongs to the member in population row slots[i]."""
+        self.route = route_of(slots, -(-COPY_TOKENS * self.layout.rank // tokens), self.weights)
         try:
             yield
         finally:
@@ -187,8 +240,8 @@ class StackedLinear(nn.Module):
         scale = self.stack.layout.scale
         activations = []
         for block in route.blocks:
-            u = torch.bmm(self.a[block.members], _rows(x, block).mT)
-            _rows(y, block).baddbmm_(u.mT, self.b[block.members].mT, alpha=scale)
+            u = torch.bmm(block.of(self.a), _rows(x, block).mT)
+            _rows(y, block).baddbmm_(u.mT, block.of(self.b).mT, alpha=scale)
             activations.append(u)
         return y, activations
 
@@ -213,19 +266,18 @@ class _LowRank(torch.autograd.Function):
         grad_a, grad_b = stack.factors(stack.zero_grad() if stack.grad is None else stack.grad, layer.slot)
         grad_x = torch.matmul(grad_y, layer.base.weight) if ctx.needs_input_grad[0] else None
         for block, u in zip(ctx.route.blocks, activations, strict=True):
-            members, rows = block.members, _rows(grad_y, block)
-            v = torch.bmm(layer.b[members].mT, rows.mT)
-            grad_a[members].add_(torch.bmm(v, _rows(x, block)), alpha=scale)
-            grad_b[members].add_(torch.bmm(u, rows).mT, alpha=scale)
+            rows = _rows(grad_y, block)
+            v = torch.bmm(block.of(layer.b).mT, rows.mT)
+            block.add_to(grad_a, torch.bmm(v, _rows(x, block)), scale)
+            block.add_to(grad_b, torch.bmm(u, rows).mT, scale)
             if grad_x is not None:
-                _rows(grad_x, block).baddbmm_(v.mT, layer.a[members], alpha=scale)
+                _rows(grad_x, block).baddbmm_(v.mT, block.of(layer.a), alpha=scale)
         return grad_x, None, None, None
 
 
 def _rows(x: Tensor, block: Block) -> Tensor:
     """The block's rows of x [N, T, d] as a view [members, rows * T, d]."""
-    count = block.members.stop - block.members.start
-    return x[block.start : block.stop].view(count, -1, x.shape[-1])
+    return x[block.start : block.stop].view(block.count, -1, x.shape[-1])
 
 
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -150,7 +150,7 @@ def _accumulate(
         mask = torch.zeros(unseen.shape, dtype=stacked.compute_dtype, device=device)
         attention["attention_mask"] = mask.masked_fill_(unseen, torch.finfo(mask.dtype).min)
         attention["position_ids"] = torch.from_numpy(batch.position_ids).to(device)
-    with torch.enable_grad(), stacked.routed(slots):
+    with torch.enable_grad(), stacked.routed(slots, batch.input_ids.shape[1]):
         input_ids = torch.from_numpy(batch.input_ids).to(device)
         states = hidden_states(model, input_ids=input_ids, use_cache=False, **attention)
         found = backward_policy_gradient(

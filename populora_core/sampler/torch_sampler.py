@@ -285,7 +285,7 @@ class TorchSampler:
     ) -> Tensor:
         """Logits [n, V] of the token after ids [n, T]; seen [n, L + T] says which columns are real."""
         model = self._stacked.model
-        with self._stacked.routed(slots):
+        with self._stacked.routed(slots, ids.shape[1]):
             states = hidden_states(
                 model,
                 input_ids=ids,

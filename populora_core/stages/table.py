@@ -76,7 +76,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=2,
+        version=3,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
@@ -100,7 +100,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "solve",
-        version=2,
+        version=3,
         needs={"matches": When.NOW, "problems": When.NOW, "population": When.BEFORE},
         gives=("attempts",),
         config=("adapters", "solve", "compute"),
@@ -126,7 +126,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "update",
-        version=2,
+        version=3,
         needs={
             "proposals": When.NOW,
             "attempts": When.NOW,
@@ -142,7 +142,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evaluate",
-        version=2,
+        version=3,
         needs={
             "population": When.BEFORE,
             "adapters": When.NOW,
