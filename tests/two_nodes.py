@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import ray
 from conftest import wait_for
 
 STARTS = 4  # of a node: Ray gives itself 30 seconds, and other tests may run beside
@@ -43,4 +42,6 @@ class TwoNodes:
 
     @staticmethod
     def _listed() -> set[str]:
+        import ray
+
         return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
