@@ -35,7 +35,8 @@ class Block:
 
     Attributes:
         members: the parts' population rows: a slice, or [count] where that would not be one.
-        owners: None with a slice; else the U different members [U], and which parts are whose [U, count].
+        owners: the U different members [U], and which parts are whose [U, count]; None with a slice, which needs
+            neither, and where no gradients are taken.
     """
 
     start: int
@@ -52,9 +53,10 @@ class Block:
 
     def add_to(self, matrix: Tensor, values: Tensor, scale: float) -> None:
         """Add the parts' values [count, ...] to their members' rows of a matrix [P, ...]."""
-        if self.owners is None:
+        if isinstance(self.members, slice):
             matrix[self.members].add_(values, alpha=scale)
             return
+        assert self.owners is not None  # a route of a batch that takes gradients has them
         members, whose = self.owners
         if len(members) < self.count:  # summed first: to add twice to one row has no fixed order on a GPU
             values = (whose @ values.flatten(1).to(whose)).unflatten(1, values.shape[1:])
@@ -69,46 +71,55 @@ class Route:
     blocks: tuple[Block, ...]
 
 
-def route_of(slots: Sequence[int | None], shortest: int = 1, like: Tensor | None = None) -> Route:
+def route_of(
+    slots: Sequence[int | None],
+    shortest: int = 1,
+    device: torch.device | None = None,
+    gradients: torch.dtype | None = None,
+) -> Route:
     """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks.
 
     Args:
         shortest: rows of a part that are worth a copy of its member's factors.
-        like: has the device and precision of gradients.
+        gradients: their precision; None where none are taken.
     """
     blocks: list[Block] = []
     start = 0
     for adapted, stretch in groupby(slots, key=lambda slot: slot is not None):
         rows = list(stretch)
         if adapted:
-            blocks += _blocks(start, [slot for slot in rows if slot is not None], shortest, like)
-        start += len(rows)
+            for length, members in _parts([slot for slot in rows if slot is not None], shortest):
+                blocks.append(_block(start, length, members, device, gradients))
+                start = blocks[-1].stop
+        else:
+            start += len(rows)
     return Route(start, tuple(blocks))
 
 
-def _blocks(start: int, slots: list[int], shortest: int, like: Tensor | None) -> Iterator[Block]:
-    """Blocks of neighbouring rows, all of which have members."""
+def _parts(slots: list[int], shortest: int) -> Iterator[tuple[int, list[int]]]:
+    """Rows of a part, and the member of each part, of the blocks of neighbouring rows that all have members."""
     runs = [(slot, sum(1 for _ in run)) for slot, run in groupby(slots)]
-    part = gcd(*(rows for _, rows in runs))
-    if part >= shortest:
-        grouped = [(part, [slot for slot, rows in runs for _ in range(rows // part)])]
+    common = gcd(*(rows for _, rows in runs))
+    if common >= shortest:
+        yield common, [slot for slot, rows in runs for _ in range(rows // common)]
     else:
-        grouped = [
-            (rows, [slot for slot, _ in equal]) for rows, equal in groupby(runs, key=lambda run: run[1])
-        ]
-    for rows, members in grouped:
-        stop = start + rows * len(members)
-        first = members[0]
-        if members == list(range(first, first + len(members))):
-            yield Block(start, stop, len(members), slice(first, first + len(members)))
-        else:
-            device = None if like is None else like.device
-            different = sorted(set(members))
-            whose = torch.tensor([[slot == member for slot in members] for member in different])
-            whose = whose.to(torch.get_default_dtype()) if like is None else whose.to(like)
-            owners = torch.tensor(different, device=device), whose
-            yield Block(start, stop, len(members), torch.tensor(members, device=device), owners)
-        start = stop
+        for rows, equal in groupby(runs, key=lambda run: run[1]):
+            yield rows, [slot for slot, _ in equal]
+
+
+def _block(
+    start: int, length: int, members: list[int], device: torch.device | None, gradients: torch.dtype | None
+) -> Block:
+    first, count = members[0], len(members)
+    stop = start + length * count
+    if members == list(range(first, first + count)):
+        return Block(start, stop, count, slice(first, first + count))
+    owners = None
+    if gradients is not None:
+        different = sorted(set(members))
+        whose = [[slot == member for slot in members] for member in different]
+        owners = torch.tensor(different, device=device), torch.tensor(whose, device=device, dtype=gradients)
+    return Block(start, stop, count, torch.tensor(members, device=device), owners)
 
 
 class StackedAdapters:
@@ -172,7 +183,9 @@ class StackedAdapters:
     @contextmanager
     def routed(self, slots: Sequence[int | None], tokens: int = 1) -> Iterator[None]:
         """Inside, row i of every batch, of so many tokens, belongs to the member in population row slots[i]."""
-        self.route = route_of(slots, -(-COPY_TOKENS * self.layout.rank // tokens), self.weights)
+        shortest = -(-COPY_TOKENS * self.layout.rank // tokens)
+        gradients = self.weights.dtype if torch.is_grad_enabled() else None
+        self.route = route_of(slots, shortest, self.device, gradients)
         try:
             yield
         finally:
@@ -276,7 +289,7 @@ class _LowRank(torch.autograd.Function):
 
 
 def _rows(x: Tensor, block: Block) -> Tensor:
-    """The block's rows of x [N, T, d] as a view [members, rows * T, d]."""
+    """The block's rows of x [N, T, d] as a view [count, rows * T, d]."""
     return x[block.start : block.stop].view(block.count, -1, x.shape[-1])
 
 
