@@ -22,7 +22,7 @@ import numpy as np
 from base_model.grammar import LEVEL_WEIGHTS, sample_problem
 from populora_core import ids
 from populora_core.arena import Arena, solve_rates
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.problems.literals import canonical
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key

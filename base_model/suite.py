@@ -28,7 +28,7 @@ from base_model.grammar import sample_problem
 from base_model.tokenizer import build_tokenizer
 from populora_core import ids
 from populora_core.benchmarks.suite import DATA
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.problems.literals import canonical
 from populora_core.problems.normal import program_key
 

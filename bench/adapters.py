@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from torch import Tensor
 
 from populora_core.base_model import BaseModel, load_base
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.stacked import StackedAdapters
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from populora_core import ids
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.population.matchmaking import SCHEMES, draw_matches
 from populora_core.population.rating import (
     Birth,

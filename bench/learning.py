@@ -30,7 +30,7 @@ import numpy as np
 from base_model.grammar import sample_problem
 from populora_core import ids
 from populora_core.arena import Arena, solve_rates
-from populora_core.config import REPOSITORY, GradeSection
+from populora_core.config_sections import REPOSITORY, GradeSection
 from populora_core.learner.estimators.reinforce_pp import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.state import MemberState

@@ -34,7 +34,7 @@ import numpy as np
 from bench.learning import fresh_problems, mean, paired, student_step
 from populora_core import ids
 from populora_core.arena import Arena, solve_rates
-from populora_core.config import REPOSITORY, EvolveSection
+from populora_core.config_sections import REPOSITORY, EvolveSection
 from populora_core.learner.rows import UpdateRules
 from populora_core.learner.state import MemberState
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child

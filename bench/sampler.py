@@ -3,7 +3,9 @@
     populora bench sampler --json
 
 The tiny base, rank 8 on all linear layers, one thread, process CPU seconds. Every variant completes the same
-prompts by the same number of sampled tokens (no end token stops a row), so that only the adapters differ.
+prompts by the same number of sampled tokens (no end token stops a row), so that only the adapters differ. The goals
+are of rows of one length; `ragged` rows end one by one, as those of real generations do, and every step has
+other shares.
 PEFT runs `generate` of transformers in batches of the same size, with one adapter, or with `adapter_names`
 that mix eight in a batch.
 """
@@ -33,10 +35,10 @@ def run(samples: int, say: Say) -> list[Row]:
     sampler = TorchSampler(stacked, frozenset())
     asked = prompts(len(base.tokenizer))
 
-    def generate(members: int) -> Callable[[], object]:
+    def generate(members: int, lengths: Sequence[int] = (NEW_TOKENS,) * REQUESTS) -> Callable[[], object]:
         requests = [
-            Request(str(index * members // REQUESTS), prompt, seed=index, max_tokens=NEW_TOKENS)
-            for index, prompt in enumerate(asked)
+            Request(str(index * members // REQUESTS), prompt, seed=index, max_tokens=length)
+            for index, (prompt, length) in enumerate(zip(asked, lengths, strict=True))
         ]
         rows = {str(member): trained(stacked.layout, member) for member in range(members)}
 
@@ -47,11 +49,15 @@ def run(samples: int, say: Say) -> list[Row]:
         return work
 
     ours_alone = {"p1": generate(1), "p8": generate(8)}
+    drawn = np.random.default_rng(1).integers(1, 2 * NEW_TOKENS, REQUESTS).tolist()
+    ragged = {"p1": generate(1, drawn), "p8": generate(8, drawn)}
     peft = {"peft": _peft_generate(by_peft(1), asked, 1), "mixed": _peft_generate(by_peft(8), asked, 8)}
     close = interleaved(ours_alone, CLOSE * samples, say)
+    uneven = interleaved(ragged, samples, say)
     taken = interleaved(ours_alone | peft, samples, say)
     return [
         ratio("generate_p8_over_p1", close["p8"], close["p1"], "<= 1.05"),
+        ratio("generate_ragged_p8_over_p1", uneven["p8"], uneven["p1"]),
         ratio("generate_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),
         ratio("generate_p8_over_peft_mixed", taken["p8"], taken["mixed"]),
     ]

@@ -30,7 +30,7 @@ from populora_core.base_model import base_digest
 from populora_core.compute import ModelSpec
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
-from populora_core.config import BaseSection, ComputeSection
+from populora_core.config_sections import BaseSection, ComputeSection
 from populora_core.errors import SandboxUnavailable
 from populora_core.problems.dialects import dialect
 from populora_core.verifier.open import SandboxKind, open_sandbox

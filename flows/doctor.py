@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.console import console
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.verifier.open import BackendReport, describe_backends
 
 Row = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail

@@ -19,7 +19,8 @@ from flows.notify import notify, on_end
 from flows.observed import Observed
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
-from populora_core.config import REPOSITORY, Config, apply_overrides, load_config
+from populora_core.config import Config, apply_overrides, load_config
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, ServerUnreachable
 from populora_core.report.write import report_address
 from populora_core.run import RECORD, Run, begin

@@ -26,7 +26,7 @@ from prefect.settings import (
 from prefect.states import Crashed
 
 from populora_core.compute.orphans import end_with_parent
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.lock import lock
 

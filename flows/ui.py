@@ -22,7 +22,7 @@ import httpx
 import flows
 from flows.deploy import POOL
 from flows.reports import serve_reports
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import PopuloraError
 from populora_core.report.write import SERVED
 

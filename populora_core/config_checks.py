@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from populora_core.errors import ConfigError, PopuloraError
 
 if TYPE_CHECKING:
-    from populora_core.config import Config, Setting
+    from populora_core.config import Config
+    from populora_core.config_sections import Setting
 
 
 def check_folders(config: Config, source: str) -> None:
@@ -194,4 +195,4 @@ def _said_of(where: str) -> Iterator[None]:
 def closest(name: str, known: Iterable[str]) -> str:
     """A hint for a person who wrote `name`."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else "See populora_core/config.py for every key"
+    return f"Did you mean {close[0]}?" if close else "See populora_core/config_sections.py for every key"

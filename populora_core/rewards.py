@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from populora_core.config import GradeSection
+from populora_core.config_sections import GradeSection
 from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+import pytest
 
 BUCKET = "populora"
 Environ = dict[str, Any]
@@ -22,6 +22,12 @@ LOGIN = {
     "AWS_SECRET_ACCESS_KEY": "test",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
+
+
+def skip_where_missing() -> None:
+    """Skip the file or test where a package is missing. Looked for, not imported: see `serving`."""
+    if not all(map(find_spec, ("moto", "flask_cors", "s3fs", "boto3"))):
+        pytest.skip("the extra `s3` and moto[server] are not installed", allow_module_level=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,11 @@ def _cut(environ: Environ, chunks: list[bytes]) -> Iterator[bytes]:
 @contextmanager
 def serving() -> Iterator[Faulty]:
     """The server, with an empty bucket, for as long as the block lasts; it keeps everything in memory."""
+    # Imported late, since pytest reads every file: starting on a CPU, vLLM 0.32 asks every attribute of every module
+    # for its __dict__, and the proxies of Flask, which comes with this, raise.
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
     faulty = Faulty(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, faulty, threaded=True)
     faulty.url = f"http://127.0.0.1:{server.port}"

@@ -27,6 +27,7 @@ def test_the_sampler_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPat
     rows = sampler.run(samples=1, say=lambda text: None)
     assert [(row.name, row.goal) for row in rows] == [
         ("generate_p8_over_p1", "<= 1.05"),
+        ("generate_ragged_p8_over_p1", ""),
         ("generate_p1_over_peft_single", "<= 1"),
         ("generate_p8_over_peft_mixed", ""),
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from bench.retention import FOUNDER, OUTPUT, Plan, read, retention, returned, table
 from populora_core.arena import Arena
-from populora_core.config import REPOSITORY, EvolveSection
+from populora_core.config_sections import REPOSITORY, EvolveSection
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
 from populora_core.verifier.open import open_sandbox

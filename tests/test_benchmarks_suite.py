@@ -33,7 +33,7 @@ from populora_core.benchmarks.suite import (
     suite_digest,
     suite_items,
 )
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import BenchmarkError
 from populora_core.problems.literals import canonical, parse_arguments
 from populora_core.problems.normal import program_key

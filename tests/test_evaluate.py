@@ -17,7 +17,8 @@ from conftest import contents, small_config, start
 from populora_core.benchmarks.evaluation import BASE
 from populora_core.benchmarks.run_evaluation import RunEvaluation, newest_generation, overlap
 from populora_core.benchmarks.suite import Part, Suite, load_suite, suite_items
-from populora_core.config import REPOSITORY, load_config
+from populora_core.config import load_config
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, RunDirectoryError
 from populora_core.run import Run
 from populora_core.session import Session

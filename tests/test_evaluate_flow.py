@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]

@@ -18,7 +18,7 @@ from random_base import write_random_base
 
 from populora_core.benchmarks.evaluation import BASE
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.session import Session
 from populora_core.stages.loop import train
 from populora_core.store.catalogue import Catalogue

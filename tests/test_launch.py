@@ -15,7 +15,8 @@ from prefect.utilities.callables import parameter_schema
 from flows import launch
 from flows.launch import Preset, StageName, _unreviewed, resume
 from flows.notify import on_end
-from populora_core.config import REPOSITORY, load_config
+from populora_core.config import load_config
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, ServerUnreachable
 from populora_core.session import Session
 from populora_core.stages.table import STAGE_NAMES

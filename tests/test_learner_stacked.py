@@ -8,7 +8,8 @@ from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
 from populora_core.errors import BaseModelError, PopulationError
-from populora_core.learner.stacked import Block, StackedAdapters, route_of
+from populora_core.learner.routes import FEW_BLOCKS, Block, route_of
+from populora_core.learner.stacked import StackedAdapters
 
 MEMBERS = ("a", "b", "c")
 MANY = 1000  # tokens, for which any part is long enough
@@ -59,8 +60,25 @@ def test_equal_shares_make_one_block_and_any_shares_do_where_their_common_part_i
     assert len(route_of([0, 0, None, 1, 1]).blocks) == 2
 
 
+@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
+def test_rows_in_any_order_get_the_product_of_their_own_member(slots: list[int | None]):
+    route = route_of(slots, gather=True)
+    if route.scattered is None:
+        assert len(route.blocks) <= FEW_BLOCKS
+        return
+    random = torch.Generator().manual_seed(len(slots))
+    a, b, x = (torch.randn(*shape, generator=random) for shape in ((5, 2, 3), (5, 4, 2), (len(slots), 1, 3)))
+    y = torch.ones(len(slots), 1, 4)
+    route.scattered.add_to(y, x, a, b, 0.5)
+    for row, slot in enumerate(slots):
+        own = torch.ones(4) if slot is None else 1.0 + 0.5 * b[slot] @ a[slot] @ x[row, 0]
+        torch.testing.assert_close(y[row, 0], own)
+
+
 @pytest.mark.parametrize("tokens", [1, MANY])
-@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1]])
+@pytest.mark.parametrize(
+    "slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1], [2, None, 0, 2, None, 0]]
+)
 def test_a_mixed_batch_gives_each_row_what_its_member_gives_alone(
     stacked: StackedAdapters, slots: list[int | None], tokens: int
 ):

@@ -23,7 +23,7 @@ from bench.calibration import (
     reliability_error,
 )
 from bench.calibration import play as simulate
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import PopulationError
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.rating import Outcome, Rating, newborn_rating, replay

@@ -23,7 +23,7 @@ from populora_core.base_model import base_digest
 from populora_core.compute import leftovers
 from populora_core.compute.protocol import ModelSpec, Shard
 from populora_core.compute.shards import Shards
-from populora_core.config import ComputeSection
+from populora_core.config_sections import ComputeSection
 from populora_core.errors import (
     AdapterError,
     BaseModelError,

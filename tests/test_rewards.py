@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from populora_core.config import GradeSection
+from populora_core.config_sections import GradeSection
 from populora_core.rewards import student_reward, teacher_reward
 from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
 

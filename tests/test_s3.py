@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import contents, small_config, start
+from s3_server import BUCKET, LOGIN, Fault, Faulty, serving, skip_where_missing
 from shared_run import Written, begin, files, make
 
 from populora_core.errors import ArtifactError, ConfigError, DamagedObject, StoreUnavailable
@@ -24,11 +25,9 @@ from populora_core.stages.table import LOOP
 from populora_core.store.objects import object_key, open_objects
 from populora_core.store.sweeping import DAY, sweep
 
-for package in ("moto.server", "s3fs", "boto3"):
-    pytest.importorskip(package, reason="the extra `s3` and moto[server] are not installed")
+skip_where_missing()
 
 import boto3  # noqa: E402
-from s3_server import BUCKET, LOGIN, Fault, Faulty, serving  # noqa: E402
 
 from populora_core.store import s3 as module  # noqa: E402
 from populora_core.store.s3 import (  # noqa: E402

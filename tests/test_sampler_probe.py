@@ -135,27 +135,33 @@ def test_other_weights_are_caught(worker: Worker, served: list[Served]) -> None:
         serve(sampler, served, "float32")
 
 
-def test_a_base_row_that_is_given_an_adapter_is_caught(worker: Worker, served: list[Served]) -> None:
-    class Faulty(TorchSampler):
-        def _logits(self, slots, *inputs):
-            return super()._logits([len(MEMBERS) - 1 if slot is None else slot for slot in slots], *inputs)
+def test_a_base_row_that_is_given_an_adapter_is_caught(
+    worker: Worker, sampler: Sampler, served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route_for = worker.stacked.route_for
 
-    sampler = Faulty(worker.stacked, worker.vocabulary.stop_ids)
+    def faulty_route(slots, tokens=1):
+        return route_for([len(MEMBERS) - 1 if slot is None else slot for slot in slots], tokens)
+
+    monkeypatch.setattr(worker.stacked, "route_for", faulty_route)
     with pytest.raises(AdapterNotServed, match=f"{BASE} .*a row without a member was given the adapter of c"):
         serve(sampler, served, "float32")
 
 
-def test_a_fault_in_the_key_value_cache_alone_is_caught(worker: Worker, served: list[Served]) -> None:
-    class Faulty(TorchSampler):
-        """Reads prompts right, and takes a step's adapters in the wrong order."""
+def test_a_fault_in_the_steps_alone_is_caught(
+    worker: Worker, sampler: Sampler, served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route_for = worker.stacked.route_for
 
-        def _logits(self, slots, ids, *inputs):
-            members = [slot for slot in slots if slot is not None]
-            wrong = [slot if slot is None else members[-1 - members.index(slot)] for slot in slots]
-            return super()._logits(wrong if ids.shape[1] == 1 else slots, ids, *inputs)
+    def faulty_route(slots, tokens=1):
+        """Right for the prompts; a step's adapters in the wrong order."""
+        members = [slot for slot in slots if slot is not None]
+        wrong = [slot if slot is None else members[-1 - members.index(slot)] for slot in slots]
+        return route_for(wrong if tokens == 1 else slots, tokens)
 
+    monkeypatch.setattr(worker.stacked, "route_for", faulty_route)
     with pytest.raises(AdapterNotServed, match="does not serve a"):
-        serve(Faulty(worker.stacked, worker.vocabulary.stop_ids), served, "float32")
+        serve(sampler, served, "float32")
 
 
 def test_a_policy_equal_to_the_bases_is_served_and_noted(

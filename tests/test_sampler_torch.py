@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 
 from populora_core.errors import ConfigError, PopulationError
 from populora_core.learner.stacked import StackedAdapters
+from populora_core.sampler import torch_sampler
+from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.protocol import Completion, FinishReason, Request
 from populora_core.sampler.torch_sampler import REFILL_SHARE, BatchLimits, TorchSampler
 
@@ -194,13 +197,63 @@ def test_the_cache_limit_keeps_batches_small(stacked: StackedAdapters, monkeypat
     step = TorchSampler._step
 
     def watched(sampler: TorchSampler, rows: Any) -> None:
-        held.append(len(rows) * rows.cache.capacity)
+        held.append(rows.cache.layers[0].slabs[0].shape[0] * rows.cache.columns)
         step(sampler, rows)
 
     monkeypatch.setattr(TorchSampler, "_step", watched)
     requests = [Request("a", (2,) * (4 + seed % 7), seed, max_tokens=10 + seed % 3) for seed in range(40)]
     TorchSampler(stacked, [STOP], BatchLimits(tokens=120)).generate(requests)
     assert 60 < max(held) <= 120
+
+
+def test_prompts_are_read_by_length_equal_ones_once_and_nothing_stays_of_the_reading(
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[list[int]] = []
+    caches: list[int] = []
+    alive: weakref.WeakSet[SlabCache] = weakref.WeakSet()
+    read_together, step, init = TorchSampler._read_together, TorchSampler._step, SlabCache.__init__
+
+    def reading(sampler: TorchSampler, prompts: Any) -> Any:
+        read.append([len(ids) for _, ids in prompts])
+        return read_together(sampler, prompts)
+
+    def stepping(sampler: TorchSampler, rows: Any) -> None:
+        caches.append(len(alive))
+        step(sampler, rows)
+
+    def made(cache: SlabCache, n_layers: int, columns: int) -> None:
+        init(cache, n_layers, columns)
+        alive.add(cache)
+
+    monkeypatch.setattr(TorchSampler, "_read_together", reading)
+    monkeypatch.setattr(TorchSampler, "_step", stepping)
+    monkeypatch.setattr(SlabCache, "__init__", made)
+    monkeypatch.setitem(torch_sampler.PASS_TOKENS, "cpu", 4)
+    asked = [
+        Request("a", (2,) * length, seed, max_tokens=4) for seed in range(3) for length in (2, 3, 30, 31)
+    ]
+    TorchSampler(stacked, [STOP]).generate(asked)
+    assert sorted(map(sorted, read)) == [[2, 3], [30, 31]]
+    assert caches and set(caches) == {1}
+
+
+def test_a_row_that_ended_at_the_end_of_the_context_waits_there(stacked: StackedAdapters):
+    """With 41 rows one that has ended stays for the steps of the others; its positions stay within the context."""
+    context = stacked.model.config.max_position_embeddings
+    asked = [Request("a", (2,) * (context - 2), 0, max_tokens=2)]
+    asked += [Request("a", (2,), seed, max_tokens=12) for seed in range(1, 41)]
+    positions: list[int] = []
+
+    def watch(module: Any, args: Any, kwargs: Any) -> None:
+        positions.append(int(kwargs["position_ids"].max()))
+
+    handle = stacked.model.get_decoder().register_forward_pre_hook(watch, with_kwargs=True)
+    try:
+        TorchSampler(stacked, []).generate(asked)
+    finally:
+        handle.remove()
+    assert max(positions) == context - 1
 
 
 def test_a_completion_ends_with_a_stop_sequence_of_its_request(sampler: TorchSampler):

@@ -18,7 +18,8 @@ from conftest import alive
 from tiny_base import random_rows
 
 from populora_core.base_model import BaseModel, load_base
-from populora_core.config import Config, SamplerSection
+from populora_core.config import Config
+from populora_core.config_sections import SamplerSection
 from populora_core.errors import AdapterError, ConfigError, PopulationError
 from populora_core.export import export_member
 from populora_core.learner.adapter_files import CONFIG, WEIGHTS, write_peft
@@ -453,17 +454,16 @@ def test_closing_leaves_no_process_and_a_later_load_starts_again(
 
 @pytest.mark.loop
 @pytest.mark.sandbox
-def test_an_exported_adapter_serves(
-    engine: VllmSampler, finished: Path, base: BaseModel, tmp_path: Path
-) -> None:
+def test_an_exported_adapter_serves(engine: VllmSampler, finished: Path, tmp_path: Path) -> None:
     run = Run.open(finished)
     with Catalogue(finished) as catalogue:
         members = catalogue.rows("SELECT member_id FROM members WHERE died_generation IS NULL ORDER BY 1")
     member = members[0]["member_id"]
     exported = export_member(run, member, tmp_path / "exported").folder
     adapters = [Served(member, exported, file_sha256(exported / WEIGHTS))]
-    own = StackedAdapters(load_base(FOLDER).model, AdapterLayout.of(base.model, 4, 8.0))
-    reference = TorchSampler(own, base.stop_ids)
+    own = load_base(FOLDER)  # over the module's lie adapters of another rank
+    layout = AdapterLayout.of(own.model, 4, 8.0)
+    reference = TorchSampler(StackedAdapters(own.model, layout), own.stop_ids)
     reference.load(adapters)
     engine.load(adapters)
     requests = asked(member, temperature=0.0)

@@ -11,7 +11,7 @@ import pytest
 from test_sampler_probe import MEMBERS, SPEC, row_of
 
 from populora_core.compute.work import Worker, _export
-from populora_core.config import SamplerSection
+from populora_core.config_sections import SamplerSection
 from populora_core.errors import AdapterNotServed
 from populora_core.learner.adapter_files import CONFIG
 from populora_core.learner.state import MemberState

@@ -12,7 +12,8 @@ import yaml
 
 from bench import scale_capacity
 from populora_core.compute.memory import GB, Workload, estimate
-from populora_core.config import REPOSITORY, Config, build_config
+from populora_core.config import Config, build_config
+from populora_core.config_sections import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"

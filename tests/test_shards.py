@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import alive, contents, small_config, start, wait_for
+from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
 from populora_core.compute import work
 from populora_core.compute.parcels import Inbox, Outbox
@@ -149,10 +150,8 @@ def test_in_a_shared_store_only_documents_and_results_go(tmp_path: Path, payload
 def test_shards_are_committed_to_s3_as_to_a_folder(
     tmp_path: Path, payloads: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for package in ("moto.server", "s3fs", "boto3"):
-        pytest.importorskip(package, reason="the extra `s3` and moto[server] are not installed")
+    skip_where_missing()
     import boto3
-    from s3_server import BUCKET, LOGIN, serving
 
     with serving() as server:
         for name, value in (LOGIN | {"AWS_ENDPOINT_URL": server.url}).items():

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import alive, wait_for
 
-from populora_core.config import REPOSITORY
+from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
 from populora_core.processes import descendants
 from populora_core.study.conduct import Clock, conduct, plan

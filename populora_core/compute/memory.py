@@ -143,7 +143,7 @@ class Estimate:
         activations: kept for backward by one micro-batch, with what one layer's backward works in.
         logits: of one chunk, with their gradients.
         step: weights, moments and temporaries of the members that the optimiser steps at once.
-        cache: keys and values of the sampler, and the second copy that rows are chosen into.
+        cache: keys and values of the sampler, and as many on their way into it: prompts just read, rows that move.
         reading: what one layer works in while prompts are read, and the logits of a token step.
         states: on the host: members as they came, as they go, and as bytes on the way to disk.
     """

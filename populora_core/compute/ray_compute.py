@@ -24,7 +24,7 @@ from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.protocol import Committed, ModelSpec, Progress, Shard
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
-from populora_core.config import BaseSection, ComputeSection
+from populora_core.config_sections import BaseSection, ComputeSection
 from populora_core.devices import hold_device
 from populora_core.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable
 from populora_core.store import durable

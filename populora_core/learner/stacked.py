@@ -1,17 +1,13 @@
 """Many adapters on one frozen base: the population is a matrix, and a batch holds rows of several members.
 
 The base layer sees all rows at once. The low-rank term of a member touches only its own rows, so gradients
-are exactly those of training each member alone. All members go through one batched product where their parts
-of a batch are multiples of a part that is long enough; else those with equal parts do.
+are exactly those of training each member alone. How the members' products are put together: `routes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,106 +16,10 @@ from torch import Tensor, nn
 
 from populora_core.errors import BaseModelError, PopulationError
 from populora_core.learner.layout import AdapterLayout, ModuleSlot
+from populora_core.learner.routes import COPY_TOKENS, Block, Route, route_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-# Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all.
-COPY_TOKENS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Batch rows [start, stop) in `count` parts of equal length, each of one member.
-
-    Attributes:
-        members: the parts' population rows: a slice, or [count] where that would not be one.
-        owners: the U different members [U], and which parts are whose [U, count]; None with a slice, which needs
-            neither, and where no gradients are taken.
-    """
-
-    start: int
-    stop: int
-    count: int
-    members: slice | Tensor
-    owners: tuple[Tensor, Tensor] | None = None
-
-    def of(self, matrix: Tensor) -> Tensor:
-        """The parts' members' rows of a matrix [P, ...]: a view with a slice."""
-        if isinstance(self.members, slice):
-            return matrix[self.members]
-        return matrix.index_select(0, self.members)
-
-    def add_to(self, matrix: Tensor, values: Tensor, scale: float) -> None:
-        """Add the parts' values [count, ...] to their members' rows of a matrix [P, ...]."""
-        if isinstance(self.members, slice):
-            matrix[self.members].add_(values, alpha=scale)
-            return
-        assert self.owners is not None  # a route of a batch that takes gradients has them
-        members, whose = self.owners
-        if len(members) < self.count:  # summed first: to add twice to one row has no fixed order on a GPU
-            values = (whose @ values.flatten(1).to(whose)).unflatten(1, values.shape[1:])
-        matrix.index_add_(0, members, values.to(matrix), alpha=scale)
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Which member each row of a batch belongs to. Rows outside every block run on the base alone."""
-
-    n_rows: int
-    blocks: tuple[Block, ...]
-
-
-def route_of(
-    slots: Sequence[int | None],
-    shortest: int = 1,
-    device: torch.device | None = None,
-    gradients: torch.dtype | None = None,
-) -> Route:
-    """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks.
-
-    Args:
-        shortest: rows of a part that are worth a copy of its member's factors.
-        gradients: their precision; None where none are taken.
-    """
-    blocks: list[Block] = []
-    start = 0
-    for adapted, stretch in groupby(slots, key=lambda slot: slot is not None):
-        rows = list(stretch)
-        if adapted:
-            for length, members in _parts([slot for slot in rows if slot is not None], shortest):
-                blocks.append(_block(start, length, members, device, gradients))
-                start = blocks[-1].stop
-        else:
-            start += len(rows)
-    return Route(start, tuple(blocks))
-
-
-def _parts(slots: list[int], shortest: int) -> Iterator[tuple[int, list[int]]]:
-    """Rows of a part, and the member of each part, of the blocks of neighbouring rows that all have members."""
-    runs = [(slot, sum(1 for _ in run)) for slot, run in groupby(slots)]
-    common = gcd(*(rows for _, rows in runs))
-    if common >= shortest:
-        yield common, [slot for slot, rows in runs for _ in range(rows // common)]
-    else:
-        for rows, equal in groupby(runs, key=lambda run: run[1]):
-            yield rows, [slot for slot, _ in equal]
-
-
-def _block(
-    start: int, length: int, members: list[int], device: torch.device | None, gradients: torch.dtype | None
-) -> Block:
-    first, count = members[0], len(members)
-    stop = start + length * count
-    if members == list(range(first, first + count)):
-        return Block(start, stop, count, slice(first, first + count))
-    owners = None
-    if gradients is not None:
-        different = sorted(set(members))
-        whose = [[slot == member for slot in members] for member in different]
-        owners = torch.tensor(different, device=device), torch.tensor(whose, device=device, dtype=gradients)
-    return Block(start, stop, count, torch.tensor(members, device=device), owners)
 
 
 class StackedAdapters:
@@ -183,9 +83,20 @@ class StackedAdapters:
     @contextmanager
     def routed(self, slots: Sequence[int | None], tokens: int = 1) -> Iterator[None]:
         """Inside, row i of every batch, of so many tokens, belongs to the member in population row slots[i]."""
+        with self.along(self.route_for(slots, tokens)):
+            yield
+
+    def route_for(self, slots: Sequence[int | None], tokens: int = 1) -> Route:
+        """The route of batches of so many tokens whose row i belongs to the member in population row slots[i]."""
         shortest = -(-COPY_TOKENS * self.layout.rank // tokens)
         gradients = self.weights.dtype if torch.is_grad_enabled() else None
-        self.route = route_of(slots, shortest, self.device, gradients)
+        gather = tokens == 1 and gradients is None
+        return route_of(slots, shortest, self.device, gradients, gather)
+
+    @contextmanager
+    def along(self, route: Route) -> Iterator[None]:
+        """Inside, every batch takes this route."""
+        self.route = route
         try:
             yield
         finally:
@@ -256,6 +167,9 @@ class StackedLinear(nn.Module):
             u = torch.bmm(block.of(self.a), _rows(x, block).mT)
             _rows(y, block).baddbmm_(u.mT, block.of(self.b).mT, alpha=scale)
             activations.append(u)
+        if route.scattered is not None:
+            assert not torch.is_grad_enabled()  # `route_for` gives it only where no gradients are taken
+            route.scattered.add_to(y, x, self.a, self.b, scale)
         return y, activations
 
 

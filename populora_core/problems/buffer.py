@@ -26,6 +26,8 @@ class Buffer:
         self._references: dict[str, list[Problem]] = {}
         self._known: set[str] = set()
         self._seen: set[Ngram] = set()
+        # Programs whose n-grams are not in _seen yet: who only samples references pays for none.
+        self._unseen: list[str] = []
 
     def add(self, problem: Problem) -> bool:
         """Take a problem in; False, and nothing changes, where it is a duplicate of one of its type."""
@@ -33,7 +35,7 @@ class Buffer:
         if key in self._known:
             return False
         self._known.add(key)
-        self._seen |= ngrams(problem.program)
+        self._unseen.append(problem.program)
         references = self._references.setdefault(problem.problem_type, [])
         references.append(problem)
         if len(references) > self._capacity:
@@ -48,6 +50,8 @@ class Buffer:
 
     def novelty(self, program: str) -> float:
         """The share of the program's token n-grams that no problem added so far has, of whatever type."""
+        self._seen.update(*map(ngrams, self._unseen))
+        self._unseen.clear()
         return novelty(program, self._seen)
 
     def __len__(self) -> int:

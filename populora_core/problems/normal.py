@@ -48,10 +48,11 @@ def ngrams(program: str) -> frozenset[Ngram]:
     anew in each run: otherwise one more of them at the top would make all that follows look new.
     """
     words = [t for t in normal_tokens(program) if t not in (_ABSENT, _END) and not t.startswith("=")]
-    return frozenset(_renumbered(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1))
+    return frozenset(_renumbered(tuple(words[i : i + NGRAM])) for i in range(len(words) - NGRAM + 1))
 
 
-def _renumbered(words: Sequence[str]) -> Ngram:
+@lru_cache(maxsize=1 << 16)  # programs have most of their runs in common
+def _renumbered(words: Ngram) -> Ngram:
     """The words with variables numbered by their first place among them."""
     places: dict[str, str] = {}
     return tuple(

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from populora_core.config import BUNDLED
+from populora_core.config_sections import BUNDLED
 from populora_core.run import Run
 from populora_core.sampler.vllm_engine import RANKS
 from populora_core.store.catalogue import Catalogue

@@ -1,7 +1,7 @@
-"""A key-value cache whose rows can be chosen anew: repeated for equal prompts, dropped when ended, joined by others.
+"""A key-value cache whose rows come and go: a row that ends leaves a place, and newcomers join on the right.
 
 All rows share one clock: the next token of every row goes into the same column, so that a step appends without
-a copy, and a shorter row has unused columns on its left.
+a copy. A shorter row has unused columns on its left, and columns that no row uses any more are passed over.
 """
 
 from __future__ import annotations
@@ -14,52 +14,22 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 
-class _Slab:
-    """Keys or values [rows, heads, capacity, width], in one of two buffers that choosing rows copies between."""
-
-    def __init__(self, states: Tensor, capacity: int) -> None:
-        self._spare: Tensor | None = None
-        self._buffer = self._empty(states, len(states), capacity)
-        self.data = self._buffer
-
-    def choose(self, rows: Tensor, columns: slice, capacity: int) -> None:
-        old = self._turn(len(rows), capacity)
-        kept = columns.stop - columns.start
-        torch.index_select(old[:, :, columns], 0, rows, out=self.data[:, :, :kept])
-
-    def join(self, other: Tensor, place: Tensor, lengths: tuple[int, int], capacity: int) -> None:
-        """Own rows, then `other`'s, go to rows `place`, so that all end in the same column."""
-        old, end = self._turn(len(place), capacity), max(lengths)
-        targets = place.split([len(old), len(other)])
-        for states, target, length in zip((old, other), targets, lengths, strict=True):
-            if length < end:
-                self.data[target, :, : end - length] = 0.0  # masked; yet what lay there may be no number
-            self.data[target, :, end - length : end] = states[:, :, :length]
-
-    def _turn(self, rows: int, capacity: int) -> Tensor:
-        """Make room in the other buffer the data, and return what was the data."""
-        old, buffer = self.data, self._spare
-        if buffer is None or buffer.shape[0] < rows or buffer.shape[2] != capacity:
-            buffer = self._empty(old, rows, capacity)
-        self._spare, self._buffer = self._buffer, buffer
-        self.data = buffer[:rows]
-        return old
-
-    @staticmethod
-    def _empty(like: Tensor, rows: int, capacity: int) -> Tensor:
-        return like.new_empty(rows, like.shape[1], capacity, like.shape[3])
-
-
 class _SlabLayer(DynamicLayer):
-    """One layer's keys and values in memory of fixed capacity, so that a token appends without a copy."""
+    """One layer's keys and values: rows [0, rows) and columns [first, end) of two slabs.
 
-    def __init__(self, capacity: int) -> None:
+    Attributes:
+        slabs: keys and values [room, heads, columns, width].
+    """
+
+    def __init__(self, columns: int) -> None:
         super().__init__()
-        self._capacity, self.length = capacity, 0
-        self.slabs: tuple[_Slab, ...] = ()
+        self.columns = columns
+        self.rows, self.first, self.end = 0, 0, 0
+        self.slabs: tuple[Tensor, ...] = ()
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.slabs = _Slab(key_states, self._capacity), _Slab(value_states, self._capacity)
+        self.rows = len(key_states)
+        self.slabs = tuple(_like(states, self.rows, self.columns) for states in (key_states, value_states))
         self.is_initialized = True
 
     def update(
@@ -67,40 +37,103 @@ class _SlabLayer(DynamicLayer):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        start, self.length = self.length, self.length + key_states.shape[2]
+        start, self.end = self.end, self.end + key_states.shape[2]
+        assert self.end <= self.columns  # beyond it, a slice would be empty and nothing written
         for slab, states in zip(self.slabs, (key_states, value_states), strict=True):
-            slab.data[:, :, start : self.length] = states
-        keys, values = (slab.data[:, :, : self.length] for slab in self.slabs)
+            slab[: self.rows, :, start : self.end] = states
+        keys, values = self.used()
         return keys, values
 
+    def used(self) -> list[Tensor]:
+        """Keys and values [rows, heads, length, width]."""
+        return [slab[: self.rows, :, self.first : self.end] for slab in self.slabs]
+
     def get_seq_length(self) -> int:
-        return self.length
+        return self.end - self.first
+
+    def lay_out(self, room: int, columns: int, end: int) -> None:
+        """Move everything to new slabs, so that it ends in column `end`."""
+        length = self.get_seq_length()
+        moved = []
+        for slab, used in zip(self.slabs, self.used(), strict=True):
+            fresh = _like(slab, room, columns)
+            fresh[: self.rows, :, end - length : end] = used
+            moved.append(fresh)
+        self.slabs, self.columns, self.first, self.end = tuple(moved), columns, end - length, end
+
+    def widen(self, length: int) -> None:
+        """Let every row have so many columns; those before its own hold zeros, which are masked.
+
+        What lay in memory there may be no number, and that a mask does not stop.
+        """
+        first = self.end - length
+        if first < self.first:
+            for slab in self.slabs:
+                slab[: self.rows, :, first : self.first] = 0.0
+            self.first = first
+
+    def keep(self, rows: int, sources: Tensor, places: Tensor, first: int) -> None:
+        self.rows, self.first = rows, self.first + first
+        for slab in self.slabs:
+            used = slab[:, :, self.first : self.end]
+            used[places] = used[sources]
+
+    def append(self, other: _SlabLayer, rows: Tensor) -> None:
+        """Rows `rows` of another layer's follow the own ones."""
+        start, self.rows = self.rows, self.rows + len(rows)
+        gap = self.get_seq_length() - other.get_seq_length()
+        for slab, added in zip(self.slabs, other.used(), strict=True):
+            slab[start : self.rows, :, self.first : self.first + gap] = 0.0
+            torch.index_select(added, 0, rows, out=slab[start : self.rows, :, self.first + gap : self.end])
 
 
 class SlabCache(Cache):
     """A transformers cache that keeps everything, so that sliding windows are left to the mask."""
 
-    def __init__(self, n_layers: int, capacity: int) -> None:
-        super().__init__(layers=[_SlabLayer(capacity) for _ in range(n_layers)])
-        self.capacity = capacity
+    layers: list[_SlabLayer]
 
-    def choose(self, rows: Tensor, capacity: int, first: int = 0) -> None:
-        """Make batch row i what row rows[i] was, without the columns before `first`.
+    def __init__(self, n_layers: int, columns: int) -> None:
+        super().__init__(layers=[_SlabLayer(columns) for _ in range(n_layers)])
+
+    @property
+    def columns(self) -> int:
+        """Tokens that a row has room for."""
+        return self.layers[0].columns
+
+    @classmethod
+    def beside(cls, other: SlabCache, rows: int, columns: int) -> SlabCache:
+        """An empty cache of the shape of `other`, with room for so many rows and columns."""
+        made = cls(len(other.layers), columns)
+        for layer, like in zip(made.layers, other.layers, strict=True):
+            layer.slabs = tuple(_like(slab, rows, columns) for slab in like.slabs)
+            layer.first = layer.end = like.get_seq_length()
+            layer.is_initialized = True
+        return made
+
+    def reserve(self, rows: int = 0, columns: int = 0, longest: int = 0) -> None:
+        """See to it that one more token can follow, and `rows` rows in all, of `longest` tokens at the most.
 
         Args:
-            capacity: room for so many tokens; where it stays as it was, no memory is asked for.
+            columns: tokens that a row may come to.
         """
-        self.capacity = capacity
         for layer in self.layers:
-            for slab in layer.slabs:
-                slab.choose(rows, slice(first, layer.length), capacity)
-            layer.length -= first
+            room, length = len(layer.slabs[0]), max(longest, layer.get_seq_length())
+            if rows > room or columns > layer.columns:
+                layer.lay_out(rows, max(columns, layer.columns), length)
+            elif length > layer.end or layer.end == layer.columns:
+                layer.lay_out(room, layer.columns, length)
+            layer.widen(length)
 
-    def join(self, other: SlabCache, place: Tensor, capacity: int) -> None:
-        """Take in the rows of `other`: own row i becomes row place[i], the other's follow in `place`."""
-        self.capacity = capacity
+    def append(self, other: SlabCache, rows: Tensor) -> None:
+        """Rows `rows` of another cache follow the own ones, after `reserve` for them."""
         for layer, newer in zip(self.layers, other.layers, strict=True):
-            lengths = layer.length, newer.length
-            for slab, added in zip(layer.slabs, newer.slabs, strict=True):
-                slab.join(added.data, place, lengths, capacity)
-            layer.length = max(lengths)
+            layer.append(newer, rows)
+
+    def keep(self, rows: int, sources: Tensor, places: Tensor, first: int) -> None:
+        """Go on with the first `rows` rows, once rows `sources` lie in `places`, without the columns before `first`."""
+        for layer in self.layers:
+            layer.keep(rows, sources, places, first)
+
+
+def _like(states: Tensor, rows: int, columns: int) -> Tensor:
+    return states.new_empty(rows, states.shape[1], columns, states.shape[3])

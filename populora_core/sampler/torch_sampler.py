@@ -1,8 +1,8 @@
 """Sampling in this process, over the same stacked adapters that the learner trains.
 
 A batch holds rows of several members. Equal prompts of one member are read once, ended rows leave the batch and
-waiting requests take their places. A request's randomness is its own, so its tokens depend on the rest of the
-batch through rounding only.
+waiting requests take their places, in any order. A request's randomness is its own, so its tokens depend on the
+rest of the batch through rounding only.
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ from torch import Tensor
 from populora_core.base_model import hidden_states, output_layer
 from populora_core.errors import ConfigError
 from populora_core.learner.adapter_files import read_peft
+from populora_core.learner.routes import Route
 from populora_core.learner.stacked import StackedAdapters
+from populora_core.sampler.batch import Batch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import draw, uniforms
 from populora_core.sampler.protocol import Completion, FinishReason, Progress, Request, Served, Text
 
-DROP_SHARE = 0.2  # ended rows leave the batch once they are this share of it: dropping copies the cache
-REFILL_SHARE = (
-    0.5  # waiting requests join once this share of the places is free: reading them is a pass of its own
-)
+DROP_SHARE = 0.05
+"""Ended rows leave the batch once they are this share of it."""
+REFILL_SHARE = 0.25
+"""Waiting requests join once this share of the places is free: reading them is a pass of its own."""
+PASS_TOKENS = {"cpu": 64, "cuda": 4096}
+"""What a pass over the base costs beside its tokens, in tokens: so much padding is worth one pass less.
+4096 is a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,52 +39,6 @@ class BatchLimits:
 
     rows: int = 256
     tokens: int = 65536
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Completions under way, sorted by member: row i of the cache and of every tensor in `state` is one of them.
-
-    Attributes:
-        slots: population row of each row's member; None for the base.
-        state: index [n], which request; start [n], its first column of the cache; logits [n, V], of its next
-            token; taken [n], tokens drawn so far; tokens, logprobs, uniform [n, length], those tokens and the
-            random numbers that they are drawn by; given [n, length], tokens to take instead of drawing.
-            temperature, top_p, budget [n]. ended [n]: it waits to leave.
-    """
-
-    slots: list[int | None]
-    cache: SlabCache
-    state: dict[str, Tensor]
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-    @property
-    def to_draw(self) -> int:
-        """Tokens that the row with the most of them may still draw."""
-        return int((self.state["budget"] - self.state["taken"]).max())
-
-    def choose(self, rows: Tensor) -> None:
-        """Make row i what row rows[i] was."""
-        self.state = {name: values[rows] for name, values in self.state.items()}
-        self.slots = [self.slots[row] for row in rows.tolist()]
-        first = int(self.state["start"].min())
-        self.state["start"] -= first
-        self.cache.choose(rows, self.cache.capacity, first)
-
-    def join(self, other: _Rows) -> None:
-        """Take in the rows of `other`, each among those of its member."""
-        lengths = self.cache.get_seq_length(), other.cache.get_seq_length()
-        for rows, length in zip((self, other), lengths, strict=True):
-            rows.state["start"] += max(lengths) - length
-        slots = self.slots + other.slots
-        order = torch.tensor(sorted(range(len(slots)), key=lambda row: _rank(slots[row])))
-        order = order.to(self.state["index"].device)
-        self.slots = [slots[row] for row in order.tolist()]
-        self.state = {name: torch.cat([own, other.state[name]])[order] for name, own in self.state.items()}
-        capacity = max(self.cache.capacity, max(lengths) + self.to_draw)
-        self.cache.join(other.cache, order.argsort(), capacity)
 
 
 class TorchSampler:
@@ -145,93 +104,125 @@ class TorchSampler:
         self._refuse_too_long(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
-        rows: _Rows | None = None
-        while waiting or rows is not None:
-            fresh = self._admit(waiting, rows, requests)
+        batch: Batch | None = None
+        while waiting or batch is not None:
+            fresh, columns = self._admit(waiting, batch, requests)
             if fresh:
-                read = self._read(requests, fresh, given)
-                if rows is None:
-                    rows = read
-                else:
-                    rows.join(read)
-            assert rows is not None  # with none under way, a request is admitted
-            self._draw(rows, requests, restricted)
-            alive = ~rows.state["ended"]
+                batch = self._enter(batch, columns, self._read(requests, fresh, given))
+            assert batch is not None  # with none under way, a request is admitted
+            self._draw(batch, requests, restricted)
+            alive = ~batch.state["ended"]
             left = int(alive.sum())
-            if left <= (1.0 - DROP_SHARE) * len(rows):
-                gone = self._completions(rows, requests)
+            if left <= (1.0 - DROP_SHARE) * len(batch):
+                gone = self._completions(batch, requests)
                 done.update(gone)
                 if progress is not None:
                     progress(len(gone))
                 if left == 0:
-                    rows = None
+                    batch = None
                     continue
-                rows.choose(alive.nonzero().squeeze(-1))
-            self._step(rows)
+                batch.keep(alive.nonzero().squeeze(-1))
+            self._step(batch)
         return [done[index] for index in range(len(requests))]
+
+    @staticmethod
+    def _enter(batch: Batch | None, columns: int, new: Newcomers) -> Batch:
+        """The batch with the newcomers in it; of what they were read into nothing stays."""
+        if batch is None:
+            return Batch.of(new, columns)
+        batch.join(new, columns)
+        return batch
 
     def _in_order(self, requests: Sequence[Request]) -> list[int]:
         """Requests of like length follow each other, and among them those of one member and one prompt."""
 
         def key(index: int) -> tuple[int, int, int, tuple[int, ...]]:
             asked = requests[index]
-            return len(asked.prompt_ids), asked.max_tokens, self._rank(asked), asked.prompt_ids
+            return len(asked.prompt_ids), asked.max_tokens, self._rank(asked.member_id), asked.prompt_ids
 
         return sorted(range(len(requests)), key=key)
 
-    def _rank(self, request: Request) -> int:
-        return _rank(self._stacked.slot(request.member_id))
+    def _rank(self, member_id: str | None) -> int:
+        slot = self._stacked.slot(member_id)
+        return -1 if slot is None else slot
 
-    def _admit(self, waiting: deque[int], rows: _Rows | None, requests: Sequence[Request]) -> list[int]:
-        """The waiting requests that go in now, sorted by member; none while too few places are free."""
+    def _admit(
+        self, waiting: deque[int], batch: Batch | None, requests: Sequence[Request]
+    ) -> tuple[list[int], int]:
+        """The waiting requests that go in now, none while too few places are free; tokens that a row may come to."""
         limits = self._limits
-        under_way = 0 if rows is None else len(rows)
-        if not waiting or (rows is not None and limits.rows - under_way < REFILL_SHARE * limits.rows):
-            return []
+        under_way = 0 if batch is None else len(batch)
+        if not waiting or (batch is not None and limits.rows - under_way < REFILL_SHARE * limits.rows):
+            return [], 0
         room = limits.rows - under_way
-        to_draw, read, capacity = 0, 0, 0
-        if rows is not None:
-            to_draw, read, capacity = rows.to_draw, rows.cache.get_seq_length(), rows.cache.capacity
+        to_draw, read, columns = 0, 0, 0
+        if batch is not None:
+            to_draw, read, columns = batch.to_draw, batch.cache.get_seq_length(), batch.cache.columns
         chosen: list[int] = []
         while waiting and len(chosen) < room:
             request = requests[waiting[0]]
-            to_draw, read = max(to_draw, request.max_tokens), max(read, len(request.prompt_ids))
+            most = max(to_draw, request.max_tokens), max(read, len(request.prompt_ids))
             count = under_way + len(chosen) + 1
-            if count > 1 and count * max(capacity, read + to_draw) > limits.tokens:
+            if count > 1 and count * max(columns, sum(most)) > limits.tokens:
                 break
+            to_draw, read = most
             chosen.append(waiting.popleft())
-        return sorted(chosen, key=lambda index: self._rank(requests[index]))
+        if batch is None:  # room for the longest that will come, so that nothing moves when it does
+            longest = max(len(request.prompt_ids) + request.max_tokens for request in requests)
+            columns = min(longest, limits.tokens // len(chosen))
+        return chosen, max(columns, to_draw + read)
 
     def _read(
         self, requests: Sequence[Request], chosen: Sequence[int], given: Sequence[tuple[int, ...]] | None
-    ) -> _Rows:
+    ) -> Newcomers:
         """Rows for the chosen requests. Each different prompt of a member is run once; every row gets its copy."""
         device = self._stacked.device
-        asked = [requests[index] for index in chosen]
-        length = 1 + max(request.max_tokens for request in requests)  # ended rows go on drawing into the last
-        prompts = list(dict.fromkeys((request.member_id, request.prompt_ids) for request in asked))
-        place = {prompt: row for row, prompt in enumerate(prompts)}
-        origin = torch.tensor([place[request.member_id, request.prompt_ids] for request in asked]).to(device)
+        asking: dict[tuple[str | None, tuple[int, ...]], list[int]] = {}
+        for index in chosen:
+            asking.setdefault((requests[index].member_id, requests[index].prompt_ids), []).append(index)
+        prompts = sorted(asking, key=lambda prompt: len(prompt[1]))
+        order: list[int] = []
+        read, logits = [], []
+        for part in passes([len(ids) for _, ids in prompts], PASS_TOKENS[device.type]):
+            together = sorted(prompts[part], key=lambda prompt: self._rank(prompt[0]))
+            cache, next_logits = self._read_together(together)
+            rows = [row for row, prompt in enumerate(together) for _ in asking[prompt]]
+            whose = torch.tensor(rows, device=device)
+            order += [index for prompt in together for index in asking[prompt]]
+            read.append((cache, whose))
+            logits.append(next_logits.index_select(0, whose))
+        state = self._state(requests, order, given) | {"logits": torch.cat(logits)}
+        slots = [self._stacked.slot(requests[index].member_id) for index in order]
+        return Newcomers(slots, state, read)
+
+    def _read_together(
+        self, prompts: Sequence[tuple[str | None, tuple[int, ...]]]
+    ) -> tuple[SlabCache, Tensor]:
+        """The cache of these prompts, sorted by member, and the logits [n, V] of what follows each."""
         width = max(len(prompt) for _, prompt in prompts)
         ids, seen = torch.zeros(2, len(prompts), width, dtype=torch.long)
         for row, (_, prompt) in enumerate(prompts):
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             seen[row, width - len(prompt) :] = 1
-        ids, seen = ids.to(device), seen.to(device)
+        ids, seen = ids.to(self._stacked.device), seen.to(self._stacked.device)
         cache = SlabCache(self._config.num_hidden_layers, width)
-        positions = (seen.cumsum(-1) - 1).clamp_(min=0)
-        logits = self._logits(
-            [self._stacked.slot(member_id) for member_id, _ in prompts], ids, seen, positions, cache
-        )
-        cache.choose(origin, width + max(request.max_tokens for request in asked))
+        route = self._stacked.route_for([self._stacked.slot(member_id) for member_id, _ in prompts], width)
+        return cache, self._logits(route, ids, seen, (seen.cumsum(-1) - 1).clamp_(min=0), cache)
+
+    def _state(
+        self, requests: Sequence[Request], order: Sequence[int], given: Sequence[tuple[int, ...]] | None
+    ) -> dict[str, Tensor]:
+        """A batch's state for requests of which nothing is drawn, without logits; `start` counts from the end."""
+        device = self._stacked.device
+        asked = [requests[index] for index in order]
+        length = 1 + max(request.max_tokens for request in requests)  # ended rows go on drawing into the last
 
         def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
         state = {
-            "index": column(chosen, torch.long),
-            "start": column([width - len(request.prompt_ids) for request in asked], torch.long),
-            "logits": logits.index_select(0, origin),
+            "index": column(order, torch.long),
+            "start": column([-len(request.prompt_ids) for request in asked], torch.long),
             "taken": torch.zeros(len(asked), dtype=torch.long, device=device),
             "tokens": torch.zeros(len(asked), length, dtype=torch.long, device=device),
             "logprobs": torch.zeros(len(asked), length, device=device),
@@ -243,13 +234,13 @@ class TorchSampler:
             "ended": torch.zeros(len(asked), dtype=torch.bool, device=device),
         }
         if given is not None:
-            padded = [[*given[index], *[0] * (length - len(given[index]))] for index in chosen]
+            padded = [[*given[index], *[0] * (length - len(given[index]))] for index in order]
             state["given"] = torch.tensor(padded, device=device)
-        return _Rows([self._stacked.slot(request.member_id) for request in asked], cache, state)
+        return state
 
-    def _draw(self, rows: _Rows, requests: Sequence[Request], restricted: bool) -> None:
+    def _draw(self, batch: Batch, requests: Sequence[Request], restricted: bool) -> None:
         """Draw each row's next token; rows that have ended draw on, and nobody reads it."""
-        state = rows.state
+        state = batch.state
         at = state["taken"][:, None]
         tokens, logprobs = draw(
             state["logits"],
@@ -266,26 +257,31 @@ class TorchSampler:
         if "given" not in state:
             state["ended"] |= torch.isin(tokens, self._stops)
             if any(request.stop for request in requests):
-                state["ended"] |= _stopped(rows, requests)
+                state["ended"] |= _stopped(batch, requests)
 
-    def _step(self, rows: _Rows) -> None:
+    def _step(self, batch: Batch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
-        start, length = rows.state["start"], rows.cache.get_seq_length()
+        if batch.route is None:
+            batch.route = self._stacked.route_for(batch.slots)
+        batch.cache.reserve()
+        start, length = batch.state["start"], batch.cache.get_seq_length()
+        positions = length - start
+        limit = getattr(self._config, "max_position_embeddings", None)
+        if limit is not None:  # rows that have ended may stand at its end, and draw on
+            positions = positions.clamp(max=limit - 1)
         columns = torch.arange(length + 1, device=start.device)
-        rows.state["logits"] = self._logits(
-            rows.slots,
-            rows.state["last"][:, None],
+        batch.state["logits"] = self._logits(
+            batch.route,
+            batch.state["last"][:, None],
             (columns >= start[:, None]).long(),
-            (length - start)[:, None],
-            rows.cache,
+            positions[:, None],
+            batch.cache,
         )
 
-    def _logits(
-        self, slots: Sequence[int | None], ids: Tensor, seen: Tensor, positions: Tensor, cache: SlabCache
-    ) -> Tensor:
+    def _logits(self, route: Route, ids: Tensor, seen: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
         """Logits [n, V] of the token after ids [n, T]; seen [n, L + T] says which columns are real."""
         model = self._stacked.model
-        with self._stacked.routed(slots, ids.shape[1]):
+        with self._stacked.along(route):
             states = hidden_states(
                 model,
                 input_ids=ids,
@@ -296,10 +292,10 @@ class TorchSampler:
             )
         return output_layer(model)(states[:, -1])
 
-    def _completions(self, rows: _Rows, requests: Sequence[Request]) -> dict[int, Completion]:
+    def _completions(self, batch: Batch, requests: Sequence[Request]) -> dict[int, Completion]:
         """What the ended rows wrote, by request."""
-        ended = rows.state["ended"]
-        parts = (rows.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
+        ended = batch.state["ended"]
+        parts = (batch.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
         done = {}
         for index, count, tokens, logprobs in zip(*parts, strict=True):
             ids = tuple(tokens[:count])
@@ -320,18 +316,13 @@ class TorchSampler:
             )
 
 
-def _rank(slot: int | None) -> int:
-    """Where a member's rows stand in a batch; the base's come first."""
-    return -1 if slot is None else slot
-
-
-def _stopped(rows: _Rows, requests: Sequence[Request]) -> Tensor:
+def _stopped(batch: Batch, requests: Sequence[Request]) -> Tensor:
     """[n], whether the tokens drawn so far end with a stop sequence of the row's request."""
-    parts = (rows.state[name].tolist() for name in ("index", "taken", "tokens"))
+    parts = (batch.state[name].tolist() for name in ("index", "taken", "tokens"))
     found = [
         _ends_with(tokens[:count], requests[index].stop) for index, count, tokens in zip(*parts, strict=True)
     ]
-    return torch.tensor(found, device=rows.state["ended"].device)
+    return torch.tensor(found, device=batch.state["ended"].device)
 
 
 def _ends_with(ids: Sequence[int], sequences: Sequence[tuple[int, ...]]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from populora_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from populora_core.config import SamplerSection
+    from populora_core.config_sections import SamplerSection
 
 ROWS = 256  # sampled at once at most
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
-    from populora_core.config import SamplerSection
+    from populora_core.config_sections import SamplerSection
 
 
 class VllmSampler:

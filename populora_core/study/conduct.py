@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from populora_core.base_model import base_digest, require_files
 from populora_core.benchmarks.suite import load_suite, suite_digest
-from populora_core.config import Config, EvaluateSection
+from populora_core.config import Config
+from populora_core.config_sections import EvaluateSection
 from populora_core.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.play import Assignment, Tell, Told, serve

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config import Config, Count, Section, build_config
+from populora_core.config import Config, build_config
 from populora_core.config_checks import check_folders, check_packages
 from populora_core.config_files import read_config
+from populora_core.config_sections import Count, Section
 from populora_core.errors import ConfigError
 
 Settings = dict[str, dict[str, Any]]

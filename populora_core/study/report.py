@@ -232,8 +232,11 @@ def _effect(answer: Answer) -> tuple[str, str, str]:
     test = answer.test
     if test is None:
         return UNKNOWN, UNKNOWN, UNKNOWN
-    low, high = (_shown(end) if math.isfinite(end) else "none" for end in (test.low, test.high))
-    return f"{_shown(test.value)} {answer.claim.unit}", f"{low} to {high}", _shown(test.effect)
+    value, ends = f"{_shown(test.value)} {answer.claim.unit}", (test.low, test.high)
+    if not any(map(math.isfinite, ends)):  # too few seeds to bound it
+        return value, UNKNOWN, _shown(test.effect)
+    low, high = (_shown(end) if math.isfinite(end) else "none" for end in ends)
+    return value, f"{low} to {high}", _shown(test.effect)
 
 
 def _shown(value: float | None) -> str:

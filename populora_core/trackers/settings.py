@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from populora_core.config_section import Section
+from populora_core.config_sections import Section
 
 TrackerName = Literal["tensorboard", "wandb"]
 

@@ -1,0 +1,185 @@
+"""Which member each row of a batch belongs to, and how the members' products are put together.
+
+Sorted by member, rows go through in blocks: all members in one batched product where their parts of the batch are
+multiples of a part that is long enough; else those with equal parts. Rows of a single token, whose products
+are small, may come in any order: gathered by member they go through in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import gcd
+
+import torch
+from torch import Tensor
+
+COPY_TOKENS = 2
+"""Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all."""
+FEW_BLOCKS = 2
+"""So many products are cheaper than bringing the rows of a step into parts of one length and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Batch rows [start, stop) in `count` parts of equal length, each of one member.
+
+    Attributes:
+        members: the parts' population rows: a slice, or [count] where that would not be one.
+        owners: the U different members [U], and which parts are whose [U, count]; None with a slice, which needs
+            neither, and where no gradients are taken.
+    """
+
+    start: int
+    stop: int
+    count: int
+    members: slice | Tensor
+    owners: tuple[Tensor, Tensor] | None = None
+
+    def of(self, matrix: Tensor) -> Tensor:
+        """The parts' members' rows of a matrix [P, ...]: a view with a slice."""
+        return _of_members(matrix, self.members)
+
+    def add_to(self, matrix: Tensor, values: Tensor, scale: float) -> None:
+        """Add the parts' values [count, ...] to their members' rows of a matrix [P, ...]."""
+        if isinstance(self.members, slice):
+            matrix[self.members].add_(values, alpha=scale)
+            return
+        assert self.owners is not None  # a route of a batch that takes gradients has them
+        members, whose = self.owners
+        if len(members) < self.count:  # summed first: to add twice to one row has no fixed order on a GPU
+            values = (whose @ values.flatten(1).to(whose)).unflatten(1, values.shape[1:])
+        matrix.index_add_(0, members, values.to(matrix), alpha=scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """Batch rows in any order for one product: gathered by member into parts that are padded.
+
+    Attributes:
+        members: the parts' population rows: a slice, or [U] where that would not be one.
+        sources: the batch row in each place of the parts [U, longest]; any where there is none.
+        places: where among all places each row with a member is [n].
+        rows: those rows [n]; None where all have members.
+    """
+
+    members: slice | Tensor
+    sources: Tensor
+    places: Tensor
+    rows: Tensor | None
+
+    @classmethod
+    def of(cls, slots: Sequence[int | None], device: torch.device | None = None) -> Scattered:
+        """From the population row of each batch row, of which one at least has a member."""
+        own: dict[int, list[int]] = {
+            slot: [] for slot in sorted({slot for slot in slots if slot is not None})
+        }
+        longest = max(map(slots.count, own))
+        rows, places = [], []
+        for row, slot in enumerate(slots):
+            if slot is not None:
+                rows.append(row)
+                places.append((slot, len(own[slot])))
+                own[slot].append(row)
+        part = {slot: number * longest for number, slot in enumerate(own)}
+        return cls(
+            _members(list(own), device),
+            torch.tensor([taken + [0] * (longest - len(taken)) for taken in own.values()], device=device),
+            torch.tensor([part[slot] + place for slot, place in places], device=device),
+            torch.tensor(rows, device=device) if len(rows) < len(slots) else None,
+        )
+
+    def add_to(self, y: Tensor, x: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
+        """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
+        parts, tokens = len(self.sources), x.shape[1]
+        gathered = x.index_select(0, self.sources.flatten()).view(parts, -1, x.shape[-1])
+        u = torch.bmm(_of_members(a, self.members), gathered.mT)
+        added = torch.bmm(u.mT, _of_members(b, self.members).mT).view(-1, tokens, y.shape[-1])
+        added = added.index_select(0, self.places)
+        if self.rows is None:
+            y.add_(added, alpha=scale)
+        else:
+            y.index_add_(0, self.rows, added, alpha=scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which member each row of a batch belongs to. Rows without a member run on the base alone.
+
+    Attributes:
+        scattered: stands for all blocks where rows come in any order.
+    """
+
+    n_rows: int
+    blocks: tuple[Block, ...]
+    scattered: Scattered | None = None
+
+
+def route_of(
+    slots: Sequence[int | None],
+    shortest: int = 1,
+    device: torch.device | None = None,
+    gradients: torch.dtype | None = None,
+    gather: bool = False,
+) -> Route:
+    """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks.
+
+    Args:
+        shortest: rows of a part that are worth a copy of its member's factors.
+        gradients: their precision; None where none are taken.
+        gather: whether rows may be gathered by member where there would be many blocks.
+    """
+    planned = list(_planned(slots, shortest))
+    if gather and len(planned) > FEW_BLOCKS:
+        return Route(len(slots), (), Scattered.of(slots, device))
+    return Route(len(slots), tuple(_block(*block, device, gradients) for block in planned))
+
+
+def _planned(slots: Sequence[int | None], shortest: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Of each block: its first row, the rows of a part, and the member of each part."""
+    start = 0
+    for adapted, stretch in groupby(slots, key=lambda slot: slot is not None):
+        rows = list(stretch)
+        if adapted:
+            for length, members in _parts([slot for slot in rows if slot is not None], shortest):
+                yield start, length, members
+                start += length * len(members)
+        else:
+            start += len(rows)
+
+
+def _parts(slots: list[int], shortest: int) -> Iterator[tuple[int, list[int]]]:
+    """Rows of a part, and the member of each part, of the blocks of neighbouring rows that all have members."""
+    runs = [(slot, sum(1 for _ in run)) for slot, run in groupby(slots)]
+    common = gcd(*(rows for _, rows in runs))
+    if common >= shortest:
+        yield common, [slot for slot, rows in runs for _ in range(rows // common)]
+    else:
+        for rows, equal in groupby(runs, key=lambda run: run[1]):
+            yield rows, [slot for slot, _ in equal]
+
+
+def _block(
+    start: int, length: int, members: list[int], device: torch.device | None, gradients: torch.dtype | None
+) -> Block:
+    count = len(members)
+    stop, chosen, owners = start + length * count, _members(members, device), None
+    if gradients is not None and not isinstance(chosen, slice):
+        different = sorted(set(members))
+        whose = [[slot == member for slot in members] for member in different]
+        owners = torch.tensor(different, device=device), torch.tensor(whose, device=device, dtype=gradients)
+    return Block(start, stop, count, chosen, owners)
+
+
+def _members(members: list[int], device: torch.device | None) -> slice | Tensor:
+    """Population rows to take: as a slice, which gives a view, if they are neighbours in order."""
+    first, count = members[0], len(members)
+    if members == list(range(first, first + count)):
+        return slice(first, first + count)
+    return torch.tensor(members, device=device)
+
+
+def _of_members(matrix: Tensor, members: slice | Tensor) -> Tensor:
+    """These rows of a matrix [P, ...]."""
+    return matrix[members] if isinstance(members, slice) else matrix.index_select(0, members)

@@ -1,0 +1,110 @@
+"""The completions under way: rows that join, draw tokens and leave, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from populora_core.learner.routes import Route
+from populora_core.sampler.cache import SlabCache
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Rows whose prompts have been read.
+
+    Attributes:
+        slots, state: as a `Batch` has them, but for `start`, which counts from the end.
+        read: caches of different prompts, the longest last, and which prompt is whose: one after the other they
+            are the rows.
+    """
+
+    slots: list[int | None]
+    state: dict[str, Tensor]
+    read: Sequence[tuple[SlabCache, Tensor]]
+
+    @property
+    def longest(self) -> SlabCache:
+        return self.read[-1][0]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Row i of the cache and of every tensor in `state` is one completion.
+
+    Attributes:
+        slots: population row of each row's member; None for the base.
+        state: index [n], which request; start [n], its first column of the cache; logits [n, V], of its next
+            token; taken [n], tokens drawn so far; tokens, logprobs, uniform [n, length], those tokens and the
+            random numbers that they are drawn by; given [n, length], tokens to take instead of drawing.
+            temperature, top_p, budget [n]. ended [n]: it waits to leave.
+        route: of a step; None until these rows take one.
+    """
+
+    slots: list[int | None]
+    state: dict[str, Tensor]
+    cache: SlabCache
+    route: Route | None = None
+
+    @classmethod
+    def of(cls, new: Newcomers, columns: int) -> Batch:
+        """A batch of these rows, each of which may come to so many tokens."""
+        batch = cls([], {}, SlabCache.beside(new.longest, len(new.slots), columns))
+        batch.join(new, columns)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def to_draw(self) -> int:
+        """Tokens that the row with the most of them may still draw; one that has ended counts with what it left."""
+        return int((self.state["budget"] - self.state["taken"]).max())
+
+    def join(self, new: Newcomers, columns: int) -> None:
+        """Take in rows, each of which may come to so many tokens."""
+        before = self.cache.get_seq_length()
+        self.cache.reserve(len(self) + len(new.slots), columns, new.longest.get_seq_length())
+        length = self.cache.get_seq_length()
+        for cache, rows in new.read:
+            self.cache.append(cache, rows)
+        state = new.state | {"start": new.state["start"] + length}
+        if self.state:
+            self.state["start"] += length - before
+            state = {name: torch.cat([own, state[name]]) for name, own in self.state.items()}
+        self.state, self.slots, self.route = state, self.slots + new.slots, None
+
+    def keep(self, alive: Tensor) -> None:
+        """Go on with these rows, given in order: the last of them take the places of those that leave."""
+        count = len(alive)
+        left = torch.ones(count, dtype=torch.bool, device=alive.device)
+        staying = alive[alive < count]
+        left[staying] = False
+        places, sources = left.nonzero().squeeze(-1), alive[len(staying) :]
+        rows = torch.arange(count, device=alive.device)
+        rows[places] = sources
+        self.state = {name: values.index_select(0, rows) for name, values in self.state.items()}
+        self.slots = [self.slots[row] for row in rows.tolist()]
+        self.route = None
+        first = int(self.state["start"].min())
+        self.state["start"] -= first
+        self.cache.keep(count, sources, places, first)
+
+
+def passes(lengths: Sequence[int], worth: int) -> Iterator[slice]:
+    """Prompts that are read in one pass over the base: of like length, since shorter ones are padded.
+
+    Args:
+        lengths: of the prompts, ascending.
+        worth: padding that is worth one pass less.
+    """
+    start, tokens = 0, 0
+    for end, length in enumerate(lengths):
+        if (end - start) * length - tokens > worth:
+            yield slice(start, end)
+            start, tokens = end, 0
+        tokens += length
+    yield slice(start, len(lengths))
