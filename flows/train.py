@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from prefect import Task, flow
 from prefect.context import FlowRunContext
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, TerminationSignal
 
 from populora_core.errors import ServerUnreachable
 from populora_core.session import Session, attach
@@ -47,12 +47,11 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
     try:
         _find_again(number)
         generation(str(session.run.directory), session.run.name, number, before)
-    except (RuntimeError, httpx.HTTPError, ObjectNotFound) as error:
+    except Exception as error:
         interruption = _interruption(error)
         if interruption is not None:
             raise interruption from None
-        silent = ("Prefect API", "reach API")  # Prefect says so by RuntimeErrors alone
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in silent):
+        if not _is_silence(error):
             raise
         raise unreachable(str(error) or type(error).__name__) from error
 
@@ -67,11 +66,19 @@ def unreachable(came: str) -> ServerUnreachable:
     )
 
 
+def _is_silence(error: Exception) -> bool:
+    """Whether Prefect says so that its server did not answer."""
+    if isinstance(error, RuntimeError):  # which it says many other things by
+        return any(words in str(error) for words in ("Prefect API", "reach API"))
+    return isinstance(error, (httpx.HTTPError, ObjectNotFound))
+
+
 def _interruption(error: BaseException | None) -> BaseException | None:
-    """The Ctrl-C or exit that Prefect was handling when its server, ended by the same signal, did not answer."""
-    while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+    """The Ctrl-C or termination that Prefect was handling when something else failed: its server, or a worker, had
+    been ended by the same signal."""
+    while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit, TerminationSignal)):
         error = error.__context__
-    return error
+    return SystemExit(128 + error.signal) if isinstance(error, TerminationSignal) else error
 
 
 def _find_again(number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -68,6 +69,13 @@ class Server:
             text=True,
         )
 
+    def close(self) -> None:
+        """Kill what started the server, which ends with its parent."""
+        children = descendants(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+        wait_for(lambda: not any(map(alive, children)))
+
     def flow_runs(self) -> list[tuple[str, str]]:
         """(name, state) of every flow run."""
         found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=60).json()
@@ -78,8 +86,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("server"))
     yield server
-    server.process.kill()
-    server.process.wait()
+    server.close()
 
 
 def _at(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:
@@ -161,16 +168,33 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
     process = server.populora("resume", directory)
     wait_for(lambda: _at(directory, process, GENERATIONS - 1, "propose"), 600.0)
-    children = descendants(server.process.pid)
-    assert children
-    server.process.kill()  # the server's own process is not killed: it ends with its parent
-    server.process.wait()
-    wait_for(lambda: not any(map(alive, children)))
+    server.close()
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     assert err == ""
     assert out.count("the run goes on unobserved") == 1
     assert contents(directory) == contents(finished)
+
+
+@pytest.mark.slow
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_run_is_terminated_in_order_although_its_server_has_died(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    server, directory = Server(tmp_path), copy_of()
+    process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
+    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"), 600.0)
+    process.send_signal(signal.SIGSTOP)  # it is not to notice the loss first
+    server.close()
+    process.terminate()
+    process.send_signal(
+        signal.SIGCONT
+    )  # Prefect, about to say that the flow run crashed, finds nobody to tell
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "interrupted" in out
+    assert err == ""
 
 
 def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
