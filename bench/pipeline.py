@@ -6,9 +6,10 @@ Whole generations of 4 + 4 members over 1 + 1, at equal total work.
 
 Two real runs of the demo's settings on the bundled base go on in turn, generation by generation; the pair's
 teacher writes as many proposals as the four teachers together. One shard of one thread in this process, so that
-process CPU time holds everything but the programs in the sandbox, which are the same work for both. What chance
-makes unequal all the same, such as how many proposals are valid, is set right stage by stage: the pair's seconds
-are scaled by the work that the stage had to do.
+process CPU time holds everything but the programs in the sandbox, which are the same work for both. Updates are
+made in full and move nothing: a pair, which learns from four times the tokens, would soon write other texts than
+the population. What chance makes unequal all the same, such as how many proposals are valid, is set right stage by
+stage: the pair's seconds are scaled by the work that the stage had to do.
 
 Prefect's seconds are those of wall time, since it waits for its server more than it computes: two equal small runs go
 on in turn, one by the flow and one by the plain loop, and the same generation of both is compared.
@@ -41,6 +42,7 @@ DEMO = REPOSITORY / "configs" / "demo.toml"
 MEMBERS = 4
 PER_TYPE = 24  # proposals of one of four teachers, as in the demo
 WARM_UP = 1  # generations that are not measured
+STILL = 1e-9  # a learning rate by which nobody gets anywhere
 
 Seconds = dict[str, float]  # by stage
 
@@ -113,7 +115,8 @@ def overhead(samples: int, say: Say) -> list[Row]:
         for sample in range(samples):
             say(f"generation {sample + 1} of {samples}")
             generation = 1 + WARM_UP + sample
-            seconds = [_stage_seconds(session, generation) for session in sessions]
+            turns = list(enumerate(sessions))[:: -1 if sample % 2 else 1]
+            seconds = {place: _stage_seconds(session, generation) for place, session in turns}
             work = [_work(session.run.directory, generation) for session in sessions]
             many.append(seconds[0])
             pair.append({name: taken * work[0][name] / work[1][name] for name, taken in seconds[1].items()})
@@ -137,6 +140,7 @@ def _start(folder: Path, members: int) -> Session:
         "population.students": members,
         "propose.per_type": PER_TYPE * MEMBERS // members,
         "evolve.every": 0,  # a pair has nobody to breed from
+        "update.learning_rate": STILL,
         "compute.shards": 1,
         "compute.backend": '"inline"',
     }
