@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from types import NoneType
+
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +12,7 @@ from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
 from populora_core.errors import BaseModelError, PopulationError
-from populora_core.learner.routes import FEW_BLOCKS, Block, route_of
+from populora_core.learner.routes import Block, Masked, Scattered, route_of, step_route
 from populora_core.learner.stacked import StackedAdapters
 
 MEMBERS = ("a", "b", "c")
@@ -60,19 +64,67 @@ def test_equal_shares_make_one_block_and_any_shares_do_where_their_common_part_i
     assert len(route_of([0, 0, None, 1, 1]).blocks) == 2
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
-def test_rows_in_any_order_get_the_product_of_their_own_member(slots: list[int | None]):
-    route = route_of(slots, gather=True)
-    if route.scattered is None:
-        assert len(route.blocks) <= FEW_BLOCKS
-        return
+class Factors:
+    """Those of one layer for five members."""
+
+    def __init__(self, random: torch.Generator) -> None:
+        self.a, self.b = (torch.randn(*shape, generator=random) for shape in ((5, 2, 3), (5, 4, 2)))
+
+    def side_by_side(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.a.flatten(0, 1).T, self.b.mT.flatten(0, 1)
+
+
+@pytest.mark.parametrize("make", [Scattered.of, partial(Masked.of, members=5, rank=2)])
+@given(slots=st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=1, max_size=30).filter(any))
+def test_rows_in_any_order_get_the_product_of_their_own_member(
+    make: Callable[[list[int | None]], Scattered | Masked], slots: list[int | None]
+):
     random = torch.Generator().manual_seed(len(slots))
-    a, b, x = (torch.randn(*shape, generator=random) for shape in ((5, 2, 3), (5, 4, 2), (len(slots), 1, 3)))
+    factors, x = Factors(random), torch.randn(len(slots), 1, 3, generator=random)
     y = torch.ones(len(slots), 1, 4)
-    route.scattered.add_to(y, x, a, b, 0.5)
+    make(slots).add_to(y, x, factors, 0.5)
     for row, slot in enumerate(slots):
-        own = torch.ones(4) if slot is None else 1.0 + 0.5 * b[slot] @ a[slot] @ x[row, 0]
+        own = torch.ones(4)
+        if slot is not None:
+            own += 0.5 * factors.b[slot] @ factors.a[slot] @ x[row, 0]
         torch.testing.assert_close(y[row, 0], own)
+
+
+@pytest.mark.parametrize(
+    ("rows", "members", "kind"),
+    [
+        ([0, 0, 1] * 8, 2, Masked),
+        ([0, 1, 2, 0] * 64, 4, Masked),
+        ([0, 1, 2, 0] * 64, 8, Scattered),
+        ([0] * 32 + [None] * 8 + [1] * 32, 32, NoneType),
+        ([3] * 10 + [None], 4, NoneType),
+        ([None] * 3, 4, NoneType),
+    ],
+)
+def test_a_step_takes_the_cheapest_way_for_its_rows_and_members(
+    rows: list[int | None], members: int, kind: type
+):
+    assert isinstance(step_route(rows, members, rank=8).mixed, kind)
+
+
+def test_a_row_sees_nothing_of_another_whose_numbers_are_not_finite():
+    factors, x = Factors(torch.Generator().manual_seed(0)), torch.ones(2, 1, 3)
+    x[1] = torch.inf
+    found = torch.zeros(2, 1, 4)
+    Masked.of([0, 1], 5, 2).add_to(found, x, factors, 1.0)
+    torch.testing.assert_close(found[0, 0], factors.b[0] @ factors.a[0] @ x[0, 0])
+
+
+def test_a_step_after_the_weights_have_changed_in_place_sees_the_new_ones(stacked: StackedAdapters):
+    slots: list[int | None] = [2, 0, 1, 0, 2, 1]
+    before = logits(stacked, slots, IDS)
+    with torch.no_grad():
+        stacked.weights.mul_(3.0)
+    after = logits(stacked, slots, IDS)
+    assert (after - before).abs().max() > 0.1
+    for row, slot in enumerate(slots):
+        alone = logits(stacked, [slot], IDS[row : row + 1])[0]
+        torch.testing.assert_close(after[row], alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, MANY])

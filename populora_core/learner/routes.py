@@ -2,7 +2,8 @@
 
 Sorted by member, rows go through in blocks: all members in one batched product where their parts of the batch are
 multiples of a part that is long enough; else those with equal parts. Rows of a single token, whose products
-are small, may come in any order: gathered by member they go through in one.
+are small, may come in any order: while they are few, the product of each with every member is cheaper than bringing
+it to its own; else they are gathered by member.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +21,17 @@ COPY_TOKENS = 2
 """Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all."""
 FEW_BLOCKS = 2
 """So many products are cheaper than bringing the rows of a step into parts of one length and back."""
+FEW_PRODUCTS = 8192
+"""Rows of a step times all members' ranks: up to here the product of every row with every member is cheapest."""
+
+
+class Factors(Protocol):
+    """The members' factors of one linear layer, as the two kinds of mixed rows want them."""
+
+    a: Tensor
+    b: Tensor
+
+    def side_by_side(self) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +103,12 @@ class Scattered:
             torch.tensor(rows, device=device) if len(rows) < len(slots) else None,
         )
 
-    def add_to(self, y: Tensor, x: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
+    def add_to(self, y: Tensor, x: Tensor, factors: Factors, scale: float) -> None:
         """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
         parts, tokens = len(self.sources), x.shape[1]
         gathered = x.index_select(0, self.sources.flatten()).view(parts, -1, x.shape[-1])
-        u = torch.bmm(_of_members(a, self.members), gathered.mT)
-        added = torch.bmm(u.mT, _of_members(b, self.members).mT).view(-1, tokens, y.shape[-1])
+        u = torch.bmm(_of_members(factors.a, self.members), gathered.mT)
+        added = torch.bmm(u.mT, _of_members(factors.b, self.members).mT).view(-1, tokens, y.shape[-1])
         added = added.index_select(0, self.places)
         if self.rows is None:
             y.add_(added, alpha=scale)
@@ -104,16 +117,41 @@ class Scattered:
 
 
 @dataclass(frozen=True, slots=True)
+class Masked:
+    """Batch rows in any order, for a product with all members of which each keeps its own.
+
+    Attributes:
+        foreign: what each row must not keep of all members' products [N, 1, P * rank].
+    """
+
+    foreign: Tensor
+
+    @classmethod
+    def of(
+        cls, slots: Sequence[int | None], members: int, rank: int, device: torch.device | None = None
+    ) -> Masked:
+        """From the population row of each batch row."""
+        own = torch.tensor([-1 if slot is None else slot for slot in slots], device=device)
+        return cls(torch.arange(members * rank, device=device) // rank != own[:, None, None])
+
+    def add_to(self, y: Tensor, x: Tensor, factors: Factors, scale: float) -> None:
+        """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
+        a, b = factors.side_by_side()
+        u = torch.matmul(x, a).masked_fill_(self.foreign, 0.0)
+        y.view(-1, y.shape[-1]).addmm_(u.flatten(0, 1), b, alpha=scale)
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Which member each row of a batch belongs to. Rows without a member run on the base alone.
 
     Attributes:
-        scattered: stands for all blocks where rows come in any order.
+        mixed: stands for all blocks where rows come in any order.
     """
 
     n_rows: int
     blocks: tuple[Block, ...]
-    scattered: Scattered | None = None
+    mixed: Scattered | Masked | None = None
 
 
 def route_of(
@@ -121,19 +159,31 @@ def route_of(
     shortest: int = 1,
     device: torch.device | None = None,
     gradients: torch.dtype | None = None,
-    gather: bool = False,
 ) -> Route:
     """The route of a batch from the population row of each batch row; sorted slots give the fewest blocks.
 
     Args:
         shortest: rows of a part that are worth a copy of its member's factors.
         gradients: their precision; None where none are taken.
-        gather: whether rows may be gathered by member where there would be many blocks.
     """
-    planned = list(_planned(slots, shortest))
-    if gather and len(planned) > FEW_BLOCKS:
-        return Route(len(slots), (), Scattered.of(slots, device))
+    planned = _planned(slots, shortest)
     return Route(len(slots), tuple(_block(*block, device, gradients) for block in planned))
+
+
+def step_route(
+    slots: Sequence[int | None], members: int, rank: int, device: torch.device | None = None
+) -> Route:
+    """The route of a batch of one token a row, in any order, of which no gradients are taken.
+
+    Args:
+        members: how many are resident.
+    """
+    route = route_of(slots, COPY_TOKENS * rank, device)
+    if len(route.blocks) > 1 and len(slots) * members * rank <= FEW_PRODUCTS:
+        return Route(len(slots), (), Masked.of(slots, members, rank, device))
+    if len(route.blocks) > FEW_BLOCKS:
+        return Route(len(slots), (), Scattered.of(slots, device))
+    return route
 
 
 def _planned(slots: Sequence[int | None], shortest: int) -> Iterator[tuple[int, int, list[int]]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from populora_core.errors import BaseModelError, PopulationError
 from populora_core.learner.layout import AdapterLayout, ModuleSlot
-from populora_core.learner.routes import COPY_TOKENS, Block, Route, route_of
+from populora_core.learner.routes import COPY_TOKENS, Block, Route, route_of, step_route
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -88,10 +88,10 @@ class StackedAdapters:
 
     def route_for(self, slots: Sequence[int | None], tokens: int = 1) -> Route:
         """The route of batches of so many tokens whose row i belongs to the member in population row slots[i]."""
-        shortest = -(-COPY_TOKENS * self.layout.rank // tokens)
-        gradients = self.weights.dtype if torch.is_grad_enabled() else None
-        gather = tokens == 1 and gradients is None
-        return route_of(slots, shortest, self.device, gradients, gather)
+        rank, gradients = self.layout.rank, self.weights.dtype if torch.is_grad_enabled() else None
+        if tokens == 1 and gradients is None:
+            return step_route(slots, len(self.members), rank, self.device)
+        return route_of(slots, -(-COPY_TOKENS * rank // tokens), self.device, gradients)
 
     @contextmanager
     def along(self, route: Route) -> Iterator[None]:
@@ -142,6 +142,15 @@ class StackedLinear(nn.Module):
         super().__init__()
         self.base, self.slot = base, slot
         self.stack = stack
+        self._beside: tuple[Tensor, int, tuple[Tensor, Tensor]] | None = None
+
+    def side_by_side(self) -> tuple[Tensor, Tensor]:
+        """All members' factors [in, P * rank] and [P * rank, out], copied anew once the weights have changed."""
+        known = self._beside
+        if known is None or known[0] is not self.a or known[1] != self.a._version:
+            copies = self.a.flatten(0, 1).mT.contiguous(), self.b.mT.flatten(0, 1)
+            known = self._beside = self.a, self.a._version, copies
+        return known[2]
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, T, in] -> [N, T, out]."""
@@ -167,9 +176,9 @@ class StackedLinear(nn.Module):
             u = torch.bmm(block.of(self.a), _rows(x, block).mT)
             _rows(y, block).baddbmm_(u.mT, block.of(self.b).mT, alpha=scale)
             activations.append(u)
-        if route.scattered is not None:
+        if route.mixed is not None:
             assert not torch.is_grad_enabled()  # `route_for` gives it only where no gradients are taken
-            route.scattered.add_to(y, x, self.a, self.b, scale)
+            route.mixed.add_to(y, x, self, scale)
         return y, activations
 
 
