@@ -7,13 +7,14 @@ from typing import Any
 import httpx
 from prefect import Task, flow
 from prefect.context import FlowRunContext
-from prefect.exceptions import ObjectNotFound, TerminationSignal
+from prefect.exceptions import ObjectNotFound
 
 from populora_core.errors import ServerUnreachable
 from populora_core.session import Session, attach
 from populora_core.stages import loop
 from populora_core.stages.engine import StageResult
 from populora_core.stages.table import Stage, stages_of
+from tasks.interruption import interruption
 from tasks.stages import TASKS
 
 
@@ -48,9 +49,8 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
         _find_again(number)
         generation(str(session.run.directory), session.run.name, number, before)
     except Exception as error:
-        interruption = _interruption(error)
-        if interruption is not None:
-            raise interruption from None
+        if (ended_by := interruption(error)) is not None:
+            raise ended_by from None
         if not _is_silence(error):
             raise
         raise unreachable(str(error) or type(error).__name__) from error
@@ -71,14 +71,6 @@ def _is_silence(error: Exception) -> bool:
     if isinstance(error, RuntimeError):  # which it says many other things by
         return any(words in str(error) for words in ("Prefect API", "reach API"))
     return isinstance(error, (httpx.HTTPError, ObjectNotFound))
-
-
-def _interruption(error: BaseException | None) -> BaseException | None:
-    """The Ctrl-C or termination that Prefect was handling when something else failed: its server, or a worker, had
-    been ended by the same signal."""
-    while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit, TerminationSignal)):
-        error = error.__context__
-    return SystemExit(128 + error.signal) if isinstance(error, TerminationSignal) else error
 
 
 def _find_again(number: int) -> None:

@@ -19,6 +19,7 @@ from populora_core.report.stage_summary import stage_summary
 from populora_core.report.write import report_address
 from populora_core.session import Observer, Session, Silent
 from populora_core.stages.engine import StageResult
+from tasks.interruption import interruption
 
 FIRST_SECONDS = 3.0
 """A stage that is over sooner shows no progress."""
@@ -89,6 +90,8 @@ def _attempt(show: Callable[[], object]) -> bool:
     try:
         show()
     except Exception as error:
+        if (ended_by := interruption(error)) is not None:
+            raise ended_by from None
         get_run_logger().warning("not shown: %s: %s", type(error).__name__, error)
         return False
     return True

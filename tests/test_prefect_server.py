@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from conftest import GENERATIONS, alive, contents, wait_for
+from prefect.exceptions import TerminationSignal
 
-from populora_core.errors import ServerUnreachable
+from populora_core.errors import ServerUnreachable, WorkerLost
 from populora_core.heartbeat import Beat
 from populora_core.lock import lock
 from populora_core.processes import descendants
@@ -271,3 +272,37 @@ def test_a_server_that_never_answered_ends_the_run_before_its_first_stage(
     with pytest.raises(ServerUnreachable, match="cannot be reached"):
         Observed(lambda line: None, server.run_one)(None, 1)  # type: ignore[arg-type]
     assert server.ran == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "ends_by"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (SystemExit(143), SystemExit),
+        (TerminationSignal(signal=signal.SIGTERM), SystemExit),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(
+    "failure", [httpx.ReadError("cut off"), WorkerLost("it ended")], ids=["request", "worker"]
+)
+def test_what_fails_because_of_a_signal_ends_the_run_by_that_signal(
+    monkeypatch: pytest.MonkeyPatch, raised: BaseException, ends_by: type[BaseException], failure: Exception
+) -> None:
+    from types import SimpleNamespace
+
+    from flows import train
+    from tasks.show import _attempt
+
+    def fail(*arguments: object) -> None:
+        try:
+            raise raised
+        except BaseException:
+            raise failure  # noqa: B904 as clean-up does
+
+    monkeypatch.setattr(train, "generation", fail)
+    session: Any = SimpleNamespace(run=SimpleNamespace(directory=Path(), name="run"))
+    for meet in (lambda: train.run_generation(session, 1), lambda: _attempt(fail)):
+        with pytest.raises(ends_by) as caught:
+            meet()
+        assert not isinstance(caught.value, SystemExit) or caught.value.code == 128 + signal.SIGTERM
