@@ -177,27 +177,6 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     assert contents(directory) == contents(finished)
 
 
-@pytest.mark.slow
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_a_run_is_terminated_in_order_although_its_server_has_died(
-    copy_of: Callable[[], Path], tmp_path: Path
-) -> None:
-    server, directory = Server(tmp_path), copy_of()
-    process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
-    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"), 600.0)
-    process.send_signal(signal.SIGSTOP)  # it is not to notice the loss first
-    server.close()
-    process.terminate()
-    process.send_signal(
-        signal.SIGCONT
-    )  # Prefect, about to say that the flow run crashed, finds nobody to tell
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGTERM, err
-    assert "interrupted" in out
-    assert err == ""
-
-
 def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
