@@ -58,7 +58,7 @@ ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, unt
 	@$(BIN)/populora ui
 
 test: install extras sandbox ## run every test that this machine can run
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
 
 test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
 	@sh verifier_image/install-bubblewrap.sh
