@@ -26,13 +26,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from bench.harness import Row, as_json, machine, median, ratio, single
-from populora_core.compute.memory import Workload, estimate, shape_of
+from populora_core.devices import hold_device
 from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.stacked import StackedAdapters
 from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
+from populora_core.memory import Workload, estimate, shape_of
 from populora_core.sampler.protocol import Request
 from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
 
@@ -128,7 +129,8 @@ def main() -> None:
     if asked.layers:
         setting = replace(setting, model={**setting.model, "num_hidden_layers": asked.layers})
     setting = replace(setting, checkpointing=not asked.no_checkpointing)
-    rows = run(setting, torch.device(asked.device), asked.samples)
+    with hold_device(asked.device):
+        rows = run(setting, torch.device(asked.device), asked.samples)
     for row in rows:
         print(f"{row.name:<34} {row.value:>12.4g} [{row.low:.4g}, {row.high:.4g}] {row.unit}")
     if asked.json:

@@ -8,8 +8,8 @@ Two real runs of the demo's settings on the bundled base go on in turn, generati
 teacher writes as many proposals as the four teachers together. One shard of one thread in this process, so that
 process CPU time holds everything but the programs in the sandbox, which are the same work for both. Updates are
 made in full and move nothing: a pair, which learns from four times the tokens, would soon write other texts than
-the population. What chance makes unequal all the same, such as how many proposals are valid, is set right stage by
-stage: the pair's seconds are scaled by the work that the stage had to do.
+the population; nobody is evaluated or bred. What chance makes unequal all the same, such as how many proposals are
+valid, is set right stage by stage: the pair's seconds are scaled by the work that the stage had to do.
 
 Prefect's seconds are those of wall time, since it waits for its server more than it computes: two equal small runs go
 on in turn, one by the flow and one by the plain loop, and the same generation of both is compared.

@@ -23,7 +23,7 @@ from bench.harness import CLOSE, Row, Say, interleaved, ratio
 from populora_core.sampler.protocol import Request
 from populora_core.sampler.torch_sampler import TorchSampler
 
-REQUESTS, NEW_TOKENS = 128, 24
+REQUESTS, NEW_TOKENS = 256, 24
 PROMPT_TOKENS = (20, 60)
 BATCH = 64
 
@@ -49,14 +49,17 @@ def run(samples: int, say: Say) -> list[Row]:
         return work
 
     ours_alone = {"p1": generate(1), "p8": generate(8)}
+    many = {"p1": generate(1), "p32": generate(32)}
     drawn = np.random.default_rng(1).integers(1, 2 * NEW_TOKENS, REQUESTS).tolist()
     ragged = {"p1": generate(1, drawn), "p8": generate(8, drawn)}
     peft = {"peft": _peft_generate(by_peft(1), asked, 1), "mixed": _peft_generate(by_peft(8), asked, 8)}
     close = interleaved(ours_alone, CLOSE * samples, say)
+    large = interleaved(many, samples, say)
     uneven = interleaved(ragged, samples, say)
     taken = interleaved(ours_alone | peft, samples, say)
     return [
         ratio("generate_p8_over_p1", close["p8"], close["p1"], "<= 1.05"),
+        ratio("generate_p32_over_p1", large["p32"], large["p1"], "<= 1.15"),
         ratio("generate_ragged_p8_over_p1", uneven["p8"], uneven["p1"]),
         ratio("generate_p1_over_peft_single", taken["p1"], taken["peft"], "<= 1"),
         ratio("generate_p8_over_peft_mixed", taken["p8"], taken["mixed"]),

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from flows.console import console
 from populora_core.compute.duration import Batch, Rates, sampling_seconds, update_seconds
-from populora_core.compute.memory import (
+from populora_core.config import Config
+from populora_core.errors import BaseModelError
+from populora_core.memory import (
     GB,
     SAMPLER_ROWS,
     SAMPLER_TOKENS,
@@ -21,8 +23,6 @@ from populora_core.compute.memory import (
     fit,
     read_shape,
 )
-from populora_core.config import Config
-from populora_core.errors import BaseModelError
 from populora_core.report.text import seconds
 from populora_core.stages.table import FOUND, LOOP
 
@@ -91,6 +91,7 @@ def _print_memory(config: Config) -> None:
             checkpointing=config.update.gradient_checkpointing,
             sampler_rows=rows,
             sampler_tokens=min(SAMPLER_TOKENS, rows * shape.context),
+            copies=config.base.device == "cpu",
         ),
     )
     cuda = config.base.device == "cuda"

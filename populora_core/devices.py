@@ -33,6 +33,7 @@ def hold_device(device: str) -> Iterator[None]:
     if device != CUDA:
         yield
         return
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # CUDA's own order is not nvidia-smi's
     name = gpu_name()
     path = Path(tempfile.gettempdir()) / f"populora-{name}.lock"
     try:

@@ -122,6 +122,7 @@ class Workload:
         update_tokens: of one micro-batch, padding included.
         checkpointing: whether activations are computed again in the backward pass.
         sampler_rows, sampler_tokens: completions, and tokens of prompts and completions, sampled at once.
+        copies: whether the sampler copies the adapters' factors, as it does on a CPU (see `learner.routes.Masked`).
     """
 
     members: int
@@ -130,6 +131,7 @@ class Workload:
     checkpointing: bool = False
     sampler_rows: int = SAMPLER_ROWS
     sampler_tokens: int = SAMPLER_TOKENS
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Estimate:
         logits: of one chunk, with their gradients.
         step: weights, moments and temporaries of the members that the optimiser steps at once.
         cache: keys and values of the sampler, and as many on their way into it: prompts just read, rows that move.
+        copies: of the adapters' factors, which the sampler makes.
         reading: what one layer works in while prompts are read, and the logits of a token step.
         states: on the host: members as they came, as they go, and as bytes on the way to disk.
     """
@@ -155,6 +158,7 @@ class Estimate:
     logits: int
     step: int
     cache: int
+    copies: int
     reading: int
     states: int
 
@@ -171,7 +175,7 @@ class Estimate:
     @property
     def sampler(self) -> int:
         """The peak of sampling, with a base and adapters of its own."""
-        return self.resident + self.cache + self.reading
+        return self.resident + self.copies + self.cache + self.reading
 
     @property
     def shared(self) -> int:
@@ -196,6 +200,7 @@ def estimate(shape: ModelShape, work: Workload) -> Estimate:
         # weights and moments, and two temporaries
         step=stepped * (STATE + 2) * MASTER,
         cache=2 * work.sampler_tokens * shape.layers * shape.cache * work.base_bytes,
+        copies=population * work.base_bytes if work.copies else 0,
         reading=work.sampler_tokens * (3 * shape.widest + 4 * shape.hidden) * work.base_bytes
         + work.sampler_rows * shape.vocabulary * (work.base_bytes + 3 * MASTER),
         states=3 * STATE * population * MASTER,

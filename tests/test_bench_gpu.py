@@ -46,6 +46,13 @@ def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
     assert report["machine"]["torch"] == torch.__version__
 
 
+def test_it_needs_nothing_but_torch_transformers_and_safetensors() -> None:
+    absent = ("docker", "duckdb", "pandas", "peft", "prefect", "pyarrow", "pydantic", "trueskill")
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import bench.gpu"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_at_once() -> None:
     done = bench()

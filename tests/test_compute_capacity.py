@@ -13,8 +13,8 @@ from bench import capacity_check, scale_capacity
 from bench.capacity_check import Played
 from populora_core.compute.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
 from populora_core.compute.duration import Rates, step_seconds
-from populora_core.compute.memory import read_shape
 from populora_core.config_sections import REPOSITORY
+from populora_core.memory import read_shape
 
 TINY = read_shape(REPOSITORY / "base_model" / "tiny", rank=8)
 SPEEDS = Speeds(

@@ -13,13 +13,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from flows.plan import print_plan
-from populora_core.compute import memory
-from populora_core.compute.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
+from populora_core import memory
 from populora_core.config import apply_overrides, load_config
 from populora_core.config_sections import REPOSITORY
 from populora_core.errors import BaseModelError
 from populora_core.learner import loss, update
 from populora_core.learner.layout import AdapterLayout
+from populora_core.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
 from populora_core.sampler.torch_sampler import BatchLimits
 
 TESTS = Path(__file__).resolve().parent

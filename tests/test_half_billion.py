@@ -14,8 +14,8 @@ import pytest
 from half_billion import write_base, write_config
 
 from populora_core import open_run
-from populora_core.compute.memory import GB, Workload, estimate, read_shape
 from populora_core.config_sections import REPOSITORY
+from populora_core.memory import GB, Workload, estimate, read_shape
 from populora_core.stages.table import LOOP
 
 NEEDED = 4 * GB  # of memory that is free now, for a copy of the base and room to work
@@ -73,6 +73,8 @@ def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_
     peak = usage.ru_maxrss * 1024  # of the largest process
     needed = estimate(
         read_shape(base, rank=8),
-        Workload(members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64),
+        Workload(
+            members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64, copies=True
+        ),
     )
     assert peak < needed.shared + needed.states + MARGIN

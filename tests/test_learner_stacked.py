@@ -12,7 +12,7 @@ from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
 from populora_core.errors import BaseModelError, PopulationError
-from populora_core.learner.routes import Block, Masked, Scattered, route_of, step_route
+from populora_core.learner.routes import FEW_PRODUCTS, Block, Masked, Scattered, route_of, step_route
 from populora_core.learner.stacked import StackedAdapters
 
 MEMBERS = ("a", "b", "c")
@@ -75,7 +75,11 @@ class Factors:
 
 
 @pytest.mark.parametrize("make", [Scattered.of, partial(Masked.of, members=5, rank=2)])
-@given(slots=st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=1, max_size=30).filter(any))
+@given(
+    slots=st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=1, max_size=30).filter(
+        lambda slots: {*slots} != {None}
+    )
+)
 def test_rows_in_any_order_get_the_product_of_their_own_member(
     make: Callable[[list[int | None]], Scattered | Masked], slots: list[int | None]
 ):
@@ -101,7 +105,7 @@ def test_rows_in_any_order_get_the_product_of_their_own_member(
         ([None] * 3, 4, NoneType),
     ],
 )
-def test_a_step_takes_the_cheapest_way_for_its_rows_and_members(
+def test_a_step_goes_masked_gathered_or_in_blocks_by_its_rows_and_members(
     rows: list[int | None], members: int, kind: type
 ):
     assert isinstance(step_route(rows, members, rank=8).mixed, kind)
@@ -115,11 +119,24 @@ def test_a_row_sees_nothing_of_another_whose_numbers_are_not_finite():
     torch.testing.assert_close(found[0, 0], factors.b[0] @ factors.a[0] @ x[0, 0])
 
 
-def test_a_step_after_the_weights_have_changed_in_place_sees_the_new_ones(stacked: StackedAdapters):
-    slots: list[int | None] = [2, 0, 1, 0, 2, 1]
-    before = logits(stacked, slots, IDS)
+def load_others(stacked: StackedAdapters) -> None:
+    stacked.load({name: 3.0 * row for name, row in random_rows(stacked.layout, *MEMBERS).items()})
+
+
+def change_in_place(stacked: StackedAdapters) -> None:
     with torch.no_grad():
         stacked.weights.mul_(3.0)
+
+
+@pytest.mark.parametrize("change", [load_others, change_in_place])
+def test_a_step_after_the_weights_have_changed_sees_the_new_ones(
+    stacked: StackedAdapters, change: Callable[[StackedAdapters], None]
+):
+    slots: list[int | None] = [2, 0, 0, 1, 2, 1]
+    with torch.no_grad():
+        assert isinstance(stacked.route_for(slots).mixed, Masked)
+    before = logits(stacked, slots, IDS)
+    change(stacked)
     after = logits(stacked, slots, IDS)
     assert (after - before).abs().max() > 0.1
     for row, slot in enumerate(slots):
@@ -127,13 +144,19 @@ def test_a_step_after_the_weights_have_changed_in_place_sees_the_new_ones(stacke
         torch.testing.assert_close(after[row], alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("few", [FEW_PRODUCTS["cpu"], 0], ids=["masked", "gathered"])
 @pytest.mark.parametrize("tokens", [1, MANY])
 @pytest.mark.parametrize(
     "slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1], [2, None, 0, 2, None, 0]]
 )
 def test_a_mixed_batch_gives_each_row_what_its_member_gives_alone(
-    stacked: StackedAdapters, slots: list[int | None], tokens: int
+    stacked: StackedAdapters,
+    monkeypatch: pytest.MonkeyPatch,
+    slots: list[int | None],
+    tokens: int,
+    few: int,
 ):
+    monkeypatch.setitem(FEW_PRODUCTS, "cpu", few)
     mixed = logits(stacked, slots, IDS, tokens)
     for row, slot in enumerate(slots):
         alone = logits(stacked, [slot], IDS[row : row + 1])[0]

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from populora_core.compute.duration import Batch, Rates, sampling_seconds, update_seconds
-from populora_core.compute.memory import shape_of
 from populora_core.config import load_config
 from populora_core.config_sections import REPOSITORY
+from populora_core.memory import shape_of
 
 CONFIGS = REPOSITORY / "configs"
 

@@ -17,11 +17,13 @@ from populora_core.compute.work import Prompt, Worker, _export, generate
 from populora_core.errors import AdapterError, AdapterNotServed
 from populora_core.learner.adapter_files import WEIGHTS
 from populora_core.learner.probe import given_logprobs
+from populora_core.learner.stacked import StackedLinear
 from populora_core.learner.state import MemberState
 from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.protocol import Sampler, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, adapter_intact, read_probe
+from populora_core.store.manifest import file_sha256
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=4, alpha=8.0)
@@ -161,6 +163,21 @@ def test_a_fault_in_the_steps_alone_is_caught(
 
     monkeypatch.setattr(worker.stacked, "route_for", faulty_route)
     with pytest.raises(AdapterNotServed, match="does not serve a"):
+        serve(sampler, served, "float32")
+
+
+def test_factors_that_steps_have_kept_of_an_older_version_are_caught(
+    sampler: Sampler, served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [
+        replace(each, folder=folder, sha256=file_sha256(folder / WEIGHTS))
+        for each in served
+        for folder in each.earlier
+    ]
+    serve(sampler, [replace(each, earlier=()) for each in older], "float32")
+    monkeypatch.setattr(StackedLinear, "forget", lambda layer: None)
+    monkeypatch.setattr(StackedLinear, "side_by_side", lambda layer: layer._beside[2])
+    with pytest.raises(AdapterNotServed, match="does not serve"):
         serve(sampler, served, "float32")
 
 

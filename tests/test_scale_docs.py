@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from bench import scale_capacity
-from populora_core.compute.memory import GB, Workload, estimate
 from populora_core.config import Config, build_config
 from populora_core.config_sections import REPOSITORY
+from populora_core.memory import GB, Workload, estimate
 
 PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from populora_core.compute.duration import Batch, Rates, step_seconds, update_seconds
-from populora_core.compute.memory import MASTER, SAMPLER_ROWS, STATE, ModelShape
+from populora_core.memory import MASTER, SAMPLER_ROWS, STATE, ModelShape
 
 RUNS = 2  # of every proposal, under two hash seeds
 FILES = 3  # of an adapter's folder

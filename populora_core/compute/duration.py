@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from populora_core.compute.memory import ModelShape
+from populora_core.memory import ModelShape
 
 FORWARD, BACKWARD = 2, 2  # operations a parameter and token: a frozen base has no gradient of its weights
 

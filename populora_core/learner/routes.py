@@ -21,8 +21,9 @@ COPY_TOKENS = 2
 """Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all."""
 FEW_BLOCKS = 2
 """So many products are cheaper than bringing the rows of a step into parts of one length and back."""
-FEW_PRODUCTS = 8192
-"""Rows of a step times all members' ranks: up to here the product of every row with every member is cheapest."""
+FEW_PRODUCTS = {"cpu": 8192, "cuda": 0}
+"""Rows of a step times all residents' ranks: up to here the product of every row with every member is cheapest.
+On a GPU it was not measured, and would cost memory: it wants a copy of all factors."""
 
 
 class Factors(Protocol):
@@ -178,12 +179,13 @@ def step_route(
     Args:
         members: how many are resident.
     """
-    route = route_of(slots, COPY_TOKENS * rank, device)
-    if len(route.blocks) > 1 and len(slots) * members * rank <= FEW_PRODUCTS:
+    blocks = sum(1 for _ in _planned(slots, COPY_TOKENS * rank))
+    few = FEW_PRODUCTS["cpu" if device is None else device.type]
+    if blocks > 1 and len(slots) * members * rank <= few:
         return Route(len(slots), (), Masked.of(slots, members, rank, device))
-    if len(route.blocks) > FEW_BLOCKS:
+    if blocks > FEW_BLOCKS:
         return Route(len(slots), (), Scattered.of(slots, device))
-    return route
+    return route_of(slots, COPY_TOKENS * rank, device)
 
 
 def _planned(slots: Sequence[int | None], shortest: int) -> Iterator[tuple[int, int, list[int]]]:

@@ -49,6 +49,8 @@ class StackedAdapters:
 
     def load(self, rows: Mapping[str, Tensor]) -> None:
         """Make exactly these members resident, each with its row [D]."""
+        for layer in self._layers:
+            layer.forget()
         self.members = tuple(sorted(rows))
         self.weights = self.weights.new_empty(len(rows), self.layout.dimension)
         for target, member_id in zip(self.weights, self.members, strict=True):
@@ -143,6 +145,10 @@ class StackedLinear(nn.Module):
         self.base, self.slot = base, slot
         self.stack = stack
         self._beside: tuple[Tensor, int, tuple[Tensor, Tensor]] | None = None
+
+    def forget(self) -> None:
+        """Drop what is kept of factors that are about to be replaced, so that both never take memory at once."""
+        self._beside = None
 
     def side_by_side(self) -> tuple[Tensor, Tensor]:
         """All members' factors [in, P * rank] and [P * rank, out], copied anew once the weights have changed."""

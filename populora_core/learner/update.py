@@ -89,8 +89,8 @@ def update_members(
                 progress(batch.n_rows)
     largest = torch.tensor([rule.grad_clip for rule in own], dtype=torch.float64)
     norms = clip_by_member(grad, largest.to(grad)).tolist()
+    _refuse_not_finite(dict(zip(stacked.members, norms, strict=True)))
     for slot, (member_id, norm) in enumerate(zip(stacked.members, norms, strict=True)):
-        _refuse_not_finite(member_id, norm)
         count, loss, entropy, clipped, mismatch = totals.sums[slot].tolist()
         stats[member_id] = replace(
             stats[member_id],
@@ -212,10 +212,10 @@ def _refuse_unknown(rows: Sequence[TrainingRow], states: Mapping[str, MemberStat
         )
 
 
-def _refuse_not_finite(member_id: str, norm: float) -> None:
-    if not math.isfinite(norm):
+def _refuse_not_finite(norms: Mapping[str, float]) -> None:
+    if found := [member_id for member_id, norm in norms.items() if not math.isfinite(norm)]:
         raise PopulationError(
-            f"the gradient of {member_id} is not finite",
-            came=f"norm {norm}",
+            f"the gradient of {', '.join(found)} is not finite",
+            came=f"norm {norms[found[0]]}; where several are named, one may have spoilt the others",
             remedy="lower update.learning_rate, or compute in float32, and redo the update",
         )

@@ -40,7 +40,7 @@ class Batch:
         state: index [n], which request; start [n], its first column of the cache; logits [n, V], of its next
             token; taken [n], tokens drawn so far; tokens, logprobs, uniform [n, length], those tokens and the
             random numbers that they are drawn by; given [n, length], tokens to take instead of drawing.
-            temperature, top_p, budget [n]. ended [n]: it waits to leave.
+            temperature, top_p, budget [n]. last [n], the token drawn last. ended [n]: it waits to leave.
         route: of a step; None until these rows take one.
     """
 

@@ -1,15 +1,16 @@
 """The proof that a sampler serves what the learner made: nothing left out, stale, swapped or mis-scaled in silence.
 
 At every load the sampler scores one fixed text under every resident member and the bare base, in one batch
-and as it generates. The learner recorded beside each adapter what its own forward pass makes of that text
-(`store.adapters.Probe`): both must agree within `TOLERANCE`. Where they do not, the served numbers are
-compared with everything else that is known, which tells the fault.
+and as it generates: once whole and once without its last token, so that rows come unsorted and end apart.
+The learner recorded beside each adapter what its own forward pass makes of that text (`store.adapters.Probe`):
+both must agree within `TOLERANCE`. Where they do not, the served numbers are compared with everything else that
+is known, which tells the fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +66,13 @@ def prove(
     tolerance = max(TOLERANCE[name] for name in (dtype, *(probe.dtype for probe in probes.values())))
     first = next(iter(probes.values()))
     texts = [Text(member, probe.prompt_ids, probe.completion_ids) for member, probe in probes.items()]
-    scored = sampler.score([*texts, Text(None, first.prompt_ids, first.completion_ids)])
-    found = {member: np.asarray(row) for member, row in zip(probes, scored, strict=False)}
-    base, base_found = np.asarray(first.base_logprobs), np.asarray(scored[-1])
-    expected = {member: np.asarray(probe.logprobs) for member, probe in probes.items()}
+    texts.append(Text(None, first.prompt_ids, first.completion_ids))
+    shorter = [replace(text, completion_ids=text.completion_ids[:-1]) for text in texts]
+    scored = sampler.score([*texts, *shorter])
+    both = [np.asarray([*whole, *part]) for whole, part in zip(scored, scored[len(texts) :], strict=False)]
+    found, base_found = dict(zip(probes, both, strict=False)), both[-1]
+    expected = {member: _twice(probe.logprobs) for member, probe in probes.items()}
+    base = _twice(first.base_logprobs)
     if _distance(base_found, base) > tolerance:
         given = [member for member, own in expected.items() if _distance(base_found, own) <= tolerance]
         what = f"the adapter of {given[0]}" if given else "other numbers than the learner's base"
@@ -103,12 +107,17 @@ def _probe_of(adapter: Served) -> Probe:
     return probe
 
 
+def _twice(logprobs: Sequence[float]) -> Logprobs:
+    """What a text should be given, whole and without its last token."""
+    return np.asarray([*logprobs, *logprobs[:-1]])
+
+
 def _earlier(adapter: Served) -> dict[str, Logprobs]:
     """What the learner recorded for the versions that this one came from, where they are kept."""
     known = {}
     for folder in adapter.earlier:
         try:
-            known[f"{folder.parent.name} of {folder.name}"] = np.asarray(read_probe(folder).logprobs)
+            known[f"{folder.parent.name} of {folder.name}"] = _twice(read_probe(folder).logprobs)
         except AdapterError:
             continue  # it was pruned
     return known

@@ -7,12 +7,14 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from populora_core.errors import AdapterError
-from populora_core.store.artifacts import StageWriter, supersede
 from populora_core.store.durable import fsync, write_atomically, writing
 from populora_core.store.manifest import Manifest, file_sha256, pruned
+
+if TYPE_CHECKING:
+    from populora_core.store.artifacts import StageWriter
 
 WEIGHTS = "adapter_model.safetensors"
 ADAPTER_FILES = (WEIGHTS, "adapter_config.json")
@@ -112,6 +114,8 @@ def place_adapters(run_dir: Path, writer: StageWriter, manifest: Manifest) -> No
     Raises:
         ArtifactError: the disk refused.
     """
+    from populora_core.store.artifacts import supersede  # here: who serves adapters alone needs no Parquet
+
     for path, sha256 in manifest.extra.get("adapters", {}).items():
         final = run_dir / path
         if final.exists():
