@@ -18,11 +18,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.events.worker import EventsWorker
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed
 
 from populora_core.compute.orphans import end_with_parent
@@ -31,6 +27,8 @@ from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.lock import lock
 
 PROBE_SECONDS = 5.0
+START_SECONDS = 120.0
+"""For a busy machine, on which Prefect's own 20 seconds are too few; a server that fails ends its process at once."""
 END_SECONDS = 3.0
 PAGE = 200
 
@@ -145,7 +143,7 @@ def _is_on(run: FlowRun, directory: Path) -> bool:
 
 
 def _wait(url: str, process: BaseProcess) -> None:
-    deadline = time.monotonic() + PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+    deadline = time.monotonic() + START_SECONDS
     while process.is_alive() and time.monotonic() < deadline:
         with suppress(httpx.TransportError):  # until it listens to what has connected already
             if httpx.get(f"{url}/health", timeout=PROBE_SECONDS).is_success:

@@ -22,11 +22,12 @@ def test_the_learner_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_sampler_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "REQUESTS", 16)
+    monkeypatch.setattr(sampler, "REQUESTS", 32)
     monkeypatch.setattr(sampler, "NEW_TOKENS", 2)
     rows = sampler.run(samples=1, say=lambda text: None)
     assert [(row.name, row.goal) for row in rows] == [
         ("generate_p8_over_p1", "<= 1.05"),
+        ("generate_p32_over_p1", "<= 1.15"),
         ("generate_ragged_p8_over_p1", ""),
         ("generate_p1_over_peft_single", "<= 1"),
         ("generate_p8_over_peft_mixed", ""),
