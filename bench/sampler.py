@@ -54,7 +54,7 @@ def run(samples: int, say: Say) -> list[Row]:
     ragged = {"p1": generate(1, drawn), "p8": generate(8, drawn)}
     peft = {"peft": _peft_generate(by_peft(1), asked, 1), "mixed": _peft_generate(by_peft(8), asked, 8)}
     close = interleaved(ours_alone, CLOSE * samples, say)
-    large = interleaved(many, samples, say)
+    large = interleaved(many, CLOSE * samples, say)
     uneven = interleaved(ragged, samples, say)
     taken = interleaved(ours_alone | peft, samples, say)
     return [
