@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_compute_memory import QWEN2_5_7B
+from test_memory import QWEN2_5_7B
 from typer.testing import CliRunner
 
 from flows.cli import app

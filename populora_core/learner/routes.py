@@ -27,12 +27,18 @@ On a GPU it was not measured, and would cost memory: it wants a copy of all fact
 
 
 class Factors(Protocol):
-    """The members' factors of one linear layer, as the two kinds of mixed rows want them."""
+    """The members' factors of one linear layer, as the two kinds of mixed rows want them.
+
+    Attributes:
+        a, b: [P, rank, in] and [P, out, rank].
+    """
 
     a: Tensor
     b: Tensor
 
-    def side_by_side(self) -> tuple[Tensor, Tensor]: ...
+    def side_by_side(self) -> tuple[Tensor, Tensor]:
+        """The same as [in, P * rank] and [P * rank, out]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
