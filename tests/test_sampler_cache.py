@@ -56,8 +56,12 @@ class Played:
                 self.rows[name] = list(own.unbind(2))
                 index.append(name)
                 starts.append(-lengths[row])
-        state = {"index": torch.tensor(index), "start": torch.tensor(starts)}
-        new = Newcomers([None] * len(index), state, read)
+        places = torch.randperm(len(index), generator=self.random)
+        in_place = places.argsort()
+        state = {"index": torch.tensor(index)[in_place], "start": torch.tensor(starts)[in_place]}
+        of_each = places.split([len(whose) for _, whose in read])
+        parts = [(cache, whose, own) for (cache, whose), own in zip(read, of_each, strict=True)]
+        new = Newcomers([None] * len(index), state, parts)
         if self.batch is None:
             self.batch = Batch.of(new, columns)
         else:

@@ -9,6 +9,7 @@ import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 
 from populora_core.errors import ConfigError, PopulationError
+from populora_core.learner.routes import Route
 from populora_core.learner.stacked import StackedAdapters
 from populora_core.sampler import torch_sampler
 from populora_core.sampler.cache import SlabCache
@@ -190,6 +191,25 @@ def test_waiting_requests_take_the_places_of_ended_ones(
     busy = under_way[: -2 * 24]  # until nothing waits any more
     assert max(under_way) <= 16
     assert busy and sum(busy) / len(busy) > 16 * (1.0 - REFILL_SHARE) - 2
+
+
+def test_rows_of_a_new_batch_stand_by_member_so_that_steps_gather_nothing(
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
+):
+    routes: list[Route | None] = []
+    step = TorchSampler._step
+
+    def watched(sampler: TorchSampler, rows: Any) -> None:
+        step(sampler, rows)
+        routes.append(rows.route)
+
+    monkeypatch.setattr(TorchSampler, "_step", watched)
+    requests = [
+        Request(MEMBERS[seed % 3], (2,) * (1 + seed % 7), seed, temperature=0.0, max_tokens=6)
+        for seed in range(3 * 80)
+    ]
+    TorchSampler(stacked, []).generate(requests)
+    assert routes and all(route and len(route.blocks) == 1 and route.mixed is None for route in routes)
 
 
 def test_the_cache_limit_keeps_batches_small(stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch):

@@ -18,13 +18,12 @@ class Newcomers:
 
     Attributes:
         slots, state: as a `Batch` has them, but for `start`, which counts from the end.
-        read: caches of different prompts, the longest last, and which prompt is whose: one after the other they
-            are the rows.
+        read: caches of different prompts, the longest last, and as `SlabCache.append` wants it, which prompt is whose.
     """
 
     slots: list[int | None]
     state: dict[str, Tensor]
-    read: Sequence[tuple[SlabCache, Tensor]]
+    read: Sequence[tuple[SlabCache, Tensor, Tensor]]
 
     @property
     def longest(self) -> SlabCache:
@@ -69,8 +68,7 @@ class Batch:
         before = self.cache.get_seq_length()
         self.cache.reserve(len(self) + len(new.slots), columns, new.longest.get_seq_length())
         length = self.cache.get_seq_length()
-        for cache, rows in new.read:
-            self.cache.append(cache, rows)
+        self.cache.append(new.read)
         state = new.state | {"start": new.state["start"] + length}
         if self.state:
             self.state["start"] += length - before

@@ -6,9 +6,9 @@ a copy. A shorter row has unused columns on its left, and columns that no row us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
@@ -78,13 +78,15 @@ class _SlabLayer(DynamicLayer):
             used = slab[:, :, self.first : self.end]
             used[places] = used[sources]
 
-    def append(self, other: _SlabLayer, rows: Tensor) -> None:
-        """Rows `rows` of another layer's follow the own ones."""
-        start, self.rows = self.rows, self.rows + len(rows)
-        gap = self.get_seq_length() - other.get_seq_length()
-        for slab, added in zip(self.slabs, other.used(), strict=True):
-            slab[start : self.rows, :, self.first : self.first + gap] = 0.0
-            torch.index_select(added, 0, rows, out=slab[start : self.rows, :, self.first + gap : self.end])
+    def append(self, newer: Sequence[tuple[_SlabLayer, Tensor, Tensor]]) -> None:
+        """Rows of other layers follow the own ones, each in its place among the newcomers."""
+        start, self.rows = self.rows, self.rows + sum(len(rows) for _, rows, _ in newer)
+        for layer, rows, places in newer:
+            gap = self.get_seq_length() - layer.get_seq_length()
+            for slab, added in zip(self.slabs, layer.used(), strict=True):
+                fresh = slab[start : self.rows, :, self.first : self.end]
+                fresh[:, :, :gap].index_fill_(0, places, 0.0)
+                fresh[:, :, gap:].index_copy_(0, places, added.index_select(0, rows))
 
 
 class SlabCache(Cache):
@@ -124,10 +126,14 @@ class SlabCache(Cache):
                 layer.lay_out(room, layer.columns, length)
             layer.widen(length)
 
-    def append(self, other: SlabCache, rows: Tensor) -> None:
-        """Rows `rows` of another cache follow the own ones, after `reserve` for them."""
-        for layer, newer in zip(self.layers, other.layers, strict=True):
-            layer.append(newer, rows)
+    def append(self, newer: Sequence[tuple[SlabCache, Tensor, Tensor]]) -> None:
+        """Rows of other caches follow the own ones, after `reserve` for them.
+
+        Args:
+            newer: of each other cache, which of its rows come [n], and in which places among the newcomers [n].
+        """
+        for number, layer in enumerate(self.layers):
+            layer.append([(cache.layers[number], rows, places) for cache, rows, places in newer])
 
     def keep(self, rows: int, sources: Tensor, places: Tensor, first: int) -> None:
         """Go on with the first `rows` rows, once rows `sources` lie in `places`, without the columns before `first`."""

@@ -175,23 +175,24 @@ class TorchSampler:
     def _read(
         self, requests: Sequence[Request], chosen: Sequence[int], given: Sequence[tuple[int, ...]] | None
     ) -> Newcomers:
-        """Rows for the chosen requests. Each different prompt of a member is run once; every row gets its copy."""
+        """Rows for the chosen requests, sorted by member. Each different prompt of one is run once, and copied."""
         device = self._stacked.device
         asking: dict[tuple[str | None, tuple[int, ...]], list[int]] = {}
         for index in chosen:
             asking.setdefault((requests[index].member_id, requests[index].prompt_ids), []).append(index)
         prompts = sorted(asking, key=lambda prompt: len(prompt[1]))
-        order: list[int] = []
+        order = sorted(chosen, key=lambda index: self._rank(requests[index].member_id))
+        place = {index: number for number, index in enumerate(order)}
         read, logits = [], []
         for part in passes([len(ids) for _, ids in prompts], PASS_TOKENS[device.type]):
             together = sorted(prompts[part], key=lambda prompt: self._rank(prompt[0]))
             cache, next_logits = self._read_together(together)
-            rows = [row for row, prompt in enumerate(together) for _ in asking[prompt]]
-            whose = torch.tensor(rows, device=device)
-            order += [index for prompt in together for index in asking[prompt]]
-            read.append((cache, whose))
-            logits.append(next_logits.index_select(0, whose))
-        state = self._state(requests, order, given) | {"logits": torch.cat(logits)}
+            whose = [(row, place[index]) for row, prompt in enumerate(together) for index in asking[prompt]]
+            rows, places = torch.tensor(whose, device=device).unbind(1)
+            read.append((cache, rows, places))
+            logits.append(next_logits.index_select(0, rows))
+        in_place = torch.cat([places for *_, places in read]).argsort()
+        state = self._state(requests, order, given) | {"logits": torch.cat(logits).index_select(0, in_place)}
         slots = [self._stacked.slot(requests[index].member_id) for index in order]
         return Newcomers(slots, state, read)
 

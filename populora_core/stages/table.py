@@ -76,7 +76,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=5,
+        version=6,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
@@ -100,7 +100,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "solve",
-        version=5,
+        version=6,
         needs={"matches": When.NOW, "problems": When.NOW, "population": When.BEFORE},
         gives=("attempts",),
         config=("adapters", "solve", "compute"),
@@ -142,7 +142,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evaluate",
-        version=5,
+        version=6,
         needs={
             "population": When.BEFORE,
             "adapters": When.NOW,
