@@ -72,12 +72,12 @@ def commits(directory: Path) -> dict[str, int]:
     }
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Wait until the condition holds; fail after `seconds`."""
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0, every: float = 0.05) -> None:
+    """Wait until the condition holds, asked `every` so many seconds; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def alive(pid: int) -> bool:

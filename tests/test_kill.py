@@ -37,7 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
     "compute": {"backend": "local", "shards": 1},
 }
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 class Moment(NamedTuple):
