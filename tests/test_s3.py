@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ from populora_core.store.s3 import (  # noqa: E402
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-QUICK = Patience(connect_seconds=2.0, read_seconds=2.0, pauses=(0.01, 0.02, 0.04), first=3)
+QUICK = Patience(2.0, 2.0, bytes_per_second=1e5, pauses=(0.01, 0.02, 0.04), first=3)
 TINY = {
     "run": {"generations": 1},
     "population": {"teachers": 1, "students": 1},
@@ -121,6 +122,13 @@ def test_a_part_that_fails_is_sent_again(s3: S3Objects, server: Faulty, tmp_path
     assert server.hits == 2
     assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
     assert s3.clear_unfinished(time.time() + DAY) == [], "what was given up is aborted"
+
+
+def test_a_server_that_does_not_read_is_asked_again(url: str, server: Faulty) -> None:
+    server.inject(Fault("slow", "PUT", seconds=60.0))
+    s3 = S3Objects(url, replace(QUICK, bytes_per_second=4e6))
+    s3.put_bytes(os.urandom(SINGLE_BYTES - 1))  # more than the sockets between them hold
+    assert [method for method, _ in server.requests].count("PUT") > 1
 
 
 def test_an_answer_cut_short_is_read_again(s3: S3Objects, server: Faulty, tmp_path: Path) -> None:

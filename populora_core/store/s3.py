@@ -41,6 +41,7 @@ try:
         PartialCredentialsError,
         ProfileNotFound,
     )
+    from fsspec.asyn import sync
 except ImportError as error:
     raise ConfigError(
         "a store on s3:// needs packages that are not installed",
@@ -75,12 +76,14 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
+        bytes_per_second: what is sent more slowly is given up: aiohttp's clocks stand still while it sends.
         pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
         first: how many of them before the store has answered at all; a wrong address should be told soon.
     """
 
     connect_seconds: float = 10.0
     read_seconds: float = 60.0
+    bytes_per_second: float = 50_000.0
     pauses: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 60.0)
     first: int = 4
 
@@ -132,8 +135,13 @@ class S3Objects:
         checks = {"ChecksumSHA256": _base64(sha256)} if size < SINGLE_BYTES else {}
         self._try(
             f"put {object_key(sha256)}",
-            lambda: self._files.put_file(
-                str(path), self._place(object_key(sha256)), chunksize=PART_BYTES, **checks
+            lambda: self._send(
+                self._files._put_file,
+                size,
+                str(path),
+                self._place(object_key(sha256)),
+                chunksize=PART_BYTES,
+                **checks,
             ),
         )
         self._require_stored(sha256, size)
@@ -167,7 +175,9 @@ class S3Objects:
         if not self._refreshed(sha256, len(data)):
             self._try(
                 f"put {object_key(sha256)}",
-                lambda: self._files.pipe_file(
+                lambda: self._send(
+                    self._files._pipe_file,
+                    len(data),
                     self._place(object_key(sha256)),
                     data,
                     chunksize=PART_BYTES,
@@ -257,6 +267,12 @@ class S3Objects:
             )
         except FileNotFoundError:
             return None
+
+    def _send(self, send: Callable[..., Any], size: int, *arguments: Any, **options: Any) -> None:
+        """Have s3fs send so many bytes. Raises TimeoutError where that takes too long."""
+        patience = self._patience
+        seconds = patience.connect_seconds + patience.read_seconds + size / patience.bytes_per_second
+        sync(self._files.loop, send, *arguments, timeout=seconds, **options)
 
     def _require_stored(self, sha256: str, size: int) -> None:
         """Raise StoreUnavailable unless the server holds what was sent, as far as it says."""
