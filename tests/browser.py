@@ -40,7 +40,6 @@ def chromium() -> Iterator[Any]:
     options.add_argument("--hide-scrollbars")
     options.add_argument("--disable-dev-shm-usage")
     options.add_argument("--disable-gpu")  # drawing by a GPU that is not there takes half a core
-    options.add_argument("--force-prefers-reduced-motion")
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # Chromium's own sandbox refuses root
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

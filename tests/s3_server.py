@@ -97,7 +97,7 @@ class Faulty:
 def _reset(environ: Environ) -> list[bytes]:
     connection: socket.socket = environ["werkzeug.socket"]
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    connection.shutdown(socket.SHUT_RDWR)  # close() alone waits for whoever still reads from it, the server itself
     raise ConnectionResetError
 
 
