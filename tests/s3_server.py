@@ -97,7 +97,8 @@ class Faulty:
 def _reset(environ: Environ) -> list[bytes]:
     connection: socket.socket = environ["werkzeug.socket"]
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.shutdown(socket.SHUT_RDWR)  # close() alone waits for whoever still reads from it, the server itself
+    # close() alone waits for whoever else reads from the socket: the server itself.
+    connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionResetError
 
 
