@@ -18,7 +18,7 @@ class Newcomers:
 
     Attributes:
         slots, state: as a `Batch` has them, but for `start`, which counts from the end.
-        read: caches of different prompts, the longest last, and as `SlabCache.append` wants it, which prompt is whose.
+        read: caches of different prompts, the longest last, and which prompt is whose, as `SlabCache.append` has it.
     """
 
     slots: list[int | None]
