@@ -76,7 +76,7 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
-        bytes_per_second: what is sent more slowly is given up: aiohttp's clocks stand still while it sends.
+        bytes_per_second: an upload that is slower on the whole is given up: aiohttp's clocks stand still while it sends.
         pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
         first: how many of them before the store has answered at all; a wrong address should be told soon.
     """
@@ -269,7 +269,7 @@ class S3Objects:
             return None
 
     def _send(self, send: Callable[..., Any], size: int, *arguments: Any, **options: Any) -> None:
-        """Have s3fs send so many bytes. Raises TimeoutError where that takes too long."""
+        """Have s3fs send `size` bytes. Raises TimeoutError where that takes longer than `Patience` allows it."""
         patience = self._patience
         seconds = patience.connect_seconds + patience.read_seconds + size / patience.bytes_per_second
         sync(self._files.loop, send, *arguments, timeout=seconds, **options)
