@@ -76,7 +76,7 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
-        bytes_per_second: an upload that is slower on the whole is given up: aiohttp's clocks stand still while it sends.
+        bytes_per_second: an upload that is slower is given up: aiohttp's clocks stand still while it sends.
         pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
         first: how many of them before the store has answered at all; a wrong address should be told soon.
     """
