@@ -64,7 +64,7 @@ test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
 	@sh verifier_image/install-bubblewrap.sh
 	@$(BIN_VLLM)/python -m pytest -m vllm
 
-audit: install sandbox ## check a finished run from its Parquet alone: make audit RUN_DIR=runs/demo
+audit: install sandbox ## recompute what a run paid, rated and stored: make audit RUN_DIR=runs/demo
 	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py
 
 lint: install ## ruff and mypy

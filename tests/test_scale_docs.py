@@ -7,11 +7,10 @@ import re
 import tomllib
 from typing import Any
 
-import pytest
 import yaml
 
 from bench import scale_capacity
-from populora_core.config import Config, build_config
+from populora_core.config import Config
 from populora_core.config_sections import REPOSITORY
 from populora_core.memory import GB, Workload, estimate
 
@@ -30,15 +29,6 @@ def documents() -> list[dict[str, Any]]:
 
 def template() -> dict[str, Any]:
     return json.loads((CLUSTER / "prefect-job-template.json").read_text())
-
-
-@pytest.mark.parametrize("text", snippets("toml"))
-def test_a_configuration_is_taken_as_it_stands(text: str) -> None:
-    data = tomllib.loads(text)
-    config = build_config(data, "docs/scale-out.md")
-    for section, settings in data.items():
-        for key, value in settings.items():
-            assert getattr(getattr(config, section), key) == value
 
 
 def test_the_page_shows_every_setting_of_a_cluster() -> None:

@@ -1,0 +1,82 @@
+"""What README and the pages show can be typed as it stands: configurations are taken, commands are understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from flows.cli import app
+from populora_core.config import build_config
+from populora_core.config_sections import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+COMMAND = re.compile(r"(?:\S*/bin/)?populora +([a-z][^`#]*)")
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def snippets(language: str) -> list[tuple[str, str]]:
+    return [(page.name, text) for page in PAGES for text in fenced(page.read_text(), language)]
+
+
+def shown() -> list[tuple[str, str]]:
+    """(page, what follows `populora`) of every command on a line of its own."""
+    lines = [(page.name, line.strip()) for page in PAGES for line in page.read_text().splitlines()]
+    return [(page, found[1]) for page, line in lines if (found := COMMAND.match(line))]
+
+
+def mentioned() -> list[tuple[str, str]]:
+    """(page, what follows `populora`) of every command in the midst of a text."""
+    spans = [(page.name, span) for page in PAGES for span in re.findall(r"`([^`]+)`", page.read_text())]
+    return [(page, found[1]) for page, span in spans if (found := COMMAND.fullmatch(" ".join(span.split())))]
+
+
+def parse(*words: str) -> int:
+    """The exit status of a command line whose commands do nothing: 2 where it is not understood."""
+    command = typer.main.get_command(app)
+    commands = [command]
+    for each in commands:
+        each.callback = None
+        commands += getattr(each, "commands", {}).values()
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(words), prog_name="populora")
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(("page", "text"), snippets("toml"))
+def test_a_configuration_is_taken_as_it_stands(
+    page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_operators.py").write_text(
+        "".join(code for _, code in snippets("python") if "halve" in code)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data = tomllib.loads(text)
+    config = build_config(data, page).as_json()
+    for section, settings in data.items():
+        for key, value in settings.items():
+            assert config[section][key] == value or value.items() <= config[section][key].items()
+
+
+@pytest.mark.parametrize(("page", "line"), shown())
+def test_a_command_on_a_line_of_its_own_can_be_typed(page: str, line: str) -> None:
+    assert parse(*shlex.split(line)) == 0
+
+
+@pytest.mark.parametrize(("page", "line"), mentioned())
+def test_a_command_in_a_text_has_the_options_that_it_names(page: str, line: str) -> None:
+    assert parse(*shlex.split(line), "--help") == 0, "a text may leave out what its sentence says, no more"
+
+
+@pytest.mark.parametrize(
+    "line", ["run --config configs/demo.toml", "resume runs/demo --anew --help", "repeat runs/demo --help"]
+)
+def test_a_command_that_cannot_be_typed_is_noticed(line: str) -> None:
+    assert parse(*shlex.split(line)) == 2
