@@ -170,7 +170,9 @@ def test_the_adapters_change_the_logits_and_rows_of_no_member_do_not_see_them(st
 
 
 @pytest.mark.parametrize("tokens", [1, MANY])
-@pytest.mark.parametrize("slots", [[0, 0, 1, 1, 2, 2], [None, 0, 1, 1, 2, 2], [2, 0, 0, 1, 1, 0], [1] * 6])
+@pytest.mark.parametrize(
+    "slots", [[0, 0, 1, 1, 2, 2], [2, 2, 0, 0, 1, 1], [None, 0, 1, 1, 2, 2], [2, 0, 0, 1, 1, 0], [1] * 6]
+)
 def test_gradients_in_a_mixed_batch_equal_autograd_through_explicit_factors(
     slots: list[int | None], tokens: int
 ):

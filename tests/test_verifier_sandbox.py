@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from populora_core.verifier.open import BACKENDS, describe_backends, open_sandbo
 from populora_core.verifier.pool import SandboxPool
 from populora_core.verifier.protocol import MIB, Job, JobResult, Limits
 from populora_core.verifier.verdicts import Status
-from populora_core.verifier.verify import verify
+from populora_core.verifier.verify import verify, verify_or_raise
 from populora_core.verifier.worker import REQUEST, request_body
 
 pytestmark = pytest.mark.sandbox
@@ -394,6 +395,35 @@ def test_verify_gives_every_job_its_own_status_in_order(sandbox: SandboxPool) ->
     assert [result.status for result in results] == list(programs.values())
     assert heard == sorted(heard)
     assert heard[-1] == len(jobs)
+
+
+class BackSoon:
+    """A sandbox that goes down before the last job of its first batch, and works again when it is next asked."""
+
+    def __init__(self, inner: SandboxPool) -> None:
+        self.inner, self.limits, self.batches = inner, inner.limits, 0
+        self.outage: SandboxUnavailable | None = None
+
+    def run(self, jobs: Sequence[Job], *rest: Any, **named: Any) -> list[JobResult]:
+        results = self.inner.run(jobs, *rest, **named)
+        self.outage = None
+        self.batches += 1
+        if self.batches == 1:
+            self.outage = SandboxUnavailable("the daemon is gone", remedy="start it")
+            results[-1] = replace(results[-1], status=Status.INFRASTRUCTURE)
+        return results
+
+
+@pytest.mark.parametrize("first", [SQUARE, LOOP], ids=["ran", "timed out"])
+def test_an_outage_is_told_though_the_sandbox_is_back_before_programs_run_again(
+    sandbox: SandboxPool, first: str
+) -> None:
+    jobs = [Job("first", first, ("(3,)",)), Job("lost", SQUARE, ("(3,)",))]
+    back: Any = BackSoon(sandbox)
+    with pytest.raises(SandboxUnavailable, match="daemon is gone"):
+        verify_or_raise(back, jobs, determinism=True)
+    results = verify(BackSoon(sandbox), jobs)  # type: ignore[arg-type]
+    assert Status.OK not in [result.status for result in results], "nothing is valid that ran once"
 
 
 def test_json_lines_come_back_in_order(sandbox: SandboxPool) -> None:

@@ -47,8 +47,8 @@ class Block:
 
     Attributes:
         members: the parts' population rows: a slice, or [count] where that would not be one.
-        owners: the U different members [U], and which parts are whose [U, count]; None with a slice, which needs
-            neither, and where no gradients are taken.
+        owners: the U different members [U], and which parts are whose [U, count]; None where every part has a
+            member of its own, and where no gradients are taken.
     """
 
     start: int
@@ -63,12 +63,12 @@ class Block:
 
     def add_to(self, matrix: Tensor, values: Tensor, scale: float) -> None:
         """Add the parts' values [count, ...] to their members' rows of a matrix [P, ...]."""
-        if isinstance(self.members, slice):
-            matrix[self.members].add_(values, alpha=scale)
+        members = self.members
+        if isinstance(members, slice):
+            matrix[members].add_(values, alpha=scale)
             return
-        assert self.owners is not None  # a route of a batch that takes gradients has them
-        members, whose = self.owners
-        if len(members) < self.count:  # summed first: to add twice to one row has no fixed order on a GPU
+        if self.owners is not None:  # summed first: to add twice to one row has no fixed order on a GPU
+            members, whose = self.owners
             values = (whose @ values.flatten(1).to(whose)).unflatten(1, values.shape[1:])
         matrix.index_add_(0, members, values.to(matrix), alpha=scale)
 
@@ -223,8 +223,8 @@ def _block(
 ) -> Block:
     count = len(members)
     stop, chosen, owners = start + length * count, _members(members, device), None
-    if gradients is not None and not isinstance(chosen, slice):
-        different = sorted(set(members))
+    different = sorted(set(members))
+    if gradients is not None and len(different) < count:
         whose = [[slot == member for slot in members] for member in different]
         owners = torch.tensor(different, device=device), torch.tensor(whose, device=device, dtype=gradients)
     return Block(start, stop, count, chosen, owners)

@@ -48,7 +48,12 @@ def verify(
     results.update(zip(left, first, strict=True))
     if determinism:
         again = [index for index in left if results[index].status is Status.OK]
-        second = _run(sandbox, [jobs[index] for index in again], report, len(jobs) - len(again), repeat=True)
+        repeats = [jobs[index] for index in again]
+        if sandbox.outage is None:
+            second = _run(sandbox, repeats, report, len(jobs) - len(again), repeat=True)
+        else:
+            reason = sandbox.outage.problem
+            second = [JobResult(job.job_id, Status.INFRASTRUCTURE, error=reason) for job in repeats]
         for index, repeated in zip(again, second, strict=True):
             results[index] = _agreed(results[index], repeated)
     report(len(jobs))
@@ -80,10 +85,15 @@ def _run(
     settled: int,
     repeat: bool = False,
 ) -> list[JobResult]:
-    """Run the jobs together, then each of those near the time limit alone: load must not decide a verdict."""
+    """Run the jobs together, then each of those near the time limit alone: load must not decide a verdict.
+
+    Nothing more is run after an outage, which the sandbox would forget by that.
+    """
     progress = (lambda done: report(settled + done)) if report else None
     results = sandbox.run(jobs, progress, repeat=repeat)
     for place, (job, result) in enumerate(zip(jobs, results, strict=True)):
+        if sandbox.outage is not None:
+            break
         near = result.cpu_seconds >= NEAR_LIMIT * sandbox.limits.cpu_seconds
         if near or result.status is Status.TIMEOUT:
             (results[place],) = sandbox.run([job], repeat=repeat)
