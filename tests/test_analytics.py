@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from store_run import commit_stage, generation_tables, write_run
 
 from bench.analytics import questions
+from flows.answers import print_answer
 from populora_core import open_run
 from populora_core.errors import RunDirectoryError
 from populora_core.store.answer import BATCH
@@ -154,6 +156,52 @@ def test_an_answer_is_a_frame_a_table_or_batches(two_runs):
         assert answer.columns == ["i"]
     assert max(batch.num_rows for batch in batches) <= BATCH
     assert pa.Table.from_batches(batches)["i"].to_pylist() == list(range(20000))
+
+
+TWICE = "SELECT 1 AS a, 2 AS b, 3 AS a, 4 AS c"
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ("1 AS a, 2 AS b, 3 AS a", ["a", "b", "a_1"]),
+        ("1 AS a, 2 AS a, 3 AS a", ["a", "a_1", "a_2"]),
+        ("1 AS a, 2 AS a_1, 3 AS a", ["a", "a_1", "a_2"]),
+        ("1 AS a, 2 AS a, 3 AS a_1", ["a", "a_1", "a_1_1"]),
+        ("1 AS a, 2 AS A, 3 AS a_1", ["a", "A_1", "a_1_1"]),
+    ],
+)
+def test_columns_of_one_name_are_told_apart_as_duckdb_does_in_frames(two_runs, asked, named):
+    with Catalogue(two_runs[0]) as run:
+        answer = run.query(f"SELECT {asked}")
+        assert answer.columns == named
+        assert list(run.connect().sql(f"SELECT {asked}").df().columns) == named
+
+
+def test_an_answer_has_the_same_columns_whatever_it_is_taken_as(two_runs):
+    row = {"a": 1, "b": 2, "a_1": 3, "c": 4}
+    with Catalogue(two_runs[0]) as run:
+        answer = run.query(TWICE)
+        assert answer.columns == list(row)
+        assert answer.df().to_dict("records") == [row]
+        assert answer.arrow().to_pylist() == [row]
+        assert [batch.to_pylist() for batch in answer.batches()] == [[row]]
+        assert run.rows(TWICE) == [row]
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "table"])
+def test_a_value_is_printed_under_its_own_column_where_two_share_a_name(two_runs, capsys, format):
+    with Catalogue(two_runs[0]) as run:
+        print_answer(run.query(TWICE), format)
+    lines = capsys.readouterr().out.splitlines()
+    if format == "csv":
+        names, values = csv.reader(lines)
+    elif format == "json":
+        (row,) = map(json.loads, lines)
+        names, values = list(row), [str(value) for value in row.values()]
+    else:
+        names, values = lines[1].replace("┃", " ").split(), lines[3].replace("│", " ").split()
+    assert dict(zip(names, values, strict=True)) == {"a": "1", "b": "2", "a_1": "3", "c": "4"}
 
 
 @pytest.mark.slow

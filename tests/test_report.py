@@ -14,7 +14,7 @@ import pytest
 from conftest import GENERATIONS, small_config, start
 from hypothesis import given
 from hypothesis import strategies as st
-from store_run import commit_stage, generation_tables, write_run
+from store_run import STUDENT, commit_stage, evaluation_row, generation_tables, write_run
 from test_cli import populora
 
 from populora_core.errors import ArtifactError, RunDirectoryError
@@ -34,6 +34,7 @@ from populora_core.session import Session
 from populora_core.stages.loop import train
 from populora_core.stages.table import STAGES as LOOP
 from populora_core.store.catalogue import publish, run_labels
+from populora_core.trackers.figures import by_generation
 from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -204,6 +205,40 @@ def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
     shown = next(section for section in sections(figures) if section.key == "evaluations")
     assert [plot.title for plot in shown.plots] == ["held-out: mini"]
     assert [(key.label, key.value) for key in shown.plots[0].keys] == [("student", text.percent(0.6))]
+
+
+@pytest.fixture
+def evaluated_warm(written: Path) -> Figures:
+    """The figures of a run whose newest generation was asked one benchmark at temperatures 0 and 0.6."""
+    warm = evaluation_row(2, STUDENT, score=0.75) | {"temperature": 0.6}
+    commit_stage(written, 2, "evaluate-warm", {"evaluations": [warm]})
+    return read_figures(written, samples=False)
+
+
+def test_scores_of_two_temperatures_are_two_series_and_a_greedy_ones_name_says_none(
+    evaluated_warm: Figures,
+) -> None:
+    newest = [row for row in evaluated_warm["evaluations"] if row["generation"] == 2]
+    assert {row["benchmark"]: (row["score"], row["members"]) for row in newest} == {
+        "counting, pass@1, validation": (0.5, 1),
+        "counting, pass@1, T 0.6, validation": (0.75, 1),
+    }
+
+
+def test_scores_of_two_temperatures_are_drawn_apart(evaluated_warm: Figures) -> None:
+    shown = {section.key: section for section in sections(evaluated_warm)}["evaluations"]
+    assert {plot.title: [key.value for key in plot.keys] for plot in shown.plots} == {
+        "small: counting, pass@1, validation": [text.percent(0.5)],
+        "small: counting, pass@1, T 0.6, validation": [text.percent(0.75)],
+    }
+
+
+def test_trackers_are_told_scores_of_two_temperatures_apart(evaluated_warm: Figures) -> None:
+    told = by_generation(evaluated_warm)[2]
+    assert {name: value for name, value in told.items() if name.startswith("score/")} == {
+        "score/small, counting, pass@1, validation, student": 0.5,
+        "score/small, counting, pass@1, T 0.6, validation, student": 0.75,
+    }
 
 
 def test_a_run_without_a_generation_says_so(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from shared_run import MEMBER, MOMENTS, STAGE, Written, age, begin, files, make
+from store_run import evaluation_row
 from typer.testing import CliRunner
 
 from flows.cli import app
@@ -24,8 +26,11 @@ from populora_core.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.loop import fork, rerun
 from populora_core.stages.pull import pull
-from populora_core.store.artifacts import stage_dir
+from populora_core.stages.table import MEMBERS, file_name
+from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
+from populora_core.store.catalogue import Catalogue
 from populora_core.store.objects import LocalObjects, object_key, open_objects
+from populora_core.store.schema import to_table
 from populora_core.store.shared import SharedRun
 from populora_core.store.sweeping import sweep
 
@@ -190,7 +195,18 @@ def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) 
     run = begin(tmp_path / "run", url)
     make(run.directory, b"first draw")
     other = pull(url, tmp_path / "other").run.directory
-    first, Written.weights = files(other), b"second draw"
+    first = files(other)
+    redraw(run, b"second draw")
+    assert files(run.directory) != first
+    pulled = pull(url, other)
+    assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
+    assert files(other) == files(run.directory)
+    assert (other / "superseded").is_dir()
+
+
+def redraw(run: Run, weights: bytes) -> None:
+    """Make the stage anew with another seed."""
+    Written.weights = weights
     with Session(run) as session:
         rerun(
             session,
@@ -199,11 +215,72 @@ def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) 
             seed=7,
             run_one=lambda held, number, stage, **how: run_stage(held, number, STAGE, **how),
         )
-    assert files(run.directory) != first
-    pulled = pull(url, other)
-    assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
-    assert files(other) == files(run.directory)
-    assert (other / "superseded").is_dir()
+
+
+def evaluate(run: Path) -> Path:
+    """Commit an evaluation of the members that the run directory has; returns its folder."""
+    members = read_manifest(stage_dir(run, 0, "found"))
+    assert members is not None
+    with StageWriter(run, 0, "evaluate-tiny") as writer:
+        writer.write_table("evaluations", to_table("evaluations", [evaluation_row(0, MEMBER)]))
+        writer.commit(
+            writer.draft(
+                key="key",
+                stage_version=1,
+                seed=0,
+                config={},
+                inputs={name: members.content(file_name(name)) for name in ("population", MEMBERS)},
+                started=0.0,
+                seconds=1.0,
+                code_revision="abc",
+            )
+        )
+    return stage_dir(run, 0, "evaluate-tiny")
+
+
+def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    make(run.directory, b"first draw")
+    other = pull(url, tmp_path / "other").run.directory
+    evaluation = evaluate(other)
+    redraw(run, b"second draw")
+    pull(url, other)
+    assert not evaluation.exists()
+    assert list((other / "superseded").glob("*/generations/0000/evaluate-tiny/evaluations.parquet"))
+    with Catalogue(other) as catalogue:
+        assert catalogue.rows("FROM evaluations") == []
+
+
+def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    make(run.directory, b"first draw")
+    other = pull(url, tmp_path / "other").run.directory
+    evaluation = evaluate(other)
+    redraw(run, b"second draw")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("populora_core.stages.pull.supersede_outdated", _killed)
+        pull(url, other)
+    assert files(other) == files(run.directory) and evaluation.exists()
+    assert pull(url, other).brought == 0
+    assert not evaluation.exists()
+
+
+def _killed(*arguments: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_a_pull_keeps_evaluations_of_members_that_come_back_as_they_were(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url).directory
+    make(run)
+    evaluation = evaluate(run)
+    (stage_dir(run, 0, "found") / "manifest.json").unlink()
+    assert pull(url, run).brought == 1
+    assert evaluation.exists()
 
 
 def test_a_rerun_without_a_seed_keeps_what_the_machines_agreed_on(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from store_run import write_run
 
 from populora_core.errors import ArtifactError
 from populora_core.report.stage_summary import stage_summary
@@ -50,8 +50,24 @@ def test_a_childs_rating_has_no_past_and_a_survivors_has(finished: Path) -> None
         assert (row[CHANGE] is None) == (row["member"] in born)
 
 
-def test_a_missing_file_is_named(copy_of: Callable[[], Path]) -> None:
-    directory = copy_of()
-    (stage_dir(directory, 1, "match") / "matches.parquet").unlink()
+@pytest.mark.parametrize("name", ["generation=9", "sigma=4", "verdict=valid", "it's", "a [b] c", "star*"])
+def test_a_summary_says_what_the_files_say_whatever_the_run_directory_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    plain, named = write_run(tmp_path / "run"), write_run(tmp_path / name)
+    for generation in (0, 1, 2):
+        for stage in stages_of(generation):
+            assert stage_summary(named, generation, stage.name) == stage_summary(
+                plain, generation, stage.name
+            )
+
+
+@pytest.mark.parametrize("left", [None, b"PAR1"])
+def test_a_stage_with_a_missing_or_damaged_file_is_named(tmp_path: Path, left: bytes | None) -> None:
+    directory = write_run(tmp_path, generations=1)
+    file = stage_dir(directory, 1, "match") / "matches.parquet"
+    file.unlink()
+    if left is not None:
+        file.write_bytes(left)
     with pytest.raises(ArtifactError, match="match of generation 1 cannot be summarised"):
         stage_summary(directory, 1, "match")

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.errors import ArtifactError
+import duckdb
+
 from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.manifest import stage_dir
+from populora_core.store.sql import parquet, refusal_told
+from populora_core.store.tables import TABLES
 
 BEFORE = "_before"
 
@@ -150,12 +153,13 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
     """Summarise a committed stage.
 
     Raises:
-        ArtifactError: one of its files is missing.
+        ArtifactError: one of its files is missing or damaged.
     """
-    import duckdb
-
     query = _QUERIES[stage]
-    with duckdb.connect() as connection:
+    with (
+        refusal_told(f"{stage} of generation {generation} cannot be summarised"),
+        duckdb.connect() as connection,
+    ):
 
         def rows(sql: str) -> list[dict[str, Any]]:
             found = connection.execute(
@@ -164,37 +168,24 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
             names = [column[0] for column in found.description]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
-        try:
-            headline = next(iter(rows(query.headline)[0].values()))
-            tables = {title: found for title, sql in query.parts.items() if (found := rows(sql))}
-        except duckdb.IOException as error:
-            raise ArtifactError(
-                f"{stage} of generation {generation} cannot be summarised",
-                came=str(error),
-                remedy=f"populora resume {directory} makes what is missing",
-            ) from error
+        headline = next(iter(rows(query.headline)[0].values()))
+        tables = {title: found for title, sql in query.parts.items() if (found := rows(sql))}
     return StageSummary(headline, tables)
 
 
 def _source(directory: Path, generation: int, name: str) -> str:
     """The SQL of a table, named as in `_Query`."""
     table = name.removesuffix(BEFORE)
-    now = _file(directory, generation, table)
     if table == name:
-        return f"(FROM read_parquet({_quoted(now)}))"
-    past = _file(directory, generation - 1, table) if generation else None
-    if past is not None and past.is_file():
-        return f"(FROM read_parquet({_quoted(past)}))"
-    return f"(FROM read_parquet({_quoted(now)}) LIMIT 0)"
+        files = _files(directory, generation, table)
+    else:
+        files = [file for file in _files(directory, generation - 1, table) if file.is_file()]
+    return f"({parquet(TABLES[table], files)})"
 
 
-def _file(directory: Path, generation: int, table: str) -> Path | None:
-    """Where a table of a generation lies; None where no stage of it gives one."""
+def _files(directory: Path, generation: int, table: str) -> list[Path]:
+    """Where a table of a generation lies; nowhere where no stage of it gives one."""
     stages = stages_of(generation)
     if not any(table in stage.gives for stage in stages):
-        return None
-    return stage_dir(directory, generation, giver(table, stages).name) / file_name(table)
-
-
-def _quoted(path: Path | None) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+        return []
+    return [stage_dir(directory, generation, giver(table, stages).name) / file_name(table)]

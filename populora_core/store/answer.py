@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -21,7 +22,8 @@ BATCH = 8192  # rows
 class Answer:
     """The rows that one SQL statement gives. Nothing is computed before they are asked for.
 
-    Each of the methods computes them anew and raises PopuloraError where DuckDB fails to.
+    Each of the methods computes them anew and raises PopuloraError where DuckDB fails to. All of them name the columns
+    alike, as `columns` does: those that share a name are told apart, `a`, `a_1`, so that a row may be a dictionary.
     """
 
     def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
@@ -29,22 +31,24 @@ class Answer:
 
     @property
     def columns(self) -> list[str]:
-        return list(self._relation.columns)
+        return _told_apart(self._relation.columns)
 
     def df(self) -> pd.DataFrame:
         """All rows as a pandas frame."""
         with _explained():
-            return self._relation.df()
+            return self._relation.df().set_axis(self.columns, axis="columns")
 
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
         with _explained():
-            return self._relation.to_arrow_table()
+            return self._relation.to_arrow_table().rename_columns(self.columns)
 
     def batches(self, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
         """The rows as they are computed, in batches, so that memory does not grow with their number."""
+        columns = self.columns
         with _explained():
-            yield from self._relation.to_arrow_reader(rows)
+            for batch in self._relation.to_arrow_reader(rows):
+                yield batch.rename_columns(columns)
 
 
 def refusal(reason: str) -> PopuloraError:
@@ -55,6 +59,17 @@ def refusal(reason: str) -> PopuloraError:
         came=reason,
         remedy="DESCRIBE and a view's name list its columns; docs/data-contract.md says what they mean",
     )
+
+
+def _told_apart(names: Iterable[str]) -> list[str]:
+    """The names, none twice whatever their case: to DuckDB `a` and `A` are one. Its own frames name columns so."""
+    found: dict[str, str] = {}
+    for name in names:
+        numbers, free = count(1), name
+        while free.lower() in found:
+            free = f"{name}_{next(numbers)}"
+        found[free.lower()] = free
+    return list(found.values())
 
 
 @contextmanager
