@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import contents, small_config, start
@@ -19,9 +21,10 @@ from populora_core.benchmarks.run_evaluation import RunEvaluation, newest_genera
 from populora_core.benchmarks.suite import Part, Suite, load_suite, suite_items
 from populora_core.config import load_config
 from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ConfigError, RunDirectoryError
+from populora_core.errors import ArtifactError, ConfigError, RunDirectoryError
 from populora_core.run import Run
 from populora_core.session import Session
+from populora_core.stages.evaluate import _shares
 from populora_core.stages.loop import fork, rerun, train
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
@@ -228,6 +231,29 @@ def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported
             assert row["removed_fitness"] == external[row["removed_id"]]
             if row["removed_id"] in eligible:
                 assert row["removed_fitness"] == min(rivals)
+
+
+@pytest.mark.parametrize(("problems", "share"), [([], 0.0), ([0.0, 0.5], 0.5), ([None, 0.5], 1.0)])
+def test_a_teacher_is_measured_by_its_judged_problems(problems: list[float | None], share: float) -> None:
+    assert _shares(*played(problems)) == {"teacher": share}
+
+
+def test_a_teacher_whose_problems_infrastructure_failed_for_is_not_taken_for_a_bad_one() -> None:
+    with pytest.raises(ArtifactError, match=r"(?s)teacher has no external fitness.*infrastructure.*rerun"):
+        _shares(*played([None, None]))
+
+
+def played(solve_rates: list[float | None]) -> tuple[Any, list[Any]]:
+    """What the stage sees of a teacher with problems of these solve rates."""
+    names = [f"problem-{n}" for n in range(len(solve_rates))]
+    tables = {
+        "problems": [{"problem_id": name, "generation": 2, "teacher_id": "teacher"} for name in names],
+        "problem_results": [
+            {"problem_id": name, "solve_rate": rate} for name, rate in zip(names, solve_rates, strict=True)
+        ],
+    }
+    stage = SimpleNamespace(generation=2, config=small_config(), rows=tables.__getitem__)
+    return stage, [SimpleNamespace(member_id="teacher")]
 
 
 def test_a_loop_whose_suite_holds_nothing_back_is_refused(tmp_path: Path) -> None:

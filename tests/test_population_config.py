@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from populora_core.config import Config, apply_overrides
-from populora_core.errors import ConfigError
+from populora_core.errors import ConfigError, PopulationError
+from populora_core.population.fitness import FITNESS
+from populora_core.population.matchmaking import SCHEMES
+from populora_core.population.registry import find, settings_of
+from populora_core.population.selection import SELECTIONS
+from populora_core.population.variation import CROSSOVERS, MUTATIONS
 
 
 @pytest.mark.parametrize(
@@ -32,6 +40,11 @@ def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[s
         (["evolve.fitness=elo"], ["evolve.fitness", "internal"]),
         (["evolve.replacement=worst"], ["evolve.replacement", "Did you mean worst_fraction?"]),
         (["evolve.selection=tournament", "evolve.parameters={tournament={sizes=2}}"], ["sizes", "size"]),
+        (["evolve.selection=tournament", "evolve.parameters={tournament={size=0}}"], ["size", "equal to 1"]),
+        (["evolve.selection=tournament", "evolve.parameters={tournament={size=2.5}}"], ["size", "integer"]),
+        (["evolve.parameters={layer_gaussian={fraction=1.5}}"], ["fraction", "less than or equal to 1"]),
+        (["evolve.parameters={dare_triplets={drop=1.0}}"], ["drop", "less than 1"]),
+        (["evolve.parameters={svd_perturbation={strength='much'}}"], ["strength", "number", "much"]),
         (["evolve.parameters={tournament={size=2}}"], ["tournament", "does not use"]),
         (["evolve.mutations=['no.such:operator']"], ["evolve.mutations", "No module named 'no'"]),
         (["match.parameters={hardness=1}"], ["match.scheme", "pfsp has no parameter 'hardness'"]),
@@ -43,6 +56,21 @@ def test_a_combination_that_cannot_run_is_refused_by_name(overrides: list[str], 
         apply_overrides(Config(), overrides)
     for part in parts:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("registry", "name"),
+    [
+        (registry, name)
+        for registry in (SCHEMES, FITNESS, SELECTIONS, MUTATIONS, CROSSOVERS)
+        for name in registry
+    ],
+)
+def test_every_setting_of_ours_says_what_it_may_be(registry: Mapping[str, Any], name: str) -> None:
+    function = find(registry, name, "function", "evolve")
+    for key in settings_of(name, function, {}):
+        with pytest.raises(PopulationError, match=rf"{key}"):
+            settings_of(name, function, {key: -1.0})
 
 
 @pytest.mark.parametrize("fitness", ["external", "blend"])

@@ -56,7 +56,7 @@ def test_all_pairs_at_once_are_the_single_pairs_to_the_last_bit(
 
 
 def outcome(solve_rate: float | None, **changes: object) -> Outcome:
-    facts = {"n_valid": 5, "all_infrastructure": False, "p_student_win": 0.5} | changes
+    facts = {"n_valid": 5, "n_lost": 0, "p_student_win": 0.5} | changes
     return match_outcome(solve_rate, **facts)  # type: ignore[arg-type]
 
 
@@ -87,8 +87,8 @@ def test_a_match_whose_problems_nobody_solved_is_void() -> None:
 
 
 @pytest.mark.parametrize("n_valid", [0, 5])
-def test_a_match_that_only_met_infrastructure_failures_is_void(n_valid: int) -> None:
-    assert outcome(None, n_valid=n_valid, all_infrastructure=True) is Outcome.VOID
+def test_a_match_that_infrastructure_left_undecided_is_void(n_valid: int) -> None:
+    assert outcome(None, n_valid=n_valid, n_lost=1) is Outcome.VOID
 
 
 def test_the_winner_rises_the_loser_falls_and_both_become_surer() -> None:

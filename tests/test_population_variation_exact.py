@@ -311,7 +311,7 @@ def test_dare_drops_factor_entries_with_the_probability_asked_for(drop: float) -
 @pytest.mark.parametrize("operator", ["dare_triplets", "dare_factors"])
 @pytest.mark.parametrize("drop", [-0.1, 1.0])
 def test_dropping_everything_is_refused(operator: str, drop: float) -> None:
-    with pytest.raises(PopulationError, match=r"drop in \[0, 1\)"):
+    with pytest.raises(PopulationError, match="drop"):
         breed(operator, adapter(1), adapter(2), parameters={"drop": drop})
 
 

@@ -34,7 +34,7 @@ def external(mu: Array, sigma: Array, external: Array) -> Array:
     return external
 
 
-def blend(mu: Array, sigma: Array, external: Array, *, weight: float = 0.5) -> Array:
+def blend(mu: Array, sigma: Array, external: Array, *, weight: registry.Share = 0.5) -> Array:
     """(1 - weight) times the internal and weight times the external fitness, each standardised.
 
     Ratings and scores have different units; over the sub-population each is shifted to mean 0 and divided by

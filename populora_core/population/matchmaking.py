@@ -39,7 +39,9 @@ def _pfsp(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
     return pfsp_weights(p)
 
 
-def _pfsp_hard(p: NDArray[np.float64], generation: int, *, hardness: float = 2.0) -> NDArray[np.float64]:
+def _pfsp_hard(
+    p: NDArray[np.float64], generation: int, *, hardness: registry.Strength = 2.0
+) -> NDArray[np.float64]:
     """(1 - p)^hardness: teachers meet the students that are likely to lose to them."""
     return (1.0 - p) ** hardness
 

@@ -90,7 +90,7 @@ def match_outcome(
     solve_rate: float | None,
     *,
     n_valid: int,
-    all_infrastructure: bool,
+    n_lost: int,
     p_student_win: float,
     draw_band: float = 0.02,
 ) -> Outcome:
@@ -103,14 +103,12 @@ def match_outcome(
         solve_rate: share of correct attempts over the match's problems that were solved at least once;
             None when there is no such problem.
         n_valid: valid problems of the match.
-        all_infrastructure: the verifier failed for everything that was played.
+        n_lost: proposals of the match that the verifier failed for: one of them might have been valid.
         p_student_win: the predicted rate.
         draw_band: largest difference that still is a draw.
     """
-    if all_infrastructure:
-        return Outcome.VOID
     if n_valid == 0:
-        return Outcome.STUDENT
+        return Outcome.VOID if n_lost else Outcome.STUDENT
     if solve_rate is None:
         return Outcome.VOID
     surprise = solve_rate - p_student_win

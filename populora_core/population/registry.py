@@ -2,7 +2,8 @@
 
 A registry maps a name to a function, or to its place as "package.module:function". A function of a user's own
 joins in two ways: put into the registry, or named in the configuration by its place, which also reaches
-worker processes. Its settings are its keyword-only arguments, whose defaults are the operator's.
+worker processes. Its settings are its keyword-only arguments, whose defaults are the operator's; what their
+annotations do not allow, by type or by pydantic's `Field`, is refused before any work.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from populora_core.errors import PopulationError
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Dropped = Annotated[float, Field(ge=0.0, lt=1.0)]  # what survives is divided by 1 - drop
+Strength = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 def is_place(name: str) -> bool:
@@ -44,7 +51,8 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
     """The function's keyword-only arguments with their defaults, overridden by what is given.
 
     Raises:
-        PopulationError: a setting that the function does not have, or a required one that is missing.
+        PopulationError: a setting that the function does not have, a value that its annotation does not allow,
+            or a required setting that is missing.
     """
     known = {
         argument.name: argument.default
@@ -58,6 +66,17 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
             came=", ".join(unknown),
             remedy="correct the name or leave the parameter out",
         )
+    hints = _hints(function)
+    for key, value in given.items():
+        try:
+            TypeAdapter(hints.get(key, Any)).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise PopulationError(
+                f"{name} cannot take this value of its parameter {key!r}",
+                expected=error.errors()[0]["msg"],
+                came=repr(value),
+                remedy="correct the value or leave the parameter out",
+            ) from error
     settings = known | dict(given)
     if missing := [key for key, value in settings.items() if value is inspect.Parameter.empty]:
         raise PopulationError(
@@ -67,6 +86,14 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
             remedy="give the parameter, or give the function a default",
         )
     return settings
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function's arguments; none where a user's cannot be read."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        return {}
 
 
 def _unknown(registry: Mapping[str, Any], name: str, what: str, setting: str, came: str) -> PopulationError:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from populora_core.errors import PopulationError
 from populora_core.population import registry
@@ -23,13 +24,15 @@ Places = NDArray[np.int64]
 Selection = Callable[..., Places]
 
 
-def truncation(standing: Array, n: int, rng: np.random.Generator, *, share: float = 1.0) -> Places:
+def truncation(standing: Array, n: int, rng: np.random.Generator, *, share: registry.Share = 1.0) -> Places:
     """Uniform among the fittest share, rounded up, at least n; replacement has cut the worst off already."""
     among = min(len(standing), max(n, math.ceil(share * len(standing) - 1e-9)))
     return rng.choice(among, size=n, replace=False)
 
 
-def tournament(standing: Array, n: int, rng: np.random.Generator, *, size: int = 3) -> Places:
+def tournament(
+    standing: Array, n: int, rng: np.random.Generator, *, size: Annotated[int, Field(ge=1)] = 3
+) -> Places:
     """Each parent is the fittest of `size` drawn without repetition from those not yet chosen.
 
     Equals win by lot: the order of drawing decides.

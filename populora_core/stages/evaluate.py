@@ -72,6 +72,9 @@ def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
     """member_id -> the share of its problems of the last generations that were solved sometimes but not always.
 
     A teacher without any problem has 0.
+
+    Raises:
+        ArtifactError: infrastructure failed for all attempts at a teacher's problems.
     """
     first = ctx.generation - ctx.config.evaluate.window
     rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
@@ -79,4 +82,15 @@ def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
     for row in ctx.rows("problems"):
         if row["generation"] > first and row["teacher_id"] in own:
             own[row["teacher_id"]].append(rates[row["problem_id"]])
-    return {teacher: learnable_share(found) or 0.0 for teacher, found in own.items()}
+    shares = {}
+    for teacher, found in own.items():
+        share = learnable_share(found) if found else 0.0
+        if share is None:
+            raise ArtifactError(
+                f"{teacher} has no external fitness",
+                expected=f"a judged attempt at one of its problems since generation {first + 1}",
+                came="nothing but infrastructure failures",
+                remedy="mend the sandbox, then have grade made again: populora rerun --help",
+            )
+        shares[teacher] = share
+    return shares

@@ -84,14 +84,12 @@ def _match_results(
     for match in ctx.rows("matches"):
         played = by_match[match["match_id"]]
         rates = [results[c["problem_id"]]["solve_rate"] for c in played if c["problem_id"]]
-        judged = [rate for rate in rates if rate is not None]
-        solved = [rate for rate in judged if rate > 0.0]
-        failed = all(c["verdict"] == ProposalVerdict.INFRASTRUCTURE for c in played)
+        solved = [rate for rate in rates if rate is not None and rate > 0.0]
         solve_rate = sum(solved) / len(solved) if solved else None
         outcome = match_outcome(
             solve_rate,
             n_valid=len(rates),
-            all_infrastructure=failed or (bool(rates) and not judged),
+            n_lost=sum(c["verdict"] == ProposalVerdict.INFRASTRUCTURE for c in played),
             p_student_win=match["p_student_win"],
             draw_band=ctx.config.rating.draw_band,
         )

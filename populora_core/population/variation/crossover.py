@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from populora_core.errors import PopulationError
+from populora_core.population.registry import Dropped, Strength
 from populora_core.population.variation.lowrank import (
     Adapter,
     Bred,
@@ -35,7 +35,7 @@ def average(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     return _cut(space, space.weighted((0.5, 0.5)), rng)
 
 
-def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overshoot: float = 0.5) -> Bred:
+def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overshoot: Strength = 0.5) -> Bred:
     """(1 - h) P1 + h P2 with h uniform in [1, 1 + overshoot]: from the first parent beyond the second."""
     h = float(rng.uniform(1.0, 1.0 + overshoot))
     space = Space.of(parents)
@@ -43,13 +43,12 @@ def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overs
     return replace(bred, drawn=bred.drawn | {"h": h})
 
 
-def dare_triplets(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Bred:
+def dare_triplets(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: Dropped = 0.7) -> Bred:
     """Drop and rescale (DARE; Yu et al., arXiv 2311.03099) on singular triplets, then the mean.
 
     Each triplet of each parent is dropped with probability `drop` and otherwise divided by 1 - drop, so that
     the expected sum is the mean of the parents; it is cut only when more than the rank survive.
     """
-    _require_drop(drop)
     space = Space.of(parents)
     thinned = []
     for index in range(len(parents)):
@@ -88,7 +87,7 @@ def svd_mix(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     return replace(bred, drawn=bred.drawn | {"k": k})
 
 
-def dare_factors(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Bred:
+def dare_factors(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: Dropped = 0.7) -> Bred:
     """DARE on the entries of the factors, the likely form of the paper: it has cross terms.
 
     Both parents' factors are balanced by SVD, so that the child depends on their updates alone; each entry is
@@ -97,7 +96,6 @@ def dare_factors(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: 
     (B1 - B2)(A2 - A1) / 4: what belongs to neither parent. `cross_terms` is that part's norm, relative to
     the mean's.
     """
-    _require_drop(drop)
     spaces = [Space.of([parent]) for parent in parents]
     triplets = [space.parent(0) for space in spaces]
     weights = [space.balancing(0, each) for space, each in zip(spaces, triplets, strict=True)]
@@ -193,13 +191,3 @@ def _cut(space: Space, wanted: Triplets, rng: np.random.Generator, aimed: float 
         float(torch.linalg.vector_norm(core)),
         space.distances(core),
     )
-
-
-def _require_drop(drop: float) -> None:
-    if not 0.0 <= drop < 1.0:
-        raise PopulationError(
-            "triplets or entries cannot be dropped with this probability",
-            expected="drop in [0, 1): what survives is divided by 1 - drop",
-            came=f"drop {drop}",
-            remedy="correct the operator's parameter drop",
-        )

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from populora_core.population.registry import Share, Strength
 from populora_core.population.variation.lowrank import Adapter, Bred, Factors, draw_rows, revive
 from populora_core.population.variation.space import Space, Triplets
 
@@ -25,7 +26,9 @@ def copy_parent(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
     return Bred(child, {}, space.norm(0), space.relative([0.0]))
 
 
-def svd_perturbation(parents: Sequence[Adapter], rng: np.random.Generator, *, strength: float = 0.1) -> Bred:
+def svd_perturbation(
+    parents: Sequence[Adapter], rng: np.random.Generator, *, strength: Strength = 0.1
+) -> Bred:
     """Singular values times exp(strength * normal), both sets of singular vectors rotated within their span.
 
     The rotation is the exponential of strength times a random skew matrix [rank, rank]: orthogonal at any
@@ -42,7 +45,7 @@ def svd_perturbation(parents: Sequence[Adapter], rng: np.random.Generator, *, st
     return _built(space, turned, rng)
 
 
-def component_masking(parents: Sequence[Adapter], rng: np.random.Generator, *, fraction: float = 0.3) -> Bred:
+def component_masking(parents: Sequence[Adapter], rng: np.random.Generator, *, fraction: Share = 0.3) -> Bred:
     """A random share of each module's singular values that are not zero, rounded up, set to zero."""
     space = Space.of(parents)
     parent = space.parent(0)
@@ -59,8 +62,8 @@ def layer_gaussian(
     parents: Sequence[Adapter],
     rng: np.random.Generator,
     *,
-    strength: float = 0.1,
-    fraction: float = 1.0 / 3.0,
+    strength: Strength = 0.1,
+    fraction: Share = 1.0 / 3.0,
 ) -> Bred:
     """Gaussian noise on a random share of the modules, rounded up; the others are the parent's."""
     n_modules = len(parents[0])
@@ -68,7 +71,7 @@ def layer_gaussian(
     return _with_noise(parents, sorted(int(index) for index in chosen), strength, rng)
 
 
-def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, strength: float = 0.15) -> Bred:
+def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, strength: Strength = 0.15) -> Bred:
     """Gaussian noise on every module."""
     return _with_noise(parents, range(len(parents[0])), strength, rng)
 
