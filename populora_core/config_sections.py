@@ -15,6 +15,7 @@ BUNDLED = "bundled:"
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** steps
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Setting = bool | int | float | str
@@ -202,7 +203,7 @@ class UpdateSection(Section):
 
     estimator: str = Field("reinforce_pp", description="how rewards become advantages: trr_pp, grpo")
     learning_rate: Positive = 2e-3
-    betas: tuple[Share, Share] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     clip: Positive = 0.2
     importance_cap: Annotated[float, Field(ge=0.0)] = Field(
@@ -211,6 +212,9 @@ class UpdateSection(Section):
     grad_clip: Positive = 1.0
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    pack_tokens: Count = Field(
+        192, description="completions of one prompt share its tokens in sequences up to this length"
+    )
     gradient_checkpointing: bool = Field(False, description="a third more time for much less memory")
     std_floor: Positive = 0.1
     advantage_clip: Positive = 5.0

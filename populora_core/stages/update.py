@@ -98,6 +98,7 @@ def _update_rules(settings: UpdateSection) -> UpdateRules:
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_steps,
         token_budget=settings.token_budget,
+        pack_tokens=settings.pack_tokens,
         gradient_checkpointing=settings.gradient_checkpointing,
     )
 
