@@ -136,6 +136,15 @@ def test_a_function_that_does_not_answer_fails(sandbox: Sandbox, kind: str) -> N
         assert score.verdict == verdict
 
 
+@pytest.mark.parametrize(("name", "place"), [("humaneval_plus", 0), ("mbpp_plus", 0), ("livecodebench", 2)])
+def test_what_a_file_does_when_it_is_run_is_not_done_where_a_function_is_called(
+    sandbox: Sandbox, name: str, place: int
+) -> None:
+    main = "\n\nif __name__ == '__main__':\n    import doctest\n    doctest.testmod()\n"
+    (score,) = grade(sandbox, name, (ROWS[name][place], fenced(SOLUTIONS[name][place] + main)))
+    assert score.correct
+
+
 STDIN: dict[str, tuple[str, AttemptVerdict]] = {
     "exits early": ("import sys\nsys.exit()\nprint('cba')", AttemptVerdict.WRONG),
     "ends its process": ("import os\nprint(input()[::-1])\nos._exit(0)", AttemptVerdict.RUNTIME_ERROR),

@@ -37,8 +37,8 @@ _FUNCTION = """
 import sys, types
 _codec = types.ModuleType("_codec")
 exec({codec!r}, _codec.__dict__)
-_module = types.ModuleType("__main__")
-sys.modules["__main__"] = _module
+_module = types.ModuleType("solution")  # never __main__: what a file does when it is run is not the function
+sys.modules["solution"] = _module
 _encode, _decode = _codec.encode, _codec.decode
 exec({prelude!r}, _module.__dict__)
 exec(compile({source!r}, "<solution>", "exec", dont_inherit=True), _module.__dict__)

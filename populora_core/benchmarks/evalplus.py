@@ -57,7 +57,7 @@ class EvalPlus:
     """
 
     name = ""
-    version = 1
+    version = 2
     aggregation = Aggregation.PASS
     limits = code_limits(CEILING_SECONDS)
     stops: tuple[str, ...] = STOPS

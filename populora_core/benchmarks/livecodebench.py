@@ -101,7 +101,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 1
+    version = 2
     aggregation = Aggregation.PASS
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA
