@@ -17,6 +17,7 @@ from populora_core.report.write import outdated
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages import loop
+from populora_core.stages.engine import run_generation
 from populora_core.stages.loop import fork, rerun, train
 from populora_core.stages.table import LOOP, STAGE_NAMES
 from populora_core.store.artifacts import Manifest, StageWriter, link_tree, stage_dir
@@ -184,6 +185,17 @@ def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path
         if name.startswith(("0003/update/", "0003/evolve/members", "0003/evolve/population"))
         and "advantages" not in name
     }
+
+
+def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
+    finished: Path, tmp_path: Path
+) -> None:
+    source = Run.open(finished)
+    config = apply_overrides(source.config, ["update.learning_rate=0.001"])
+    forked = fork(source, 1, tmp_path / "fork", config)
+    with Session(forked) as session:
+        assert not any(result.reused for result in rerun(session, 1, "solve", seed=1))
+        assert all(result.reused for result in run_generation(session, 1)), "now it follows"
 
 
 def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def run_stage(
     seed = stage_seed(run, generation, stage, redraw)
     key = stage_key(session, stage, seed, inputs)
     found = read_manifest(folder)
-    if found is not None and not force and is_whole(run, generation, folder, found, key):
+    if found is not None and not force and is_whole(run, generation, folder, found, key, inputs):
         session.observer.stage_ended(generation, stage.name, True, found.seconds)
         return StageResult(generation, stage.name, True, found.seconds, found)
 
@@ -146,9 +146,17 @@ def run_generation(session: Session, generation: int) -> list[StageResult]:
     return [run_stage(session, generation, stage) for stage in stages_of(generation)]
 
 
-def is_whole(run: Run, generation: int, folder: Path, found: Manifest, key: str) -> bool:
-    """Whether a committed stage is the one of this key, with all its files and adapters."""
-    follows = found.key == key or generation <= run.settled
+def is_whole(
+    run: Run, generation: int, folder: Path, found: Manifest, key: str, inputs: Mapping[str, str]
+) -> bool:
+    """Whether a committed stage is the one of this key, with all its files and adapters.
+
+    What a fork inherited may have another key, as long as it follows from what lies there now.
+    """
+    inherited = generation <= run.settled and all(
+        found.inputs.get(name, content) == content for name, content in inputs.items()
+    )
+    follows = found.key == key or inherited
     adapters: Mapping[str, str] = found.extra.get("adapters", {})
     return (
         follows
@@ -173,7 +181,7 @@ def is_done(session: Session, generation: int, stages: Sequence[Stage] | None = 
         except ArtifactError:
             return False
         key = stage_key(session, stage, stage_seed(run, generation, stage), inputs)
-        if not is_whole(run, generation, folder, found, key):
+        if not is_whole(run, generation, folder, found, key, inputs):
             return False
     return True
 

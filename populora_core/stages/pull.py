@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from populora_core.benchmarks.run_evaluation import supersede_outdated
 from populora_core.lock import lock
 from populora_core.reap import clear
 from populora_core.report.write import refresh
@@ -36,7 +37,8 @@ def pull(url: str, directory: str | Path) -> Pulled:
     """Make or bring up to date a run directory, so that it holds what the store holds.
 
     It goes from stage to stage, taking at each what follows from what it has: no model, sandbox or key is needed.
-    What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to superseded/.
+    What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to superseded/,
+    and so do evaluations of members that are no more.
 
     Raises:
         RunDirectoryError: the store holds no run, or the directory another one or anything else.
@@ -51,15 +53,19 @@ def pull(url: str, directory: str | Path) -> Pulled:
         run = _opened(directory, record, url)
         clear(directory)
         brought = kept = 0
+        reached = set()
         shared = open_shared(url, run.directory, run.record, run.redraws())
         for entry, here in _stages(run, shared):
+            reached.add(entry.manifest.generation)
             if here:
                 kept += 1
                 continue
             _supersede_what_differs(run, entry.manifest)
             commit_shared(run, shared, entry)
             brought += 1
-        if brought:
+        # Of what is here too: a pull may have been killed between a stage and this.
+        outdated = [path for generation in sorted(reached) for path in supersede_outdated(run, generation)]
+        if brought or outdated:
             publish(directory)
             refresh(directory)
     return Pulled(run, brought, kept)
@@ -103,7 +109,7 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[Entry, bool]]:
             here = (
                 found is not None
                 and found.key in {entry.manifest.key for entry in follows}
-                and is_whole(run, generation, folder, found, found.key)
+                and is_whole(run, generation, folder, found, found.key, inputs)
             )
             yield max(follows, key=lambda e: (e.manifest.stage_version, e.manifest.started_at)), here
 
