@@ -42,7 +42,7 @@ def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
-    for directory in _runs(run_dirs, chosen):
+    for directory in _runs(run_dirs, chosen, members):
         name = Path(directory).name
         try:
             points = evaluate_run(directory, suite, members)
@@ -81,7 +81,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
         asked = RunEvaluation(session, chosen, members)
         logger.info("%d completions to make, generation %d", asked.evaluation.completions, asked.generation)
         found = asked.run(progress)
-        points = trend(session.run, chosen)
+        points = trend(session.run, chosen, members)
     name = _artifact_name(directory, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
     create_table_artifact(
@@ -111,23 +111,22 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
     return points
 
 
-def _runs(places: Sequence[str], suite: Suite) -> list[str]:
+def _runs(places: Sequence[str], suite: Suite, members: str) -> list[str]:
     """The run directories among the places, and those in folders that have changed since they were evaluated."""
     found = []
     for place in map(Path, places):
         if (place / RECORD).exists() or not place.is_dir():
             found.append(place)
         else:
-            found += [
-                path.parent for path in sorted(place.glob(f"*/{RECORD}")) if _changed(path.parent, suite)
-            ]
+            inside = [path.parent for path in sorted(place.glob(f"*/{RECORD}"))]
+            found += [path for path in inside if _changed(path, suite, members)]
     return [str(path.resolve()) for path in found]
 
 
-def _changed(directory: Path, suite: Suite) -> bool:
-    """Whether a run's newest generation, as it is now, is yet to be evaluated."""
+def _changed(directory: Path, suite: Suite, members: str) -> bool:
+    """Whether these members of a run's newest generation, as it is now, are yet to be evaluated."""
     try:
-        return not is_current(Run.open(directory), suite)
+        return not is_current(Run.open(directory), suite, members)
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
 

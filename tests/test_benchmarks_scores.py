@@ -90,7 +90,7 @@ def test_the_mean_of_a_group_is_over_problems() -> None:
     assert found.low < 0.375 < found.high
 
 
-def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE) -> None:
+def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE, members: str = "all") -> None:
     with StageWriter(run.directory, generation, PREFIX + suite.suite) as writer:
         writer.write_table("evaluation_items", to_table("evaluation_items", items))
         writer.commit(
@@ -103,6 +103,7 @@ def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE) -
                 started=0.0,
                 seconds=0.0,
                 code_revision="r",
+                extra={"members": members},
             )
         )
 
@@ -131,3 +132,14 @@ def test_a_drop_is_one_whose_whole_paired_interval_is_below_nothing(tmp_path: Pa
     assert [point.dropped for point in points] == [False, False, True, False]
     assert points[0].change is None
     assert trend(run, SUITE.model_copy(update={"validation": 0.5})) == [], "another suite has another trend"
+
+
+def test_the_best_are_compared_with_the_best_and_all_with_all(tmp_path: Path) -> None:
+    from conftest import small_config, start
+
+    run = start(tmp_path / "run", small_config())
+    for generation, members, solved in ((1, "all", 20), (2, "best", 40), (3, "all", 20), (4, "best", 39)):
+        commit(run, generation, of_population(generation, solved), members=members)
+    assert [point.generation for point in trend(run, SUITE)] == [1, 3]
+    assert [point.generation for point in trend(run, SUITE, "best")] == [2, 4]
+    assert not any(point.dropped for point in [*trend(run, SUITE), *trend(run, SUITE, "best")])

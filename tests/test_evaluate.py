@@ -17,7 +17,7 @@ import pytest
 from conftest import contents, small_config, start
 
 from populora_core.benchmarks.evaluation import BASE
-from populora_core.benchmarks.run_evaluation import RunEvaluation, newest_generation, overlap
+from populora_core.benchmarks.run_evaluation import RunEvaluation, is_current, newest_generation, overlap
 from populora_core.benchmarks.suite import Part, Suite, load_suite, suite_items
 from populora_core.config import load_config
 from populora_core.config_sections import REPOSITORY
@@ -178,6 +178,17 @@ def test_members_are_chosen_by_play_or_by_name(copy_of: Callable[[], Path], suit
             RunEvaluation(session, suite, "student-77-g0000")
         with pytest.raises(RunDirectoryError, match="no complete generation 9"):
             RunEvaluation(session, suite, "all", 9)
+
+
+def test_an_evaluation_of_all_stands_for_the_best_and_never_the_other_way_round(
+    copy_of_evaluated: Path, suite_file: Path
+) -> None:
+    run, suite = Run.open(copy_of_evaluated), load_suite(suite_file)
+    assert is_current(run, suite) and is_current(run, suite, "best")
+    with Session(run) as session:
+        RunEvaluation(session, suite, "best").run()
+    assert is_current(run, suite, "best")
+    assert not is_current(run, suite), "the others are yet to be measured"
 
 
 def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(

@@ -30,6 +30,7 @@ from populora_core.store.schema import to_table
 
 VERSION = 1
 PREFIX = "evaluate-"
+SELECTION = "members"
 Progress = Callable[[int, int], None]
 Row = dict[str, Any]
 
@@ -73,6 +74,8 @@ class RunEvaluation:
         self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = _choose(run, self.generation, members)
+        everybody = chosen.keys() == _choose(run, self.generation, "all").keys()
+        self._selection = "all" if everybody else members
         self.evaluation = Evaluation(
             session,
             suite,
@@ -115,6 +118,7 @@ class RunEvaluation:
                     started=started,
                     seconds=time.time() - started,
                     code_revision=code_revision(),
+                    extra={SELECTION: self._selection},
                 )
             )
         self.evaluation.clear()
@@ -147,8 +151,11 @@ def newest_generation(run: Run) -> int:
     )
 
 
-def is_current(run: Run, suite: Suite) -> bool:
-    """Whether the newest generation, with the members that it holds now, was evaluated by this very suite.
+def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
+    """Whether these of the newest generation's members, as it holds them now, were evaluated by this very suite.
+
+    Args:
+        members: as they are asked for: all, best, or a member's id.
 
     Raises:
         RunDirectoryError: the run has no complete generation yet.
@@ -157,9 +164,15 @@ def is_current(run: Run, suite: Suite) -> bool:
     return any(
         manifest.inputs == _inputs(run, newest)
         and manifest.config.get("suite") == suite.model_dump(mode="json")
+        and selection(manifest) in ("all", members)
         and intact(folder, manifest)
         for folder, manifest in evaluations_of(run, newest)
     )
+
+
+def selection(evaluation: Manifest) -> str:
+    """Which members an evaluation is of: all, best, or a member's id."""
+    return evaluation.extra.get(SELECTION, "all")
 
 
 def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from populora_core.benchmarks.evaluation import BASE
 from populora_core.benchmarks.metrics import Interval
-from populora_core.benchmarks.run_evaluation import PREFIX
+from populora_core.benchmarks.run_evaluation import PREFIX, selection
 from populora_core.benchmarks.scores import by_problem, difference, group_interval, headlines, shared_scores
 from populora_core.benchmarks.suite import Suite
 from populora_core.run import Run
@@ -38,32 +38,40 @@ class Point:
         return self.change is not None and self.change.high < 0
 
 
-def trend(run: Run, suite: Suite) -> list[Point]:
+def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
     """Every evaluated generation of a run, oldest first, by the mean over its members; the base is left out.
 
-    An evaluation by another version of the suite is left out too: its problems differ.
+    Left out too are evaluations by another version of the suite, whose problems differ, and of other members: a mean
+    over the best does not compare with one over all.
+
+    Args:
+        members: as they were asked for: all, best, or a member's id.
     """
     points: list[Point] = []
     before: list[Row] | None = None
-    for generation in evaluated_generations(run, suite):
+    for generation in evaluated_generations(run, suite, members):
         items = _members_items(run, generation, suite)
-        members = sorted({row["member_id"] for row in items})
-        mean = group_interval(items, suite, members) if members else None
+        measured = sorted({row["member_id"] for row in items})
+        mean = group_interval(items, suite, measured) if measured else None
         if mean is None:
             continue
         change = None if before is None else _change(items, before, suite)
-        points.append(Point(generation, len(members), mean, change))
+        points.append(Point(generation, len(measured), mean, change))
         before = items
     return points
 
 
-def evaluated_generations(run: Run, suite: Suite) -> list[int]:
-    """The generations with a whole evaluation by this very suite, oldest first."""
+def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[int]:
+    """The generations with a whole evaluation of these members by this very suite, oldest first."""
     found = []
     for folder in generation_dir(run.directory, 0).parent.glob(f"[0-9]*/{PREFIX}{suite.suite}"):
         manifest = read_manifest(folder)
-        same = manifest is not None and manifest.config.get("suite") == suite.model_dump(mode="json")
-        if manifest is not None and same and intact(folder, manifest):
+        if (
+            manifest is not None
+            and manifest.config.get("suite") == suite.model_dump(mode="json")
+            and selection(manifest) == members
+            and intact(folder, manifest)
+        ):
             found.append(int(folder.parent.name))
     return sorted(found)
 
