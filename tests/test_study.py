@@ -19,6 +19,7 @@ from conftest import alive, wait_for
 from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
 from populora_core.processes import descendants
+from populora_core.store.durable import temporary_name
 from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.play import Assignment, Tell, Told
@@ -195,6 +196,16 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     conduct(replace(found, left=()), Quiet())
     assert not run.summary.exists()
     assert (run.summary.parent / "void" / run.summary.name).exists()
+
+
+def test_what_a_killed_process_left_among_the_summaries_is_removed(small: Path) -> None:
+    found = plan(small)
+    own = temporary_name(found.study.results, "solo.parquet")
+    left = own.with_name(own.name.replace(f"-{os.getpid()}-", f"-{os.getpid()}-1"))
+    found.study.results.mkdir(parents=True)
+    left.touch()
+    conduct(replace(found, left=()), Quiet())
+    assert not left.exists()
 
 
 def test_one_failed_run_does_not_stop_the_others(small: Path) -> None:

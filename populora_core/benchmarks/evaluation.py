@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -287,13 +286,8 @@ class Evaluation:
             return None
 
     def _write(self, shard: Shard, table: pa.Table) -> None:
-        target = self.finished / shard.file_name
-        with durable.writing(target):
-            temporary = durable.temporary_name(self.finished, shard.file_name)
+        with durable.replacing(self.finished / shard.file_name) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-            durable.fsync(temporary)
-            os.replace(temporary, target)
-            durable.fsync(self.finished)
 
 
 def _further(progress: Callable[[int, int], None], done: int, total: int) -> Callable[[int], None]:

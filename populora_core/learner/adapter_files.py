@@ -7,7 +7,6 @@ give equal bytes: safetensors keeps metadata in a hash map, hence one metadata k
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 from populora_core.errors import AdapterError
 from populora_core.learner.layout import AdapterLayout, require_finite
 from populora_core.learner.state import MemberState
-from populora_core.store.durable import fsync, fsync_tree, temporary_folder, temporary_name, writing
+from populora_core.store.durable import fsync, fsync_tree, replacing, temporary_folder, writing
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -93,15 +92,8 @@ def write_members(path: str | Path, states: Mapping[str, MemberState], layout: A
         for name in VECTORS:
             tensors[f"{member_id}.{name}"] = getattr(state, name).to(torch.float32).contiguous().cpu()
         tensors[f"{member_id}.{STEPS}"] = torch.tensor([state.steps], dtype=torch.int64)
-    temporary = temporary_name(path.parent, path.name)
-    with writing(path):
-        try:
-            temporary.write_bytes(save(tensors, {LAYOUT_KEY: layout.to_json()}))
-            fsync(temporary)
-            os.replace(temporary, path)
-            fsync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(tensors, {LAYOUT_KEY: layout.to_json()}))
 
 
 def read_members(path: str | Path, member_ids: Iterable[str] | None = None) -> dict[str, MemberState]:

@@ -51,7 +51,10 @@ def _uniform(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
 
 
 def _round_robin(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
-    """Each teacher's partner moves on by one with every generation, so that all pairs meet in turn."""
+    """Each teacher's partner moves on by one with every generation.
+
+    All pairs meet in turn where there are as many students as teachers or more, and `match.uniform_floor` is 0.
+    """
     n_teachers, n_students = p.shape
     weights = np.zeros_like(p)
     teachers = np.arange(n_teachers)

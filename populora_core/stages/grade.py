@@ -76,7 +76,7 @@ def _proposal_grades(
 def _match_results(
     ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
 ) -> dict[str, Row]:
-    """Who won each match, over the problems that were solved at least once (DESIGN: ratings)."""
+    """Who won each match, over the problems that were solved at least once."""
     by_match: dict[str, list[Row]] = defaultdict(list)
     for proposal in proposals:
         by_match[proposal["match_id"]].append(checks[proposal["proposal_id"]])

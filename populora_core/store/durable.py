@@ -43,10 +43,21 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         ArtifactError: it could not be written; the old file is untouched.
     """
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A hidden path beside `path` to write to, which takes its place when the block ends well.
+
+    Raises:
+        ArtifactError: it could not be written; what was at `path` is untouched.
+    """
     temporary = temporary_name(path.parent, path.name)
     with writing(path):
         try:
-            temporary.write_text(text, encoding="utf-8")
+            yield temporary
             fsync(temporary)
             os.replace(temporary, path)
             fsync(path.parent)

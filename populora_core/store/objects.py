@@ -223,16 +223,10 @@ class LocalObjects:
         target = self._path(object_key(sha256))
         with durable.writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            aside = durable.temporary_name(target.parent, sha256)
-            try:
-                write(aside)
-                require_digest(digest(aside), sha256, self.url)
-                aside.chmod(0o444)  # it will be linked into run directories
-                durable.fsync(aside)
-                os.replace(aside, target)
-                durable.fsync(target.parent)
-            finally:
-                aside.unlink(missing_ok=True)
+        with durable.replacing(target) as aside:
+            write(aside)
+            require_digest(digest(aside), sha256, self.url)
+            aside.chmod(0o444)  # it will be linked into run directories
 
 
 def digest(path: Path) -> str:

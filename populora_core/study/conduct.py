@@ -20,6 +20,7 @@ from populora_core.benchmarks.suite import load_suite, suite_digest
 from populora_core.config import Config
 from populora_core.config_sections import EvaluateSection
 from populora_core.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
+from populora_core.store.durable import sweep
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.play import Assignment, Tell, Told, serve
 from populora_core.study.summary import Origin, origin_of, read_summary
@@ -141,6 +142,7 @@ def conduct(planned: Plan, watcher: Watcher, play: Play | None = None) -> None:
 def prepare(planned: Plan) -> None:
     """Set void summaries aside, so that the folder holds what counts alone, and bring the verdicts up to date."""
     results = planned.study.results
+    sweep(results)
     for name in planned.void:
         aside = results / VOID
         aside.mkdir(parents=True, exist_ok=True)

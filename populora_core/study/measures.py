@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.problems.steps import counting
 from populora_core.store.catalogue import Catalogue
 from populora_core.verifier.protocol import Job, JobResult
@@ -130,17 +129,13 @@ def _with_types(values: list[Value]) -> list[Value]:
 
 def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
     """Mean statements that a problem's program executes on its inputs, by generation and type."""
-    rows, jobs = [], []
-    for row in catalogue.rows(PROGRAMS):
-        try:
-            program = counting(row["program"])
-        except ProgramSyntaxError:  # longer with its counters than a program may be
-            continue
-        rows.append(row)
-        jobs.append(Job(row["problem_id"], program, tuple(row["inputs"])))
+    rows = catalogue.rows(PROGRAMS)
+    jobs = [Job(row["problem_id"], counting(row["program"]), tuple(row["inputs"])) for row in rows]
     counts: dict[tuple[int, str], list[float]] = defaultdict(list)
     for row, result in zip(rows, run_jobs(jobs), strict=True):
-        if result.status is Status.OK and result.outputs:
+        if (
+            result.status is Status.OK and result.outputs
+        ):  # with its counters one may be too long, or too slow
             steps = [int(output) for output in result.outputs]
             counts[row["generation"], row["problem_type"]].append(sum(steps) / len(steps))
     return [

@@ -154,23 +154,16 @@ def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summar
     metadata = {_METADATA: json.dumps(asdict(origin), sort_keys=True).encode()}
     table = pa.table(arrays, schema=SCHEMA.with_metadata(metadata))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = durable.temporary_name(path.parent, path.name)
-    with durable.writing(path):
-        try:
-            pq.write_table(table, temporary, compression="zstd")
-            size = temporary.stat().st_size
-            if size > MOST_BYTES:
-                raise ArtifactError(
-                    f"the summary {path} is too large to be kept with the code",
-                    expected=f"at most {MOST_BYTES} bytes",
-                    came=f"{size} bytes",
-                    remedy="measure fewer parts",
-                )
-            durable.fsync(temporary)
-            temporary.replace(path)
-            durable.fsync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with durable.replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+        size = temporary.stat().st_size
+        if size > MOST_BYTES:
+            raise ArtifactError(
+                f"the summary {path} is too large to be kept with the code",
+                expected=f"at most {MOST_BYTES} bytes",
+                came=f"{size} bytes",
+                remedy="measure fewer parts",
+            )
     return Summary(origin, ordered)
 
 
