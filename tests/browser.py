@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="selenium is not installed: pip install '.[dev]'"
+webdriver, exceptions = (
+    pytest.importorskip(f"selenium.{part}", reason="selenium is not installed: pip install '.[dev]'")
+    for part in ("webdriver", "common.exceptions")
 )
+REDRAWN = (exceptions.StaleElementReferenceException, exceptions.ElementClickInterceptedException)
+"""What is raised where a page draws itself anew while it is looked at."""
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")

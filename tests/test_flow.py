@@ -19,7 +19,7 @@ from populora_core.processes import descendants
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0  # for a busy machine
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.timeout(1500)]
 
 
 TINY: dict[str, dict[str, Any]] = {  # to be interrupted: one worker process, little to wait for

@@ -15,7 +15,7 @@ import pytest
 from conftest import wait_for
 
 from populora_core import heartbeat
-from populora_core.heartbeat import BEAT_SECONDS, HEARTBEAT, SILENT_SECONDS, Beat, Heartbeat, Life
+from populora_core.heartbeat import HEARTBEAT, SILENT_SECONDS, Beat, Heartbeat, Life
 from populora_core.processes import Owner
 
 WORK = """
@@ -39,11 +39,14 @@ def _now(seconds_ago: float = 0.0) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
 
 
-def test_a_run_at_work_says_who_where_and_when(tmp_path: Path) -> None:
-    with Heartbeat(tmp_path, lambda: (os.getpid(),)) as heartbeat:
+def test_a_run_at_work_says_at_once_who_where_and_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 3600.0)
+    with Heartbeat(tmp_path, lambda: (os.getpid(),)) as beating:
         assert _read(tmp_path).life is Life.ALIVE
-        heartbeat.at(7, "verify")
-        wait_for(lambda: _read(tmp_path).stage == "verify", BEAT_SECONDS)
+        beating.at(7, "verify")
+        wait_for(lambda: _read(tmp_path).stage == "verify")
         beat = _read(tmp_path)
     assert (beat.pid, beat.host, beat.generation) == (os.getpid(), socket.gethostname(), 7)
     assert beat.process == str(Owner.this_process())

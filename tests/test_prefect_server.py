@@ -22,8 +22,11 @@ from populora_core.processes import descendants
 from populora_core.run import Run
 from populora_core.session import Session
 from populora_core.stages.loop import fork
+from populora_core.stages.table import STAGE_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 600.0  # for a busy machine
+STAGES = (*STAGE_NAMES, "publish")
 SERVE = """
 import sys
 import flows
@@ -90,10 +93,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
-def _at(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:
+def _reached(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:
+    """Whether the process is there, or beyond it: a slow heartbeat leaves stages out."""
     beat = Beat.read(directory)
     assert process.poll() is None, process.communicate()
-    return beat is not None and (beat.pid, beat.generation, beat.stage) == (process.pid, generation, stage)
+    if beat is None or beat.pid != process.pid or beat.generation is None:
+        return False
+    return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
 @pytest.mark.slow
@@ -136,41 +142,47 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
 @pytest.mark.slow
 @pytest.mark.loop
 @pytest.mark.sandbox
+@pytest.mark.timeout(1500)
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     server: Server, copy_of: Callable[[], Path]
 ) -> None:
     directory = copy_of()
     process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
-    wait_for(lambda: _at(directory, process, GENERATIONS + 1, "propose"), 600.0)
-    refused = server.populora("reap", directory)
-    said = refused.communicate(timeout=120)[1]
+    try:
+        wait_for(lambda: _reached(directory, process, GENERATIONS + 1, "propose"), PATIENCE)
+        process.send_signal(signal.SIGSTOP)  # it must not end before it is killed
+        refused = server.populora("reap", directory)
+        said = refused.communicate(timeout=PATIENCE)[1]
+    finally:
+        process.kill()
+    process.communicate()
     assert refused.returncode == 2
     assert f"pid {process.pid} on" in said
-    process.kill()
-    process.communicate()
     name = f"{directory.name} g{GENERATIONS + 1:04d}"
     assert server.flow_runs() == [(name, "Running")]
-    said = server.populora("reap", directory).communicate(timeout=120)[0]
+    said = server.populora("reap", directory).communicate(timeout=PATIENCE)[0]
     assert f"the process that worked here was killed: pid {process.pid}" in said
     assert f"set the flow run {name} from Running to Crashed" in said
     assert server.flow_runs() == [(name, "Crashed")]
-    again = server.populora("reap", directory).communicate(timeout=120)[0].splitlines()
-    others = [line for line in again if "sandbox" in line]  # of processes that other tests killed meanwhile
+    again = server.populora("reap", directory).communicate(timeout=PATIENCE)[0].splitlines()
+    # What belonged to processes that other tests killed meanwhile is removed, too.
+    others = [line for line in again if line.startswith(("removed the sandbox ", "removed /"))]
     assert again == (others or ["nothing was left behind"])
 
 
 @pytest.mark.slow
 @pytest.mark.loop
 @pytest.mark.sandbox
+@pytest.mark.timeout(1500)
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     server: Server, finished: Path, tmp_path: Path
 ) -> None:
     source = Run.open(finished)
     directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
     process = server.populora("resume", directory)
-    wait_for(lambda: _at(directory, process, GENERATIONS - 1, "propose"), 600.0)
+    wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"), PATIENCE)
     server.close()
-    out, err = process.communicate(timeout=900)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert err == ""
     assert out.count("the run goes on unobserved") == 1

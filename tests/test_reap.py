@@ -67,7 +67,7 @@ def worker(run: Run) -> Iterator[int]:
 
 def _own(lines: list[str]) -> list[str]:
     """Without what was removed of other processes on this machine."""
-    return [line for line in lines if "sandbox" not in line]
+    return [line for line in lines if not line.startswith(("removed the sandbox ", "removed /"))]
 
 
 def _left(directory: Path) -> list[str]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,17 +22,18 @@ from typing import Any
 
 import httpx
 import pytest
-from browser import DESK, MARKS, chromium, keep, screenshots, set_width
+from browser import DESK, MARKS, REDRAWN, chromium, keep, screenshots, set_width
 from conftest import alive, commits, wait_for
 
 from populora_core.processes import descendants
 from populora_core.store.artifacts import read_manifest, stage_dir
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PATIENCE = 600.0  # of a busy machine; an idle one needs a tenth
 ASKED = 0.5  # every so many seconds the server is asked, which has work of its own
+HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
 PROPERTY = (
     "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
     "[.//span[@class='schema-form-property__label' and {}]]"
@@ -50,24 +51,22 @@ class Desk:
         found: list[Any] = []
 
         def there() -> bool:
-            found[:] = [e for e in self.browser.find_elements("xpath", xpath) if e.is_displayed()]
+            try:
+                found[:] = [e for e in self.browser.find_elements("xpath", xpath) if e.is_displayed()]
+            except REDRAWN:
+                return False
             return bool(found)
 
         wait_for(there, 60)
         return found[0]
 
     def click(self, xpath: str) -> None:
-        """Click once it can be clicked: pages draw themselves anew while they are looked at."""
+        """Click once it can be clicked."""
 
         def clicked() -> bool:
             try:
                 self.find(xpath).click()
-            except Exception as error:
-                if type(error).__name__ not in (
-                    "StaleElementReferenceException",
-                    "ElementClickInterceptedException",
-                ):
-                    raise
+            except REDRAWN:
                 return False
             return True
 
@@ -171,40 +170,72 @@ class Desk:
                 continue
         raise AssertionError(f"{method} {path} was not answered")
 
+    def nightly(self) -> Any:
+        """What the server knows of the deployment that evaluates at night."""
+        return self.api("GET", "deployments/name/evaluate/evaluate-nightly").json()
+
+    def set_night(self, **change: Any) -> None:
+        """Change the schedule of that deployment; Prefect forgets the runs that were to come of it."""
+        deployment = self.nightly()
+        (schedule,) = deployment["schedules"]
+        self.api("PATCH", f"deployments/{deployment['id']}/schedules/{schedule['id']}", change)
+
     def flow_process(self) -> int:
-        """The process of the only flow run under way."""
-        (pid,) = (
-            pid
-            for pid in descendants(self.process.pid)
-            if "prefect.engine" in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
+        """The process of the only flow run under way, which comes before a child that it has only just forked."""
+        return next(pid for pid in descendants(self.process.pid) if "prefect.engine" in command(pid))
+
+
+def command(pid: int) -> list[str]:
+    """What the process was started by; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def start(home: Path) -> tuple[subprocess.Popen[str], str]:
+    """`populora ui` on ports that are free, and its address.
+
+    Only the program can tell that they are free, since it takes them seconds later. They are none of those that the
+    kernel hands to whoever connects.
+    """
+    own = {
+        "PREFECT_HOME": str(home),
+        # By default the server looks for changed schedules once a minute, and the next minute would be missed.
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
+    }
+    kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.SystemRandom().sample(range(10_000, max(kernels, 20_000) - 1, 2), 5):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "ui", "--port", str(port)],
+            cwd=ROOT,
+            env=os.environ | own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
-        return pid
+        assert process.stdout is not None
+        told = "".join(process.stdout.readline() for _ in range(3))
+        address = f"http://127.0.0.1:{port}"
+        if f"\n{address}/" in told:
+            return process, address
+        process.terminate()
+        told += process.communicate(timeout=90)[0]
+        assert re.search("is taken|already in use", told), told
+    raise AssertionError("every port is taken")
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     home = tmp_path_factory.mktemp("prefect")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # By default the server looks for changed schedules once a minute, and the next minute would be missed.
-    soon = {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "ui", "--port", str(port)],
-        cwd=ROOT,
-        env=os.environ | {"PREFECT_HOME": str(home)} | soon,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    told = [process.stdout.readline() for _ in range(3)]
+    process, address = start(home)
     try:
-        assert told[1].startswith(f"http://127.0.0.1:{port}/"), told
         with chromium() as browser:
             set_width(browser, DESK)
-            yield Desk(process, f"http://127.0.0.1:{port}", home, browser)
+            desk = Desk(process, address, home, browser)
+            desk.set_night(active=False)  # or else it evaluates the repository's own runs at three o'clock
+            yield desk
         below = descendants(process.pid)
         assert len(below) >= 2
         process.send_signal(signal.SIGTERM)
@@ -254,8 +285,9 @@ def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(de
     desk.open_run("first train")
     desk.wait_state("first train", "Crashed")
     desk.keep("crashed")
-    wait_for((desk.home / "notices.jsonl").is_file)
-    (notice,) = (json.loads(line) for line in (desk.home / "notices.jsonl").read_text().splitlines())
+    log = desk.home / "notices.jsonl"
+    wait_for(lambda: log.is_file() and log.read_text().endswith("\n"))
+    (notice,) = map(json.loads, log.read_text().splitlines())
     assert notice["state"] == "Crashed" and notice["parameters"]["run_dir"] == str(run)
 
     desk.button("Retry")
@@ -337,28 +369,40 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     suite = runs.parent / "small.toml"
     text = (ROOT / "configs/suites/tiny.toml").read_text()
     suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
-    deployment = desk.api("GET", "deployments/name/evaluate/evaluate-nightly").json()
-    own = f"deployments/{deployment['id']}"
+    deployment = desk.nightly()
     (schedule,) = deployment["schedules"]
     assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
     where = {"run_dirs": [str(runs)], "suite": str(suite), "members": "best"}
-    desk.api("PATCH", own, {"parameters": where})
-
-    def night(evaluated: Callable[[], list[str]]) -> list[str]:
-        """Let the cron fire at a minute that a busy server, too, hears of in time, and wait for its run."""
-        done = {run["id"] for run in fired()}
-        at = datetime.now(UTC) + timedelta(seconds=90)
-        cron = {"schedule": {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}, "active": True}
-        desk.api("PATCH", f"{own}/schedules/{schedule['id']}", cron)
-        with desk.looking_away():
-            wait_for(lambda: any(run["id"] not in done for run in fired()), PATIENCE, ASKED)
-        return evaluated()
+    desk.api("PATCH", f"deployments/{deployment['id']}", {"parameters": where})
 
     def fired() -> list[Any]:
-        ended = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
-        found = desk.runs(deployment_id={"any_": [deployment["id"]]}, state=ended)
-        assert all(run["auto_scheduled"] for run in found)
-        return found
+        """The runs that the cron started or soon will, without what was refused beside another."""
+        soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        found = desk.runs(deployment_id={"any_": [deployment["id"]]}, expected_start_time={"before_": soon})
+        return [run for run in found if run["auto_scheduled"] and run["state_type"] != "CANCELLED"]
+
+    def night() -> str:
+        """Let the cron fire, and wait for its run; what that says at its end."""
+        earlier = {run["id"] for run in fired()}
+        new: list[Any] = []
+
+        def ended() -> bool:
+            new[:] = [run for run in fired() if run["id"] not in earlier]
+            return any(run["end_time"] for run in new)
+
+        with desk.looking_away():
+            for _ in range(round(PATIENCE / HEARD)):
+                if not new:  # nor will there be: the minute was over before the scheduler knew of it
+                    at = datetime.now(UTC) + timedelta(seconds=90)
+                    cron = {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}
+                    desk.set_night(schedule=cron, active=True)
+                with suppress(AssertionError):
+                    wait_for(ended, HEARD, ASKED)
+                    break
+        desk.set_night(active=False)
+        said = [run["state"]["message"] for run in new if run["end_time"]]
+        assert said, new
+        return said[0]
 
     def evaluations() -> list[str]:
         return sorted(
@@ -366,11 +410,11 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
             for path in runs.glob("*/generations/*/evaluate-tiny/manifest.json")
         )
 
-    first = night(evaluations)
+    assert night().startswith("3 runs evaluated")
+    first = evaluations()
     assert [name.split("/")[0] for name in first] == ["first", "second", "third"]
     assert first[0] == "first/generations/0002/evaluate-tiny"
     made = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
-    messages = {run["id"]: run["state"]["message"] for run in fired()}
 
     subprocess.run(
         [sys.executable, "-m", "flows.cli", "resume", str(runs / "first"), "--generations", "3", "--plain"],
@@ -379,7 +423,6 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
         capture_output=True,
         timeout=PATIENCE,
     )
-    assert night(evaluations) == [*first[:1], "first/generations/0003/evaluate-tiny", *first[1:]]
+    assert night().startswith("1 runs evaluated"), "only what went on since"
+    assert evaluations() == [*first[:1], "first/generations/0003/evaluate-tiny", *first[1:]]
     assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == made
-    (second,) = (run["state"]["message"] for run in fired() if run["id"] not in messages)
-    assert second.startswith("1 runs evaluated"), "only what went on since"
