@@ -88,9 +88,7 @@ def play(seed: int = 0, scheme: str = "pfsp", evolve_every: int = 0) -> History:
             teacher, student = teachers[pair.teacher], students[pair.student]
             predicted = p[pair.teacher, pair.student]
             solved = solve_rate(skills[student] - skills[teacher], rng)
-            outcome = match_outcome(
-                solved, n_valid=PROBLEMS, n_lost=0, p_student_win=predicted
-            )
+            outcome = match_outcome(solved, n_valid=PROBLEMS, n_lost=0, p_student_win=predicted)
             match_id = ids.match_id(generation, pair.teacher)
             played.append(PlayedMatch(generation, match_id, Match(teacher, student, outcome)))
             if solved is not None:
