@@ -47,6 +47,7 @@ def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[s
         (["evolve.parameters={svd_perturbation={strength='much'}}"], ["strength", "number", "much"]),
         (["evolve.parameters={tournament={size=2}}"], ["tournament", "does not use"]),
         (["evolve.mutations=['no.such:operator']"], ["evolve.mutations", "No module named 'no'"]),
+        (["update.betas=[0.9, 1.0]"], ["update.betas", "less than 1"]),
         (["match.parameters={hardness=1}"], ["match.scheme", "pfsp has no parameter 'hardness'"]),
         (["propose.types=['json:loads']"], ["propose.types", "json:loads"]),
     ],
