@@ -74,8 +74,8 @@ class RunEvaluation:
         self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = _choose(run, self.generation, members)
-        everybody = chosen.keys() == _choose(run, self.generation, "all").keys()
-        self._selection = "all" if everybody else members
+        alive = read_table(_source(run, self.generation), "population").num_rows
+        self._selection = "all" if len(chosen) == alive else members
         self.evaluation = Evaluation(
             session,
             suite,

@@ -133,9 +133,8 @@ def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
     jobs = [Job(row["problem_id"], counting(row["program"]), tuple(row["inputs"])) for row in rows]
     counts: dict[tuple[int, str], list[float]] = defaultdict(list)
     for row, result in zip(rows, run_jobs(jobs), strict=True):
-        if (
-            result.status is Status.OK and result.outputs
-        ):  # with its counters one may be too long, or too slow
+        # With its counters a program may be too long for the verifier, or too slow.
+        if result.status is Status.OK and result.outputs:
             steps = [int(output) for output in result.outputs]
             counts[row["generation"], row["problem_type"]].append(sum(steps) / len(steps))
     return [
