@@ -8,6 +8,7 @@ import tomllib
 from typing import Any
 
 import yaml
+from test_docs import fenced
 
 from bench import scale_capacity
 from populora_core.config import Config
@@ -19,10 +20,6 @@ CLUSTER = REPOSITORY / "configs" / "cluster"
 IMAGE = "REGISTRY/populora:TAG"
 
 
-def snippets(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-
-
 def documents() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((CLUSTER / "raycluster.yaml").read_text()))
 
@@ -32,7 +29,7 @@ def template() -> dict[str, Any]:
 
 
 def test_the_page_shows_every_setting_of_a_cluster() -> None:
-    shown = {key for text in snippets("toml") for key in tomllib.loads(text).get("compute", {})}
+    shown = {key for text in fenced(PAGE, "toml") for key in tomllib.loads(text).get("compute", {})}
     assert {"backend", "address", "shards", "shard_cpus", "shard_gpus", "shard_seconds"} <= shown
     assert {"file", "s3"} == {
         url.split("://")[0] for url in re.findall(r'^url = "(\S+)"', PAGE, re.MULTILINE)
@@ -41,7 +38,7 @@ def test_the_page_shows_every_setting_of_a_cluster() -> None:
 
 
 def test_deployments_on_kubernetes_differ_from_ours_in_pool_and_place_alone() -> None:
-    (snippet,) = map(yaml.safe_load, snippets("yaml"))
+    (snippet,) = map(yaml.safe_load, fenced(PAGE, "yaml"))
     ours = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
     entrypoints = {each["name"]: each["entrypoint"] for each in ours["deployments"]}
     for deployment in snippet["deployments"]:
