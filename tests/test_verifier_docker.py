@@ -376,18 +376,20 @@ def test_json_lines_of_an_outage_say_infrastructure_and_the_command_fails(
     lines = [json.dumps({"id": str(n), "program": SLEEPER, "inputs": ["(1,)"]}) for n in range(2)]
     file = tmp_path / "jobs.jsonl"
     file.write_text("\n".join(lines))
+    # so long a limit that the daemon is gone before a sleeper times out, however busy the machine is
+    command = ["populora", "verify", str(file), "--sandbox", "docker", "--no-policy", "--time-limit", "100"]
     code = (
         "from populora_core.verifier import containers; containers.DockerBackend.patience_seconds = 1\n"
-        f"import sys; sys.argv = ['populora', 'verify', {str(file)!r}, '--sandbox', 'docker', '--no-policy']\n"
+        f"import sys; sys.argv = {command!r}\n"
         "from flows.cli import main; main()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as command:
-        eventually(lambda: len(containers_of(command.pid)) == 2, 60)
+    ) as process:
+        eventually(lambda: len(containers_of(process.pid)) == 2, 60)
         time.sleep(1)
         daemon.stop()
-        out, err = command.communicate(timeout=120)
+        out, err = process.communicate(timeout=120)
     assert [json.loads(line)["status"] for line in out.splitlines()] == ["infrastructure"] * 2
-    assert command.returncode == 2
+    assert process.returncode == 2
     assert "Remedy" in err
