@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
 # A temporary server on a busy two-core machine takes longer to come up than Prefect's own 20 seconds.
-os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "300")
 # Prefect looks for this file in ~/.prefect even where PREFECT_HOME is another folder, and warns where that is missing.
 PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))
@@ -28,6 +29,9 @@ def quieten_prefect() -> None:
     # We print our own account of every error; Prefect's tracebacks would bury it.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+    logging.getLogger("EventsWorker").setLevel(
+        logging.ERROR
+    )  # it warns of every event that is still to be sent
     # A server that is gone would be asked for minutes, while the run can go on without it.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
     PREFECT_HOME.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.lock import lock
 
 PROBE_SECONDS = 5.0
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 """For a busy machine, on which Prefect's own 20 seconds are too few; a server that fails ends its process at once."""
 END_SECONDS = 3.0
 PAGE = 200

@@ -27,7 +27,7 @@ from populora_core.errors import PopuloraError
 from populora_core.report.write import SERVED
 
 HOST = "127.0.0.1"
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 """A server that makes its database anew on a busy two-core machine."""
 RUN_STOP_SECONDS = 30.0
 """A run that is being ended gives up its stage and stops its sandboxes."""

@@ -18,7 +18,7 @@ from populora_core.run import Run
 from populora_core.store import durable
 from populora_core.store.artifacts import sweep
 
-END_SECONDS = 5.0
+END_SECONDS = 30.0
 
 
 def clear(directory: Path) -> list[str]:

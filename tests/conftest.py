@@ -20,8 +20,15 @@ from populora_core.stages.loop import train
 from populora_core.store.artifacts import read_manifest
 from populora_core.store.manifest import stage_folders
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # a busy machine fails no test
+PATIENCE = 600.0
+"""Seconds for anything to happen on a busy machine; whoever waits goes on as soon as it has."""
+
+UNTIMED = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine fails no test
+settings.register_profile("same", UNTIMED, derandomize=True)  # each change is judged by the same examples
+settings.register_profile("new", UNTIMED, derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 GENERATIONS = 3
 SMALL = {
@@ -72,7 +79,7 @@ def commits(directory: Path) -> dict[str, int]:
     }
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0, every: float = 0.05) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE, every: float = 0.05) -> None:
     """Wait until the condition holds, asked `every` so many seconds; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -62,6 +62,7 @@ class Faulty:
     requests: list[tuple[str, str]] = field(default_factory=list)
     hits: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _one_writer: threading.Lock = field(default_factory=threading.Lock)
 
     def inject(self, *faults: Fault) -> None:
         self.faults = [fault for fault in faults for _ in range(fault.times)]
@@ -75,7 +76,9 @@ class Faulty:
                 self.faults.remove(fault)
                 self.hits += 1
         if fault is None:
-            return self.app(environ, start_response)
+            # moto looks and writes in two steps, S3 in one.
+            with self._one_writer if "HTTP_IF_NONE_MATCH" in environ else nullcontext():
+                return self.app(environ, start_response)
         if fault.kind == "slow":
             time.sleep(fault.seconds)
             return self.app(environ, start_response)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from conftest import PATIENCE
 from store_run import commit_stage, generation_tables, write_run
 
 from bench.analytics import questions
@@ -40,7 +41,9 @@ def all_rows(run_dir: Path) -> dict[str, list[str]]:
 
 def query(*arguments: object, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flows.cli", "query", *map(str, arguments)]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=300)
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=PATIENCE
+    )
 
 
 # The cookbook
@@ -264,7 +267,7 @@ def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path
     assert checked.returncode == 0, checked.stdout + checked.stderr
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, notebook, "--", finished, finished_solo]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

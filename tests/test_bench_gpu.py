@@ -34,7 +34,7 @@ def test_every_population_trains_on_the_same_tokens() -> None:
 
 
 def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
-    done = bench("--shape", "tiny", "--device", "cpu", "--samples", "1", "--json", str(tmp_path / "gpu.json"))
+    done = bench("--shape", "tiny", "--device", "cpu", "--samples", "5", "--json", str(tmp_path / "gpu.json"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "gpu.json").read_text())
     values = {row["name"]: row["value"] for row in report["rows"]}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"
@@ -26,7 +27,7 @@ def populora(
         input=stdin,
         cwd=ROOT,
         env=os.environ | {"COLUMNS": "160"} | environment,
-        timeout=300,
+        timeout=PATIENCE,
     )
 
 

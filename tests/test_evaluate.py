@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import contents, small_config, start
+from conftest import PATIENCE, contents, small_config, start
 
 from populora_core.benchmarks.evaluation import BASE
 from populora_core.benchmarks.run_evaluation import RunEvaluation, is_current, newest_generation, overlap
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
     finished = folder.parent / ".shards-evaluate-tiny"
     for shards in (1, 2):
         command = [sys.executable, "-c", KILLED, str(directory), str(suite_file), "1"]
-        ended = subprocess.run(command, cwd=REPOSITORY, timeout=400)
+        ended = subprocess.run(command, cwd=REPOSITORY, timeout=PATIENCE)
         assert ended.returncode == -signal.SIGKILL
         assert len(list(finished.glob("tiny_*.parquet"))) == shards, "a finished shard outlives the kill"
     damaged = sorted(finished.glob("tiny_*.parquet"))[0]

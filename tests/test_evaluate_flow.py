@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 from populora_core.config_sections import REPOSITORY
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
@@ -20,6 +21,7 @@ FLOW = """
 import asyncio, json, sys
 from pathlib import Path
 from flows.evaluate import evaluate
+from flows.server import own_server
 from prefect.client.orchestration import get_client
 from test_evaluate_flow import perfect_past
 
@@ -33,10 +35,11 @@ async def artifacts():
     async with get_client() as client:
         return sorted({found.key for found in await client.read_latest_artifacts()})
 
-states = [told(run.parent), told(run.parent)]
-perfect_past(run)
-states += [told(run), told(run / "no-run")]
-print(json.dumps({"states": states, "artifacts": asyncio.run(artifacts())}))
+with own_server():
+    states = [told(run.parent), told(run.parent)]
+    perfect_past(run)
+    states += [told(run), told(run / "no-run")]
+    print(json.dumps({"states": states, "artifacts": asyncio.run(artifacts())}))
 """
 
 
@@ -56,7 +59,7 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
         env=os.environ | home | {"PYTHONPATH": modules},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, contents, small_config, start
+from conftest import GENERATIONS, PATIENCE, contents, small_config, start
 
 from populora_core.errors import ArtifactError
 from populora_core.run import Run
@@ -118,7 +118,7 @@ def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
 
     def populora(*arguments: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "flows.cli", *arguments]
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
 
     for command in (["resume", "--plain"], ["rerun", "--generation", "3", "--stage", "evolve"]):
         refused = populora(*command, str(directory))

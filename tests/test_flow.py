@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, contents, small_config, wait_for
+from conftest import PATIENCE, alive, contents, small_config, wait_for
 
 from populora_core.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 600.0  # for a busy machine
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
 TINY: dict[str, dict[str, Any]] = {  # to be interrupted: one worker process, little to wait for
@@ -92,7 +91,7 @@ def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, t
     command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory), "--generations", "2"]
     done = subprocess.run(
-        command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=400
+        command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "nothing that a newcomer would take for an error"
@@ -115,7 +114,7 @@ def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
         | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 2
     assert "Prefect's server cannot be reached" in done.stderr
@@ -129,7 +128,7 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(
 ) -> None:
     directory = tmp_path / "run"
     process = begin(directory, "--plain")
-    wait_for(lambda: (directory / "generations" / "0001" / "verify").exists(), PATIENCE)
+    wait_for(lambda: (directory / "generations" / "0001" / "verify").exists())
     children = descendants(process.pid)
     assert len(children) >= 2
     process.send_signal(number)
@@ -151,7 +150,7 @@ def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(
 ) -> None:
     directory = tmp_path / "run"
     process = begin(directory)
-    wait_for(lambda: (directory / "generations" / "0001" / "match").exists(), PATIENCE)
+    wait_for(lambda: (directory / "generations" / "0001" / "match").exists())
     children = descendants(process.pid)
     os.killpg(process.pid, number)  # a terminal, and who ends a job, send it to every process of the group
     out, err = process.communicate(timeout=PATIENCE)

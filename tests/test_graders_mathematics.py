@@ -117,7 +117,7 @@ def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() ->
 
 def test_answers_are_compared_from_any_thread() -> None:
     found = []
-    with MathJudge(cpu_seconds=2) as judge:
+    with MathJudge(cpu_seconds=5) as judge:  # the first comparison also pays for the parser
         comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
         thread = threading.Thread(target=lambda: found.extend(judge.compare(comparisons)))
         thread.start()

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import alive, commits, contents, small_config, start, wait_for
+from conftest import PATIENCE, alive, commits, contents, small_config, start, wait_for
 
 from populora_core.heartbeat import Beat, Life
 from populora_core.processes import Owner, descendants
@@ -27,7 +28,6 @@ THROUGH_PREFECT = 3
 BEFORE_A_STAGE = 3
 START_SECONDS = 4.0  # of Python, its modules, and the check of what is done
 GENERATIONS = 3
-PATIENCE = 300.0  # for a busy machine
 
 TINY: dict[str, dict[str, Any]] = {
     "run": {"generations": GENERATIONS},
@@ -37,7 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
     "compute": {"backend": "local", "shards": 1},
 }
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
 
 
 class Moment(NamedTuple):
@@ -54,6 +54,11 @@ def _positions() -> list[tuple[int, str]]:
         for generation in range(GENERATIONS + 1)
         for name in (*(stage.name for stage in stages_of(generation)), "publish")
     ]
+
+
+def _next(position: tuple[int, str]) -> tuple[int, str]:
+    positions = _positions()
+    return positions[positions.index(position) + 1]
 
 
 def _moments(undisturbed: Path, rng: random.Random) -> Iterator[Moment]:
@@ -154,13 +159,17 @@ def test_killed_at_thirty_random_moments_a_run_ends_equal_and_leaves_nothing(
         process = _start(directory, home, *([] if number in through_prefect else ["--plain"]))
         pids.add(process.pid)
         if position is not None:
-            wait_for(lambda: _reached(directory, process, position), PATIENCE)  # noqa: B023  # called at once
-        time.sleep(seconds)
+            wait_for(lambda: _reached(directory, process, position))  # noqa: B023  # called at once
+            # A stage that took long in the undisturbed run may be quick in this one, and the run be over.
+            with suppress(AssertionError):
+                wait_for(lambda: _reached(directory, process, _next(position)), seconds, 0.01)  # noqa: B023
+        else:
+            time.sleep(seconds)
         children = descendants(process.pid)
         assert process.poll() is None, f"the run ended before moment {number}, {position}"
         process.kill()
         process.wait()
-        wait_for(lambda: not any(map(alive, children)), PATIENCE)  # noqa: B023
+        wait_for(lambda: not any(map(alive, children)))  # noqa: B023
         beat = Beat.read(directory)
         if beat is not None and beat.pid == process.pid:
             assert beat.life is Life.DEAD
@@ -173,7 +182,7 @@ def test_killed_at_thirty_random_moments_a_run_ends_equal_and_leaves_nothing(
     for path in (undisturbed / "members").rglob("*.*"):
         assert file_sha256(directory / path.relative_to(undisturbed)) == file_sha256(path)
     assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
-    wait_for(lambda: not _left_sandboxes(pids, docker), PATIENCE)
+    wait_for(lambda: not _left_sandboxes(pids, docker))
     beat = Beat.read(directory)
     assert beat is not None
     assert beat.life is Life.ENDED

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import small_config, start
+from conftest import PATIENCE, small_config, start
 
 from populora_core.errors import RunDirectoryError
 from populora_core.lock import LOCK, lock
@@ -101,7 +101,7 @@ def test_every_command_that_writes_is_refused(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 2
     assert f"pid {holder.pid} on {socket.gethostname()}" in done.stderr
@@ -120,7 +120,7 @@ def test_a_killed_holder_holds_nothing(run: Run, holder: subprocess.Popen[str]) 
 def test_the_lock_excludes_though_its_file_comes_and_goes(tmp_path: Path) -> None:
     (tmp_path / "counter").write_text("0")
     processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)]) for _ in range(4)]
-    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    assert [process.wait(timeout=PATIENCE) for process in processes] == [0] * 4
     assert (tmp_path / "counter").read_text() == "80"
 
 

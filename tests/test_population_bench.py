@@ -16,7 +16,9 @@ def test_every_operator_and_the_goals_have_a_row() -> None:
     assert operators | {"median_over_copy", "peak_memory_adapters"} <= rows.keys()
     assert {rows[name].goal for name in operators} == {"<= 2"}
     assert (rows["median_over_copy"].goal, rows["peak_memory_adapters"].goal) == ("<= 8", "<= 3")
-    assert all(0.0 < row.low <= row.value <= row.high for row in rows.values())
+    assert all(0.0 <= row.low <= row.value <= row.high for row in rows.values())
+    # Memory that earlier tests left free in this process may be used again: none is needed then.
+    assert all(row.low > 0.0 for name, row in rows.items() if name != "peak_memory_adapters")
 
 
 def test_the_layout_has_the_size_of_qwen() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import GENERATIONS, alive, contents, wait_for
+from conftest import GENERATIONS, PATIENCE, alive, contents, wait_for
 from prefect.exceptions import TerminationSignal
 
 from populora_core.errors import ServerUnreachable, WorkerLost
@@ -25,7 +25,6 @@ from populora_core.stages.loop import fork
 from populora_core.stages.table import STAGE_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 600.0  # for a busy machine
 STAGES = (*STAGE_NAMES, "publish")
 SERVE = """
 import sys
@@ -82,7 +81,7 @@ class Server:
 
     def flow_runs(self) -> list[tuple[str, str]]:
         """(name, state) of every flow run."""
-        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=60).json()
+        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=PATIENCE).json()
         return sorted((run["name"], run["state"]["name"]) for run in found)
 
 
@@ -142,14 +141,13 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
 @pytest.mark.slow
 @pytest.mark.loop
 @pytest.mark.sandbox
-@pytest.mark.timeout(1500)
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     server: Server, copy_of: Callable[[], Path]
 ) -> None:
     directory = copy_of()
     process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
     try:
-        wait_for(lambda: _reached(directory, process, GENERATIONS + 1, "propose"), PATIENCE)
+        wait_for(lambda: _reached(directory, process, GENERATIONS + 1, "propose"))
         process.send_signal(signal.SIGSTOP)  # it must not end before it is killed
         refused = server.populora("reap", directory)
         said = refused.communicate(timeout=PATIENCE)[1]
@@ -173,14 +171,13 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
 @pytest.mark.slow
 @pytest.mark.loop
 @pytest.mark.sandbox
-@pytest.mark.timeout(1500)
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     server: Server, finished: Path, tmp_path: Path
 ) -> None:
     source = Run.open(finished)
     directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
     process = server.populora("resume", directory)
-    wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"), PATIENCE)
+    wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"))
     server.close()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err

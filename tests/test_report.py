@@ -398,6 +398,9 @@ def test_a_refresh_costs_little(finished: Path, tmp_path: Path) -> None:
     """Well under a second of CPU; the bound is loose, since a busy machine shares its caches."""
     shutil.copytree(finished, tmp_path / "run")
     refresh(tmp_path / "run")  # imports and templates
-    started = time.process_time()
-    refresh(tmp_path / "run")
-    assert time.process_time() - started < 3.0
+    spent = []
+    for _ in range(3):
+        started = time.process_time()
+        refresh(tmp_path / "run")
+        spent.append(time.process_time() - started)
+    assert min(spent) < 3.0

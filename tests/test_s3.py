@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import contents, small_config, start
+from conftest import PATIENCE, contents, small_config, start
 from s3_server import BUCKET, LOGIN, Fault, Faulty, serving, skip_where_missing
 from shared_run import Written, begin, files, make
 
@@ -87,9 +87,8 @@ def test_bytes_come_back_whole(s3: S3Objects, tmp_path: Path) -> None:
     assert {item.bytes for item in s3.listing("objects")} == {4000, 7}
 
 
-def test_a_large_file_goes_in_parts_and_a_document_never(
-    s3: S3Objects, server: Faulty, tmp_path: Path
-) -> None:
+def test_a_large_file_goes_in_parts_and_a_document_never(url: str, server: Faulty, tmp_path: Path) -> None:
+    s3 = S3Objects(url, replace(QUICK, read_seconds=60.0))
     (tmp_path / "file").write_bytes(os.urandom(PART_BYTES) * 2 + b"end")
     assert (tmp_path / "file").stat().st_size > SINGLE_BYTES
     s3.fetch(s3.put(tmp_path / "file"), tmp_path / "back")
@@ -126,7 +125,7 @@ def test_a_part_that_fails_is_sent_again(s3: S3Objects, server: Faulty, tmp_path
 
 def test_a_server_that_does_not_read_is_asked_again(url: str, server: Faulty) -> None:
     server.inject(Fault("slow", "PUT", seconds=60.0))
-    s3 = S3Objects(url, replace(QUICK, bytes_per_second=4e6))
+    s3 = S3Objects(url, replace(QUICK, read_seconds=10.0, bytes_per_second=4e6))
     s3.put_bytes(os.urandom(SINGLE_BYTES - 1))  # more than the sockets between them hold
     assert [method for method, _ in server.requests].count("PUT") > 1
 
@@ -240,7 +239,7 @@ def test_killed_within_a_commit_a_run_goes_on_and_another_machine_too(
 ) -> None:
     killed = begin(tmp_path / "killed", url).directory
     arguments = [sys.executable, str(ROOT / "tests" / "shared_run.py"), moment, url, str(killed)]
-    ended = subprocess.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300)
+    ended = subprocess.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=PATIENCE)
     assert ended.returncode == -9
     shared = moment == "after the manifest"
     other = pull(url, tmp_path / "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, contents, small_config, start, wait_for
+from conftest import PATIENCE, alive, contents, small_config, start, wait_for
 from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
 from populora_core.compute import work
@@ -19,7 +20,6 @@ from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.shards import Shards, perform
 from populora_core.errors import ArtifactError
-from populora_core.processes import descendants
 from populora_core.sampler.protocol import Served
 from populora_core.session import Session
 from populora_core.store.artifacts import read_manifest, sweep
@@ -281,6 +281,29 @@ def test_the_sweep_removes_shards_of_committed_stages_alone(tmp_path: Path) -> N
     assert shards_dir(tmp_path, 1, "update").exists(), "on the way to be committed again"
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from populora_core.compute.local import LocalCompute
+from populora_core.run import Run
+from populora_core.session import Session
+from populora_core.stages.loop import train
+
+documents, receive = Path(sys.argv[2]), LocalCompute._receive
+
+def receive_or_die(compute, pipe):
+    told = receive(compute, pipe)
+    if told[0] == "result" and any(documents.glob("*.json")):
+        print(*compute.pids, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return told
+
+LocalCompute._receive = receive_or_die
+with Session(Run.open(Path(sys.argv[1]))) as session:
+    train(session, 1)
+"""
+
+
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
@@ -292,15 +315,12 @@ def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
 
     directory = tmp_path / "killed"
     start(directory, small_config(compute={"backend": "local"}))
-    command = [sys.executable, "-m", "flows.cli", "resume", str(directory), "--generations", "1", "--plain"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     documents = shards_dir(directory, 1, "propose") / "shards"
-    wait_for(lambda: any(documents.glob("*.json")) or process.poll() is not None, 300.0)
-    children = descendants(process.pid)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not any(map(alive, children)))
-    assert any(documents.glob("*.json")), "the stage was over before the kill"
+    command = [sys.executable, "-c", KILLED, str(directory), str(documents)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    wait_for(lambda: not any(map(alive, map(int, killed.stdout.split()))))
+    assert any(documents.glob("*.json"))
     with Session(Run.open(directory)) as session:
         train(session, 1)
     manifest = read_manifest(stage_dir(directory, 1, "propose"))

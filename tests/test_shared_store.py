@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from conftest import PATIENCE
 from shared_run import MEMBER, MOMENTS, STAGE, Written, age, begin, files, make
 from store_run import evaluation_row
 from typer.testing import CliRunner
@@ -132,7 +133,7 @@ def test_killed_within_a_commit_a_run_goes_on_and_another_machine_too(tmp_path: 
     url = (tmp_path / "store").as_uri()
     killed = begin(tmp_path / "killed", url).directory
     arguments = [sys.executable, str(ROOT / "tests" / "shared_run.py"), moment, url, str(killed)]
-    ended = subprocess.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300)
+    ended = subprocess.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=PATIENCE)
     assert ended.returncode == -9
     assert not files(killed) or moment == "after the manifest"
     shared = moment == "after the manifest"

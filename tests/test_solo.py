@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import GENERATIONS, SOLO, contents, small_config, start
+from conftest import GENERATIONS, PATIENCE, SOLO, contents, small_config, start
 from test_cli import populora
 from test_resume import resume
 
@@ -128,7 +128,7 @@ def test_killed_between_its_steps_it_finishes_equal_to_an_undisturbed_run(
 ) -> None:
     directory = tmp_path / "killed"
     start(directory, small_config(**SOLO))
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(directory), "2", "update"], timeout=300)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(directory), "2", "update"], timeout=PATIENCE)
     assert ended.returncode == -signal.SIGKILL
     resume(directory)
     assert contents(directory) == contents(finished_solo)

@@ -14,7 +14,7 @@ from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import alive, wait_for
+from conftest import PATIENCE, alive, wait_for
 
 from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
@@ -83,16 +83,17 @@ def start(study: Path) -> subprocess.Popen:
 
 FLOW = """
 import asyncio, json, sys
+from flows.server import own_server
 from flows.study import study
 from prefect.client.orchestration import get_client
-
-state = study(sys.argv[1], return_state=True)
 
 async def artifacts():
     async with get_client() as client:
         return sorted(found.key.removeprefix("verdicts-") for found in await client.read_latest_artifacts())
 
-print(json.dumps([state.type.value, state.message, asyncio.run(artifacts())]))
+with own_server():
+    state = study(sys.argv[1], return_state=True)
+    print(json.dumps([state.type.value, state.message, asyncio.run(artifacts())]))
 """
 
 
@@ -104,7 +105,7 @@ def flow(study: Path) -> list:
         env=os.environ | {"PREFECT_HOME": str(study.parent / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -116,7 +117,7 @@ def flow(study: Path) -> list:
 def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small.parent
     killed = start(small)
-    wait_for(lambda: any(folder.glob("runs/*/generations/0001/update/manifest.json")), 240)
+    wait_for(lambda: any(folder.glob("runs/*/generations/0001/update/manifest.json")))
     below = descendants(killed.pid)
     assert below, "each run has a process of its own"
     os.kill(killed.pid, signal.SIGKILL)
@@ -125,7 +126,7 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/generations/0001/*/manifest.json")}
 
     resumed = start(small)
-    said, _ = resumed.communicate(timeout=400)
+    said, _ = resumed.communicate(timeout=PATIENCE)
     assert resumed.returncode == 0, said
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "nothing that was finished is made again"
     results = read_results(folder / "results")

@@ -46,6 +46,8 @@ def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "300")
 
 
 def using(directory: Path, *names: str, **settings: object) -> Path:
@@ -82,7 +84,7 @@ follow(Path({str(directory)!r}))
 """
     process = subprocess.Popen([sys.executable, "-c", ALONE + code])
     assert process.wait() == -signal.SIGKILL
-    wait_for(lambda: not services_of(process.pid), 60.0)
+    wait_for(lambda: not services_of(process.pid))
 
 
 def services_of(pid: int) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PATIENCE
 
 from populora_core.errors import ConfigError, PopuloraError, SandboxUnavailable
 from populora_core.verifier.connection import CommandBackend
@@ -79,7 +80,7 @@ def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
 
     A container's process id is its runner's; elsewhere a process outside stands above the runner.
     """
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     generations = 2 if backend == "docker" else 3
     while len(found := processes_below(pool_pids)) < generations * len(pool_pids):
         assert time.monotonic() < end, f"only {found} came"
@@ -163,10 +164,10 @@ def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..
     slow = """for _ in range(4):
     time.sleep(0.7)
     used = time.process_time()
-    while time.process_time() < used + 0.06:
+    while time.process_time() < used + 0.05:
         pass
 return x"""
-    assert attempt(fresh(replace(LIMITS, wall_seconds=1.5)), slow).outputs == ("3",)
+    assert attempt(fresh(replace(LIMITS, wall_seconds=2.5)), slow).outputs == ("3",)
 
 
 def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
@@ -450,7 +451,8 @@ def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., Sandbox
 
     def kill_at(done: int) -> None:
         if done >= 10 * (1 + len(killed)) and len(killed) < 3:
-            killed.append(pool.pids[len(killed) % 2])
+            living = [pid for pid in pool.pids if pid]  # a container that is still to start has none
+            killed.append(living[len(killed) % len(living)])
             os.kill(killed[-1], signal.SIGKILL)
 
     results = pool.run([Job(str(n), SQUARE, (f"({n},)",)) for n in range(80)], kill_at)
@@ -481,7 +483,7 @@ def test_a_pool_goes_on_after_an_exception_in_the_middle(fresh: Callable[..., Sa
 
 
 def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callable[..., SandboxPool]) -> None:
-    pool = fresh()
+    pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
     body = request_body(Job("loop", LOOP, ("(1,)",)))
     for worker in pool._workers:
         worker._connection.send(REQUEST.pack(1, len(body)) + body)
@@ -502,7 +504,7 @@ pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
         assert host.stdout
         pids = processes_once_programs_run(sandbox.name, [int(pid) for pid in host.stdout.readline().split()])
         host.kill()
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while alive(pids) and time.monotonic() < end:
         time.sleep(0.02)
     assert alive(pids) == set()

@@ -8,7 +8,6 @@ from typing import Any
 from conftest import wait_for
 
 STARTS = 4  # of a node: Ray gives itself 30 seconds, and other tests may run beside
-PATIENCE = 60.0
 
 
 class TwoNodes:
@@ -23,9 +22,12 @@ class TwoNodes:
 
     def add(self) -> Any:
         options = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+        before = self.cluster.list_all_nodes()
         for _ in range(STARTS - 1):
             with suppress(Exception):  # Ray raises bare ones
                 return self.cluster.add_node(**options)
+            for late in [node for node in self.cluster.list_all_nodes() if node not in before]:
+                self.cluster.remove_node(late, allow_graceful=False)
         return self.cluster.add_node(**options)
 
     @property
@@ -38,7 +40,7 @@ class TwoNodes:
     def replace_second(self) -> None:
         """Also waits until the one before is known to be gone: Ray lists a dead node for some seconds."""
         gone, self.second = self.second.node_id, self.add()
-        wait_for(lambda: gone not in self._listed(), PATIENCE)
+        wait_for(lambda: gone not in self._listed())
 
     @staticmethod
     def _listed() -> set[str]:

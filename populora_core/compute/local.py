@@ -127,7 +127,7 @@ class LocalCompute:
 
     def _lost(self, pipe: Connection) -> WorkerLost:
         process = self._processes[self._pipes.index(pipe)]
-        process.join(1.0)
+        process.join(EXIT_SECONDS)
         self.close()
         return WorkerLost(
             f"the worker process of {process.name} ended before it answered",

@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,14 +121,10 @@ class RayCluster:
         """Leave the cluster; end it, and all its processes, where it was started here."""
         ours = {pid: started(pid) for pid in self.pids}
         self.ray.shutdown()
-        deadline = time.monotonic() + END_SECONDS
-        while (
-            left := [pid for pid, when in ours.items() if started(pid) == when]
-        ) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for pid in left:
+        for pid in _left(ours):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        _left(ours)  # what was killed needs a moment too
         self._heads = ()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -157,6 +153,16 @@ class RayCluster:
             "object_store_memory": OBJECTS_BYTES,
             "_temp_dir": str(self._folder),
         }
+
+
+def _left(processes: Mapping[int, str]) -> list[int]:
+    """Those of the processes, each with the time of its start, that have not ended after a while."""
+    deadline = time.monotonic() + END_SECONDS
+    while (
+        left := [pid for pid, when in processes.items() if started(pid) == when]
+    ) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
 
 
 def _children() -> Sequence[int]:

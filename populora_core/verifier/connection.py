@@ -14,7 +14,7 @@ from populora_core.verifier.host import Contents, runner_digest, sandbox_content
 from populora_core.verifier.protocol import Limits
 
 READ_BYTES = 1 << 16
-END_SECONDS = 2.0
+END_SECONDS = 10.0
 
 
 class Connection(Protocol):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
@@ -35,6 +35,10 @@ SOCKET_INSIDE = f"{LINK_INSIDE}/socket"
 DAEMON_SECONDS = 20  # for one call of the daemon; it answers in milliseconds unless it is in trouble
 RUNNER_BYTES = 128 * MIB  # interpreter, buffers, and a child's copies of both, beyond what a program may take
 READY_SECONDS = 0.3  # the usual time from start to connection; later the daemon is asked what happened
+ALREADY_GOING = (
+    404,
+    409,
+)  # the daemon's answers for a container that is gone, or that somebody else is removing
 
 Failure = (DockerException, RequestException, OSError)
 
@@ -259,8 +263,12 @@ def sweep(client: docker.DockerClient) -> list[str]:
     for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
         owner = Owner.parse(container.labels[LABEL])
         if owner is not None and owner.is_gone():
-            with suppress(NotFound):
+            try:
                 container.remove(force=True)
+            except APIError as error:
+                if error.status_code not in ALREADY_GOING:
+                    raise
+            else:
                 removed.append(f"removed the sandbox {container.name} of process {owner.pid}")
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         owner = Owner.parse(folder.name.removeprefix(FOLDER_PREFIX).rpartition("-")[0])
