@@ -14,24 +14,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 from browser import DESK, MARKS, REDRAWN, chromium, keep, screenshots, set_width
-from conftest import alive, commits, wait_for
+from conftest import PATIENCE, alive, commits, wait_for
 
 from populora_core.processes import descendants
 from populora_core.store.artifacts import read_manifest, stage_dir
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow]
 
-PATIENCE = 600.0  # of a busy machine; an idle one needs a tenth
+T = TypeVar("T")
+REDRAWS = 100  # of a page, while one thing is done on it
+ANSWERS = 60.0  # within so many seconds a page shows what a click opens, if it heard it
 ASKED = 0.5  # every so many seconds the server is asked, which has work of its own
 HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
 PROPERTY = (
@@ -46,7 +48,7 @@ class Desk:
     def __init__(self, process: subprocess.Popen[str], address: str, home: Path, browser: Any) -> None:
         self.process, self.address, self.home, self.browser = process, address, home, browser
 
-    def find(self, xpath: str) -> Any:
+    def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
         """The first visible element, once it is there."""
         found: list[Any] = []
 
@@ -57,30 +59,39 @@ class Desk:
                 return False
             return bool(found)
 
-        wait_for(there, 60)
+        wait_for(there, seconds)
         return found[0]
+
+    def do(self, xpath: str, action: Callable[[Any], T]) -> T:
+        """Do something with the first visible element, again where the page draws itself anew meanwhile."""
+        for _ in range(REDRAWS):
+            with suppress(*REDRAWN):
+                return action(self.find(xpath))
+            time.sleep(ASKED)
+        raise AssertionError(f"is drawn anew all the time: {xpath}")
 
     def click(self, xpath: str) -> None:
         """Click once it can be clicked."""
+        self.do(xpath, lambda element: element.click())
 
-        def clicked() -> bool:
-            try:
-                self.find(xpath).click()
-            except REDRAWN:
-                return False
-            return True
-
-        wait_for(clicked, 60)
-
-    def button(self, name: str) -> None:
-        self.click(f"//button[normalize-space(.)='{name}']")
+    def button(self, name: str, opens: str | None = None) -> None:
+        """Press a button, again until there is what it opens: a page that draws itself anew loses clicks."""
+        xpath = f"//button[normalize-space(.)='{name}']"
+        self.click(xpath)
+        while opens is not None:
+            with suppress(AssertionError):
+                self.find(opens, ANSWERS)
+                return
+            self.click(xpath)
 
     def tab(self, name: str) -> None:
         self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
 
-    def confirm(self) -> None:
-        """Say yes in the dialogue that has opened."""
-        self.click("//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']")
+    def confirmed(self, name: str) -> None:
+        """Press a button, and say yes in the dialogue that it opens."""
+        yes = "//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']"
+        self.button(name, opens=yes)
+        self.click(yes)
 
     def keep(self, name: str) -> None:
         time.sleep(1.0)  # fades and lazy parts
@@ -90,22 +101,21 @@ class Desk:
         """Fill in the form of a deployment and submit it."""
         self.browser.get(f"{self.address}/deployments")
         self.click(f"//a[normalize-space(.)='{deployment}' and contains(@class,'deployment-list__name')]")
-        self.button("Run")
+        self.button("Run", opens="//button[normalize-space(.)='Custom run']")
         self.button("Custom run")
         for name, value in parameters.items():
             self._fill(name, value)
         self.keep(shot)
-        self._submit()
+        self._submit(f"{Path(str(parameters['run_dir'])).name} {deployment}")
 
-    def _submit(self) -> None:
-        """Send the form, which is left once the server has the run; a page that draws itself anew loses clicks."""
-        form = self.browser.current_url
+    def _submit(self, name: str) -> None:
+        """Send the form, again unless the server has the run; a page that draws itself anew loses clicks."""
         for _ in range(3):
             self.button("Submit")
             with suppress(AssertionError):
-                wait_for(lambda: self.browser.current_url != form, 90, ASKED)
+                wait_for(lambda: self.run(name) is not None, 90, ASKED)
                 return
-        raise AssertionError(f"the form was not sent: {form}")
+        raise AssertionError(f"the form of {name} was not sent")
 
     def _fill(self, name: str, value: str | int | bool) -> None:
         place = PROPERTY.format(f"(normalize-space(.)='{name}' or normalize-space(.)='{name} (Optional)')")
@@ -114,17 +124,21 @@ class Desk:
             self.click(f"{place}//label[contains(@class,'p-toggle')]")
             return
         for kind in ("int", "str", "enum", "literal"):
-            kinds = self.browser.find_elements("xpath", f"{place}//button[normalize-space(.)='{kind}']")
-            if kinds:
-                kinds[0].click()
-        box = self.find(
-            f"{place}//*[self::textarea or self::input or self::select[not(contains(@class,'placeholder'))]]"
-        )
-        if box.tag_name == "select":
-            self.click(f"{place}//option[@value='{value}' or normalize-space(.)='{value}']")
-        else:
+            choice = f"{place}//button[normalize-space(.)='{kind}']"
+            if self.browser.find_elements("xpath", choice):
+                self.click(choice)
+
+        def enter(box: Any) -> None:
             box.clear()
             box.send_keys(str(value))
+
+        box = (
+            f"{place}//*[self::textarea or self::input or self::select[not(contains(@class,'placeholder'))]]"
+        )
+        if self.do(box, lambda element: element.tag_name) == "select":
+            self.click(f"{place}//option[@value='{value}' or normalize-space(.)='{value}']")
+        else:
+            self.do(box, enter)
 
     def open_run(self, name: str) -> None:
         """Go to a flow run's page by the list of runs."""
@@ -168,6 +182,7 @@ class Desk:
                     return answer
             except httpx.TransportError:
                 continue
+            time.sleep(2.0)  # it has answered at once that it is too busy
         raise AssertionError(f"{method} {path} was not answered")
 
     def nightly(self) -> Any:
@@ -257,9 +272,9 @@ def committed(run: Path, generation: int, stage: str) -> bool:
 
 def nothing_left(desk: Desk, run: Path, engine: int) -> None:
     """No process but those of the UI, no half-written file, no lock, no container of the run's process."""
-    wait_for(lambda: len(living(desk)) <= 3, 60)
+    wait_for(lambda: len(living(desk)) <= 3)
     assert not list(run.rglob(".tmp-*")) and not (run / ".lock").exists()
-    assert f"-{engine}-" not in containers()
+    wait_for(lambda: f"-{engine}-" not in containers(), every=ASKED)  # the daemon removes it in its own time
 
 
 def containers() -> str:
@@ -277,7 +292,7 @@ def living(desk: Desk) -> list[int]:
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
     run = runs / "first"
     desk.launch("train", "train-form", run_dir=str(run), preset="quick", generations=2)
-    wait_for(lambda: committed(run, 1, "propose"), PATIENCE)
+    wait_for(lambda: committed(run, 1, "propose"))
     os.kill(desk.flow_process(), signal.SIGKILL)
     before = commits(run)
     assert "0001/evolve" not in before
@@ -287,11 +302,10 @@ def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(de
     desk.keep("crashed")
     log = desk.home / "notices.jsonl"
     wait_for(lambda: log.is_file() and log.read_text().endswith("\n"))
-    (notice,) = map(json.loads, log.read_text().splitlines())
+    (notice,) = (said for said in map(json.loads, log.read_text().splitlines()) if "state" in said)
     assert notice["state"] == "Crashed" and notice["parameters"]["run_dir"] == str(run)
 
-    desk.button("Retry")
-    desk.confirm()
+    desk.confirmed("Retry")
     desk.wait_state("first train", "Completed")
     desk.keep("completed")
     after = commits(run)
@@ -312,37 +326,35 @@ def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> 
     members = desk.browser.find_elements("xpath", "//td[starts-with(normalize-space(.),'student-')]")
     assert members
     desk.keep("artifact")
-    report = desk.find("//a[normalize-space(.)='Report of first']").get_attribute("href")
-    assert httpx.get(report).text == (runs / "first" / "report.html").read_text()
+    report = desk.do("//a[normalize-space(.)='Report of first']", lambda link: link.get_attribute("href"))
+    assert httpx.get(report, timeout=PATIENCE).text == (runs / "first" / "report.html").read_text()
 
 
 def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
     run = runs / "second"
     desk.launch("train", "train-form-second", run_dir=str(run), preset="quick", generations=50)
-    wait_for(lambda: committed(run, 1, "propose"), PATIENCE)
+    wait_for(lambda: committed(run, 1, "propose"))
     engine = desk.flow_process()
     below = [engine, *descendants(engine)]
     desk.open_run("second train")
-    desk.button("Cancel")
-    desk.confirm()
+    desk.confirmed("Cancel")
     desk.wait_state("second train", "Cancelled")
     desk.keep("cancelled")
-    wait_for(lambda: not any(map(alive, below)), 30)
+    wait_for(lambda: not any(map(alive, below)))
     nothing_left(desk, run, engine)
 
 
 def test_a_reviewed_run_waits_without_a_process_until_a_person_resumes_it(desk: Desk, runs: Path) -> None:
     run = runs / "third"
     desk.launch("train", "train-form-third", run_dir=str(run), preset="quick", generations=2, review=True)
-    wait_for(lambda: committed(run, 1, "match"), PATIENCE)
+    wait_for(lambda: committed(run, 1, "match"))
     engine = desk.flow_process()
     desk.open_run("third train")
     desk.wait_state("third train", "Suspended")
     desk.keep("suspended")
     nothing_left(desk, run, engine)
     assert committed(run, 2, "update") and not committed(run, 2, "evolve")
-    desk.button("Resume")
-    desk.confirm()
+    desk.confirmed("Resume")
     desk.wait_state("third train", "Completed")
     assert set(commits(run).values()) == {1}, "nothing is made twice"
     assert len(desk.runs(name={"any_": ["third g0002"]})) == 1
