@@ -80,8 +80,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, default=DEFAULT_TOKENS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=5)
     arguments = parser.parse_args()
-    training = Training(int(arguments.tokens), arguments.seed, arguments.processes)
+    training = Training(int(arguments.tokens), arguments.seed, arguments.processes, arguments.layers)
     make(arguments.out, training)
     print(f"{arguments.out}: done")
 

@@ -34,6 +34,7 @@ class Training:
         tokens: training tokens over all processes, padding not counted.
         seed: of the corpus, the initial weights and the order of batches.
         processes: data-parallel processes of one thread each.
+        layers: of the model, which has 2.3 M parameters with five.
         batch_tokens: tokens of a step in each process, padding counted.
         constant_share: share of the tokens after which the learning rate falls, linearly to 1 %.
     """
@@ -41,6 +42,7 @@ class Training:
     tokens: int
     seed: int = 0
     processes: int = 2
+    layers: int = 5
     batch_tokens: int = 1536
     matrix_rate: float = 0.012
     other_rate: float = 3e-3
@@ -49,12 +51,12 @@ class Training:
     constant_share: float = 0.35
 
 
-def model_config(vocabulary: int) -> Qwen2Config:
-    """The architecture: Qwen2, 2.3 M parameters, embeddings tied."""
+def model_config(vocabulary: int, layers: int) -> Qwen2Config:
+    """The architecture: Qwen2, embeddings tied."""
     return Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=192,
-        num_hidden_layers=5,
+        num_hidden_layers=layers,
         num_attention_heads=6,
         num_key_value_heads=6,
         intermediate_size=512,
@@ -135,7 +137,7 @@ def train_process(rank: int, training: Training, folder: str) -> None:
     steps = torch.tensor([len(batches)])
     dist.all_reduce(steps, op=dist.ReduceOp.MIN)
 
-    model = Qwen2ForCausalLM(model_config(len(tokenizer)))
+    model = Qwen2ForCausalLM(model_config(len(tokenizer), training.layers))
     model.set_attn_implementation("eager")
     initialise(model, torch.Generator().manual_seed(training.seed))
     parameters = list(model.parameters())

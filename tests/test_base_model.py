@@ -235,7 +235,7 @@ def test_a_few_steps_on_one_batch_lower_its_loss(tokenizer: PreTrainedTokenizerF
     rng = np.random.default_rng(2)
     shard = generate_shard(rng, tokenizer, 1500)
     ids, weights = map(torch.from_numpy, padded_batch(shard, plan_batches(rng, shard, 512)[0]))
-    model = Qwen2ForCausalLM(model_config(len(tokenizer)))
+    model = Qwen2ForCausalLM(model_config(len(tokenizer), layers=5))
     initialise(model, torch.Generator().manual_seed(0))
     optimizer = MuonAdamW(model.named_parameters(), 0.012, 3e-3)
     losses = []
