@@ -31,6 +31,7 @@ def study(
         return
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report`")
+    from populora_core.errors import StudyError
     from populora_core.study.conduct import conduct, plan
     from populora_core.study.report import write_report
 
@@ -40,6 +41,9 @@ def study(
         return
     try:
         conduct(planned, Lines(planned))
+    except StudyError:
+        write_report(planned.study.results)
+        raise
     except KeyboardInterrupt:
         print(f"interrupted: everything committed stays; populora study --config {config} goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None

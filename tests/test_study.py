@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from conftest import PATIENCE, alive, wait_for
 
 from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ConfigError, SandboxUnavailable, StudyError
+from populora_core.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
 from populora_core.processes import descendants
 from populora_core.store.durable import temporary_name
 from populora_core.study.conduct import Clock, conduct, plan
@@ -197,6 +198,17 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     conduct(replace(found, left=()), Quiet())
     assert not run.summary.exists()
     assert (run.summary.parent / "void" / run.summary.name).exists()
+    write_summary(run.summary, replace(run.origin, base_digest="a third"), [])
+    conduct(replace(plan(small), left=()), Quiet())
+    assert len(list((run.summary.parent / "void").iterdir())) == 2, "what was set aside before is kept"
+
+
+def test_a_copy_of_a_summary_is_no_other_seed(small: Path) -> None:
+    run = plan(small).left[0]
+    write_summary(run.summary, run.origin, [])
+    shutil.copy(run.summary, run.summary.with_name("pair-seed-0004.parquet"))
+    with pytest.raises(ArtifactError, match="summary of another run"):
+        write_verdicts(plan(small).study)
 
 
 def test_what_a_killed_process_left_among_the_summaries_is_removed(small: Path) -> None:

@@ -94,12 +94,23 @@ def line_plot(
     values = [(item.label, {x: y for x, y in item.points if y is not None}) for item in drawn]
     texts = []
     for x in sorted(set(xs)):
-        lines = [f"{label}: {form(known[x])}" for label, known in values if x in known]
+        at = {label: x if along == GENERATION else _near(known, x) for label, known in values}
+        lines = [f"{label}: {form(known[at[label]])}" for label, known in values if at[label] in known]
         texts.append((x, "\n".join([f"{along} {number(x)}", *lines])))
     parts.append(svg.hovers(area, texts))
     parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
     keys = tuple(Key(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
     return Plot(title, says, svg.drawing(parts), keys)
+
+
+def _near(known: Mapping[float, float], x: float) -> float:
+    """The x of a series to tell about at x: the nearest, or x itself where the series ended before.
+
+    Series over what a run has spent share no x, unlike those over generations.
+    """
+    nearest = min(known, key=lambda own: abs(own - x))
+    apart = (max(known) - min(known)) / max(1, len(known) - 1)
+    return nearest if abs(nearest - x) <= apart / 2 else x
 
 
 def _ring(area: svg.Frame, ring: tuple[float, float, str], style: Style) -> Markup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -173,13 +174,15 @@ def band(area: Frame, points: Sequence[tuple[float, float, float]], colour: str)
 
 
 def hovers(area: Frame, texts: Sequence[tuple[float, str]]) -> Markup:
-    """Invisible strips that show a tooltip each, one at every x, thinned where there are too many."""
-    step = max(1, math.ceil(len(texts) / MOST_HOVERS))
-    width = (area.x.end - area.x.start) / max(1.0, area.x.high - area.x.low) * step
+    """Invisible strips that show a tooltip each, one at every x, thinned where there are too many.
+
+    A strip reaches half way to the next on either side, whatever x counts.
+    """
+    shown = texts[:: max(1, math.ceil(len(texts) / MOST_HOVERS))]
+    places = [area.x(x) for x, _ in shown]
+    edges = [area.x.start, *((a + b) / 2 for a, b in pairwise(places)), area.x.end]
     strips = []
-    for x, text in texts[::step]:
-        left = max(area.x.start, area.x(x) - width / 2)
-        right = min(area.x.end, area.x(x) + width / 2)
+    for (_, text), left, right in zip(shown, edges, edges[1:], strict=False):
         title = element_title(text)
         strips.append(
             element(

@@ -146,7 +146,8 @@ def prepare(planned: Plan) -> None:
     for name in planned.void:
         aside = results / VOID
         aside.mkdir(parents=True, exist_ok=True)
-        (results / f"{name}.parquet").replace(aside / f"{name}.parquet")
+        earlier = len(list(aside.glob(f"{name}*.parquet")))
+        (results / f"{name}.parquet").replace(aside / f"{name}{f'-{earlier}' if earlier else ''}.parquet")
     if not planned.study.keep_runs:
         for name in planned.done:
             shutil.rmtree(planned.study.runs / name, ignore_errors=True)

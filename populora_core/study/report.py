@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
 from populora_core.report.page import page
-from populora_core.report.palette import Style, styled
-from populora_core.report.sections import Section, Table
+from populora_core.report.palette import GREY, Style, styled
+from populora_core.report.sections import Section
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.store.durable import write_atomically
-from populora_core.study.budget import Basis, spent, windows
-from populora_core.study.claims import CLAIMS, LEAST_SEEDS, Answer, Arm, Claim, Verdict
+from populora_core.study.budget import Basis, common_budget, spent
+from populora_core.study.claims import LEAST_SEEDS, Answer, Claim, Verdict
 from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.summary import Summary, stage_versions
+from populora_core.study.tables import (
+    BASE,
+    arms_table,
+    bases_table,
+    benchmarks_table,
+    claims_table,
+    runs_table,
+)
 from populora_core.study.verdicts import Results, read_results
 
 REPORT = "report.html"
 SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."
-UNKNOWN = "–"
-MINUS = "−"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answe
     tiles = [
         *((str(number_of), verdict.value) for verdict, number_of in count.items()),
         *((str(len(results.of(arm))), f"runs of {arm}") for arm in results.arms),
-        (seconds(sum(run.origin.seconds for run in results.runs)), "in stages and evaluations"),
+        (seconds(sum(run.origin.seconds for run in results.runs)), "of processes in stages and evaluations"),
     ]
     return {
         "label": results.name,
@@ -145,135 +150,60 @@ def _sections(
         "claims",
         "What the paper says, and what was measured",
         "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter "
-        "and at equal tokens of all adapters. Effects are in the direction that the paper claims, with exact 95 % "
-        "intervals over seeds.",
-        tables=(
-            Table("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False),
-            Table("Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)]),
-        ),
+        "and at equal tokens of all adapters; the row shows the basis on which it holds most narrowly, or all three "
+        "where they leave it open. Effects are in the direction that the paper claims, with 95 % intervals over "
+        "seeds, exact if the arms differ by a shift. Of the oscillation the interval is the range of the seeds, and p "
+        "comes from shuffles: swings slower than noise count, whatever makes them. Only “reproduced” is corrected "
+        "for the number of claims.",
+        tables=(claims_table(found), bases_table(found)),
     )
     yield Section(
         "arms",
         "What each arm came to",
-        "At the budget that every run has spent: mean over seeds, lowest and highest. Arms of three seeds describe, "
-        "they decide nothing.",
-        tables=tuple(_arms_table(results, basis) for basis in Basis),
+        "At the budgets of the claims: mean over seeds, lowest and highest. Arms of three seeds describe, they decide "
+        "nothing; one that spends less than a budget has no row. Tokens of evaluations, from which two of the arms "
+        "take their fitness, are not counted.",
+        tables=tuple(arms_table(results, basis) for basis in Basis),
     )
     for key, title, shown in SECTIONS:
         yield Section(
             key,
             title,
-            "Over updates an adapter took; the mean over seeds, the band from the lowest to the highest seed.",
+            f"Over updates an adapter took, as far as {results.population} and {results.solo} both go; the mean over "
+            "seeds, and for these two the band from the lowest to the highest seed.",
             tuple(_plots(results, shown, Basis.UPDATES)),
         )
     yield Section(
         "total",
         "The same at equal tokens of all adapters together",
-        "A population of eight spends eight times what one adapter does in as many updates.",
+        "A population of eight spends eight times what one adapter does in as many updates. "
+        "Lines end where the budget does.",
         tuple(_plots(results, TOTAL_SHOWN, Basis.TOTAL)),
     )
     yield Section(
         "held-out",
         "How do they do on held-out problems?",
-        "Mean over a role's members, the band from the weakest member's mean over seeds to the best's.",
+        "Mean over a role's members, the band from the weakest member's mean over seeds to the best's. A generation "
+        "ends with its evolution, so where both fall together a replaced member is a child that was not updated yet.",
         tuple(_held_out(results)),
+        (benchmarks_table(results),),
     )
-    yield Section("runs", "Which runs are these?", "", tables=(_runs_table(results),))
-
-
-CLAIM_HEADER = ("claim", "the paper says", "measured", "effect", "95 % interval", "g", "p, Holm", "verdict")
-
-
-def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[Answer]) -> tuple[str, ...]:
-    """The effect on the basis where it is smallest: the verdict has to hold there too."""
-    known = [answer for answer in own if answer.test is not None]
-    if not known:
-        return claim.title, claim.paper, claim.measured, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, verdict.value
-    hardest = min(known, key=lambda answer: answer.test.value if answer.test else 0.0)
-    effect, interval, g = _effect(hardest)
-    largest = max(answer.p_adjusted for answer in own)
-    return claim.title, claim.paper, claim.measured, effect, interval, g, f"{largest:.3g}", verdict.value
-
-
-BASIS_HEADER = (
-    "claim",
-    "at equal",
-    "population",
-    "solo",
-    "effect",
-    "95 % interval",
-    "p",
-    "p, Holm",
-    "conditions",
-    "verdict",
-)
-
-
-def _basis_row(answer: Answer) -> tuple[str, ...]:
-    marks = {True: "yes", False: "no", None: "unclear"}
-    means = [_shown(answer.means.get(arm)) for arm in (Arm.POPULATION, Arm.SOLO)]
-    effect, interval, _ = _effect(answer)
-    p = UNKNOWN if answer.test is None else f"{answer.test.p:.3g}"
-    conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
-    return (
-        answer.claim.title,
-        answer.basis.label,
-        *means,
-        effect,
-        interval,
-        p,
-        f"{answer.p_adjusted:.3g}",
-        conditions or UNKNOWN,
-        answer.verdict.value,
-    )
-
-
-def _effect(answer: Answer) -> tuple[str, str, str]:
-    test = answer.test
-    if test is None:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    value, ends = f"{_shown(test.value)} {answer.claim.unit}", (test.low, test.high)
-    if not any(map(math.isfinite, ends)):  # too few seeds to bound it
-        return value, UNKNOWN, _shown(test.effect)
-    low, high = (_shown(end) if math.isfinite(end) else "none" for end in ends)
-    return value, f"{low} to {high}", _shown(test.effect)
-
-
-def _shown(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3g}".replace("-", MINUS)
-
-
-def _arms_table(results: Results, basis: Basis) -> Table:
-    groups = [(arm, runs) for arm in results.arms if (runs := results.of(arm))]
-    compared = [claim for claim in CLAIMS if not claim.oscillation]
-    rows = []
-    if groups:
-        cut = windows([runs for _, runs in groups], basis)
-        for (arm, _), own in zip(groups, cut, strict=True):
-            cells = []
-            for claim in compared:
-                values = [value for run in own if (value := claim.statistic(run)) is not None]
-                cells.append(
-                    f"{_shown(sum(values) / len(values))} ({_shown(min(values))} to {_shown(max(values))})"
-                    if values
-                    else UNKNOWN
-                )
-            rows.append((arm, str(len(own)), *cells))
-    header = ("arm", "seeds", *(f"{claim.key.replace('_', ' ')}, {claim.unit}" for claim in compared))
-    return Table(f"At equal {basis.label}", header, rows)
+    yield Section("runs", "Which runs are these?", "", tables=(runs_table(results),))
 
 
 def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]:
     styles = styled(results.arms)
+    compared = [run for arm in (results.population, results.solo) for run in results.of(arm)]
+    budget = common_budget(compared or results.runs, basis)
     plots = (
         line_plot(
             item.title,
             "",
             item.unit,
             [
-                line
+                line if arm in (results.population, results.solo) else replace(line, bands=())
                 for arm in results.arms
-                if (line := _line(arm, results.of(arm), item, basis, styles[arm])) is not None
+                if (line := _line(arm, results.of(arm), item, basis, styles[arm], budget)) is not None
             ],
             item.form,
             item.zero,
@@ -284,7 +214,9 @@ def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]
     return [plot for plot in plots if plot is not None]
 
 
-def _line(arm: str, runs: Sequence[Summary], item: Shown, basis: Basis, style: Style) -> Series | None:
+def _line(
+    arm: str, runs: Sequence[Summary], item: Shown, basis: Basis, style: Style, budget: float
+) -> Series | None:
     """Mean and range of each generation that all seeds have a value of, at what they had spent by it on average."""
     paid = [spent(run, basis) for run in runs]
     series = [
@@ -296,6 +228,8 @@ def _line(arm: str, runs: Sequence[Summary], item: Shown, basis: Basis, style: S
         have = [place for place, own in enumerate(series) if generation in own and generation in paid[place]]
         if len(have) == len(runs):
             x = sum(paid[place][generation] for place in have) / len(have)
+            if x > budget * (1 + 1e-9):
+                break
             values = [series[place][generation] for place in have]
             points.append((x, sum(values) / len(values)))
             band.append((x, min(values), max(values)))
@@ -329,21 +263,18 @@ def _held_out(results: Results) -> Iterable[Plot]:
                     means.append((x, sum(sum(own) / len(own) for own in known) / len(known)))
                     band.append((x, sum(map(min, known)) / len(known), sum(map(max, known)) / len(known)))
             lines.append(Series(arm, styles[arm], means, (band,)))
+        lines += _base(results)
         plot = line_plot(title, "", "score", lines, percent, zero=False, along=Basis.UPDATES.label)
         if plot is not None:
             yield plot
 
 
-def _runs_table(results: Results) -> Table:
-    rows = [
-        (
-            run.origin.name,
-            str(run.origin.config["run"]["generations"]),
-            seconds(run.origin.seconds),
-            ", ".join(run.origin.code_revisions),
-            " ".join(f"{name} {version}" for name, version in run.origin.stage_versions.items()),
-        )
-        for run in results.runs
-    ]
-    header = ("run", "generations", "time", "code revision", "stage versions")
-    return Table("Runs", header, rows, folded=False)
+def _base(results: Results) -> list[Series]:
+    """What the base scores, which is the same in every run, as far as the updates go."""
+    score = next(
+        (series[max(series)] for run in results.runs if (series := run.series(HELD_OUT, BASE))), None
+    )
+    if score is None:
+        return []
+    most = max(max(spent(run, Basis.UPDATES).values(), default=0.0) for run in results.runs)
+    return [Series(BASE, Style(GREY, "1 3"), [(0.0, score), (most, score)])]

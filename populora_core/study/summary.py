@@ -188,6 +188,20 @@ def read_summary(path: Path) -> Summary:
 
 
 def read_summaries(folder: Path) -> list[Summary]:
-    """Every summary in a folder of results, by arm and seed."""
-    found = [read_summary(path) for path in sorted(folder.glob("*-seed-*.parquet"))]
+    """Every summary in a folder of results, by arm and seed.
+
+    Raises:
+        ArtifactError: one cannot be read, or is of another run than its name says: a copy would count twice.
+    """
+    found = []
+    for path in sorted(folder.glob("*-seed-*.parquet")):
+        summary = read_summary(path)
+        if summary.origin.name != path.stem:
+            raise ArtifactError(
+                f"{path} is the summary of another run",
+                expected=path.stem,
+                came=summary.origin.name,
+                remedy="remove it, or give it the name of its run",
+            )
+        found.append(summary)
     return sorted(found, key=lambda summary: (summary.origin.arm, summary.origin.seed))

@@ -1,0 +1,221 @@
+"""The tables of a study's report: what each claim came to and why, every arm at equal budgets, the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from populora_core.report.sections import Table
+from populora_core.report.text import percent, seconds
+from populora_core.study.budget import Basis, common_budget, window
+from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Answer, Arm, Claim, Verdict
+from populora_core.study.measures import HELD_OUT
+from populora_core.study.verdicts import Results
+
+UNKNOWN = "–"
+MINUS = "−"
+BASE = "base"
+SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
+CLAIM_HEADER = (
+    "claim",
+    "verdict",
+    "why",
+    "the paper says",
+    "measured",
+    "effect (95 % interval)",
+    "margin",
+    "p, Holm",
+)
+BASIS_HEADER = (
+    "claim",
+    "at equal",
+    "population",
+    "solo",
+    "effect",
+    "95 % interval",
+    "g",
+    "p",
+    "p, Holm",
+    "conditions",
+    "verdict",
+)
+
+
+def claims_table(found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> Table:
+    """One row a claim."""
+    return Table("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False)
+
+
+def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[Answer]) -> tuple[str, ...]:
+    largest = max(answer.p_adjusted for answer in own)
+    return (
+        claim.title,
+        verdict.value,
+        why(own),
+        claim.paper,
+        claim.measured,
+        "; ".join(_effect_on(answer) for answer in deciding(verdict, own)) or UNKNOWN,
+        f"{_shown(claim.margin)} {claim.unit}",
+        f"{largest:.3g}",
+    )
+
+
+def deciding(verdict: Verdict, own: Sequence[Answer]) -> list[Answer]:
+    """The bases that a claim's row shows: where the verdict is hardest to hold, or all where there is none."""
+    known = [(answer, answer.test) for answer in own if answer.test is not None]
+    if not known or verdict is Verdict.CANNOT_TELL:
+        return [answer for answer, _ in known]
+    if verdict is Verdict.REPRODUCED:
+        return [min(known, key=lambda pair: pair[1].value)[0]]
+    return [max(known, key=lambda pair: pair[1].high)[0]]
+
+
+def why(own: Sequence[Answer]) -> str:
+    """What the verdict follows from, in a few words; what is not so on every basis names those on which it is."""
+    reasons: dict[str, list[str]] = {}
+    for answer in own:
+        for reason in _reasons(answer):
+            reasons.setdefault(reason, []).append(SHORT[answer.basis])
+    if len({answer.verdict for answer in own}) > 1:
+        verdicts: dict[str, list[str]] = {}
+        for answer in own:
+            verdicts.setdefault(answer.verdict.value, []).append(SHORT[answer.basis])
+        reasons = verdicts | reasons
+    return "; ".join(
+        reason if len(bases) == len(own) else f"{reason} ({', '.join(bases)})"
+        for reason, bases in reasons.items()
+    )
+
+
+def _reasons(answer: Answer) -> list[str]:
+    test = answer.test
+    if test is None:
+        return [f"needs {LEAST_SEEDS} runs of each arm, with a value each"]
+    if answer.verdict is Verdict.REPRODUCED:
+        return ["effect beyond the margin, significant, every condition met"]
+    if answer.verdict is Verdict.NOT_REPRODUCED:
+        if test.high <= answer.claim.margin:
+            return ["the whole interval is at or below the margin"]
+        return [f"not so: {says}" for says, met in answer.conditions.items() if met is False]
+    if not math.isfinite(test.low):
+        return [f"needs {LEAST_SEEDS} runs of each arm"]
+    doubts = [f"unclear: {says}" for says, met in answer.conditions.items() if met is None]
+    if answer.p_adjusted > ALPHA:
+        doubts.append("not significant")
+    if test.value < answer.claim.margin:
+        doubts.append("effect below the margin")
+    return doubts or [f"needs {LEAST_SEEDS} runs of each arm"]
+
+
+def bases_table(found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> Table:
+    """One row a claim and basis."""
+    return Table("Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)])
+
+
+def _basis_row(answer: Answer) -> tuple[str, ...]:
+    marks = {True: "yes", False: "no", None: "unclear"}
+    means = [_shown(answer.means.get(arm)) for arm in (Arm.POPULATION, Arm.SOLO)]
+    effect, interval = _effect(answer)
+    test = answer.test
+    # An oscillation has one sample of differences, of which g would be another quantity.
+    g = UNKNOWN if test is None or answer.claim.oscillation else _shown(test.effect)
+    conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
+    return (
+        answer.claim.title,
+        answer.basis.label,
+        *means,
+        effect,
+        interval,
+        g,
+        UNKNOWN if test is None else f"{test.p:.3g}",
+        f"{answer.p_adjusted:.3g}",
+        conditions or UNKNOWN,
+        answer.verdict.value,
+    )
+
+
+def _effect(answer: Answer) -> tuple[str, str]:
+    test = answer.test
+    if test is None:
+        return UNKNOWN, UNKNOWN
+    value, ends = f"{_shown(test.value)} {answer.claim.unit}", (test.low, test.high)
+    if not any(map(math.isfinite, ends)):  # too few seeds to bound it
+        return value, UNKNOWN
+    low, high = (_shown(end) if math.isfinite(end) else "none" for end in ends)
+    return value, f"{low} to {high}"
+
+
+def _effect_on(answer: Answer) -> str:
+    value, interval = _effect(answer)
+    bounds = "" if interval == UNKNOWN else f" ({interval})"
+    return f"{value}{bounds} at equal {SHORT[answer.basis]}"
+
+
+def _shown(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}".replace("-", MINUS)
+
+
+def arms_table(results: Results, basis: Basis) -> Table:
+    """Every arm over the budget at which the claims are answered; an arm that spends less has no row."""
+    compared = [claim for claim in CLAIMS if not claim.oscillation]
+    both = [*results.of(results.population), *results.of(results.solo)]
+    header = ("arm", "seeds", *(f"{claim.key.replace('_', ' ')}, {claim.unit}" for claim in compared))
+    if not both:
+        return Table(f"At equal {basis.label}", header, [])
+    budget = common_budget(both, basis)
+    rows = []
+    for arm in results.arms:
+        runs = results.of(arm)
+        if runs and common_budget(runs, basis) >= budget * (1 - 1e-9):
+            own = [window(run, basis, budget) for run in runs]
+            found = (
+                [value for run in own if (value := claim.statistic(run)) is not None] for claim in compared
+            )
+            rows.append((arm, str(len(runs)), *map(_spread, found)))
+    return Table(f"At equal {basis.label}: {budget:,.0f}", header, rows)
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return UNKNOWN
+    return f"{_shown(sum(values) / len(values))} ({_shown(min(values))} to {_shown(max(values))})"
+
+
+def benchmarks_table(results: Results) -> Table:
+    """Newest held-out score by benchmark: those who solve, averaged over slots and seeds, beside the base."""
+    names = sorted(
+        {value.measure for run in results.runs for value in run.values if value.measure.startswith(HELD_OUT)}
+    )
+    rows = []
+    for arm in (BASE, *results.arms):
+        runs = results.runs if arm == BASE else results.of(arm)
+        cells = []
+        for name in names:
+            scores = [
+                series[max(series)]
+                for run in runs
+                for part in run.parts(name)
+                if part.startswith((BASE,) if arm == BASE else ("student-", "solo-"))
+                and (series := run.series(name, part))
+            ]
+            cells.append(percent(sum(scores) / len(scores)) if scores else UNKNOWN)
+        if runs:
+            rows.append((arm, *cells))
+    titles = ("all" if name == HELD_OUT else name.removeprefix(f"{HELD_OUT}.") for name in names)
+    return Table("The last evaluation, by benchmark", ("arm", *titles), rows, folded=False)
+
+
+def runs_table(results: Results) -> Table:
+    """Where every figure comes from."""
+    rows = [
+        (
+            run.origin.name,
+            str(run.origin.config["run"]["generations"]),
+            seconds(run.origin.seconds),
+            ", ".join(run.origin.code_revisions),
+            " ".join(f"{name} {version}" for name, version in run.origin.stage_versions.items()),
+        )
+        for run in results.runs
+    ]
+    header = ("run", "generations", "in stages and evaluations", "code revision", "stage versions")
+    return Table("Runs", header, rows, folded=False)
