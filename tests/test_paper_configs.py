@@ -53,6 +53,15 @@ def test_the_single_agent_has_a_pair_s_batch_and_the_paper_s_base_and_lengths() 
     assert paper.propose == solo.propose
 
 
+@pytest.mark.parametrize("name", ["paper-7b", "solo-7b"])
+def test_every_setting_says_where_it_comes_from(name: str) -> None:
+    lines = (CONFIGS / f"{name}.toml").read_text().splitlines()
+    settings = [line for line in lines if re.match(r"[a-z_]+ = ", line) and not line.startswith("extends")]
+    assert len(settings) >= 8
+    for line in settings:
+        assert re.search(r"#.*\b(paper|inferred|open|machine)\b", line), line
+
+
 def test_sampling_is_bound_by_memory_for_few_rows_and_by_computing_for_many() -> None:
     shape, rates = shape_of(QWEN2_5_7B, 32), Rates(4e14, 2e12)
     few, many = (sampling_seconds(shape, Batch(rows, 100), rows, 2, rates) for rows in (1, 4096))
