@@ -203,6 +203,18 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     assert len(list((run.summary.parent / "void").iterdir())) == 2, "what was set aside before is kept"
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_directory_goes_with_its_summary_also_if_a_kill_came_between(small: Path, keep: bool) -> None:
+    small.write_text(f"keep_runs = {str(keep).lower()}\n{small.read_text()}")
+    run = plan(small).left[0]
+    write_summary(run.summary, run.origin, [])
+    run.directory.mkdir(parents=True)
+    (run.directory / "run.json").touch()
+    conduct(replace(plan(small), left=()), Quiet())
+    assert run.directory.exists() is keep
+    assert plan(small).done == (run.name,)
+
+
 def test_a_copy_of_a_summary_is_no_other_seed(small: Path) -> None:
     run = plan(small).left[0]
     write_summary(run.summary, run.origin, [])
@@ -290,6 +302,15 @@ def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
     made = json.loads(json.dumps(as_json(read_results(COMMITTED))))
     assert [claim["verdict"] for claim in made["claims"]] == [claim["verdict"] for claim in kept["claims"]]
     assert _rounded(made) == _rounded(kept)
+
+
+def test_every_committed_run_counts_by_the_present_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    found = plan("configs/study-tiny.toml")
+    assert found.void == {}
+    assert {path.stem for path in COMMITTED.glob("*.parquet")} == set(found.done)
+    for run in read_results(COMMITTED).runs:
+        assert not any("+" in code for code in run.origin.code_revisions), "made by code that is committed"
 
 
 def _rounded(value: object) -> object:
