@@ -35,10 +35,7 @@ SOCKET_INSIDE = f"{LINK_INSIDE}/socket"
 DAEMON_SECONDS = 20  # for one call of the daemon; it answers in milliseconds unless it is in trouble
 RUNNER_BYTES = 128 * MIB  # interpreter, buffers, and a child's copies of both, beyond what a program may take
 READY_SECONDS = 0.3  # the usual time from start to connection; later the daemon is asked what happened
-ALREADY_GOING = (
-    404,
-    409,
-)  # the daemon's answers for a container that is gone, or that somebody else is removing
+ALREADY_GOING = (404, 409)  # it is gone, or somebody else is removing it
 
 Failure = (DockerException, RequestException, OSError)
 
