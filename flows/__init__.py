@@ -29,9 +29,8 @@ def quieten_prefect() -> None:
     # We print our own account of every error; Prefect's tracebacks would bury it.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
-    logging.getLogger("EventsWorker").setLevel(
-        logging.ERROR
-    )  # it warns of every event that is still to be sent
+    # Prefect's queue of events warns at the end of every one that is still to be sent.
+    logging.getLogger("EventsWorker").setLevel(logging.ERROR)
     # A server that is gone would be asked for minutes, while the run can go on without it.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
     PREFECT_HOME.mkdir(parents=True, exist_ok=True)

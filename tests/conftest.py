@@ -23,9 +23,8 @@ from populora_core.store.manifest import stage_folders
 PATIENCE = 600.0
 """Seconds for anything to happen on a busy machine; whoever waits goes on as soon as it has."""
 
-UNTIMED = settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # a busy machine fails no test
+# A busy machine fails no test.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True)  # each change is judged by the same examples
 settings.register_profile("new", UNTIMED, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -72,15 +72,12 @@ def deciding(verdict: Verdict, own: Sequence[Answer]) -> list[Answer]:
 
 def why(own: Sequence[Answer]) -> str:
     """What the verdict follows from, in a few words; what is not so on every basis names those on which it is."""
-    reasons: dict[str, list[str]] = {}
-    for answer in own:
-        for reason in _reasons(answer):
-            reasons.setdefault(reason, []).append(SHORT[answer.basis])
+    said = [(answer, reason) for answer in own for reason in _reasons(answer)]
     if len({answer.verdict for answer in own}) > 1:
-        verdicts: dict[str, list[str]] = {}
-        for answer in own:
-            verdicts.setdefault(answer.verdict.value, []).append(SHORT[answer.basis])
-        reasons = verdicts | reasons
+        said = [(answer, answer.verdict.value) for answer in own] + said
+    reasons: dict[str, list[str]] = {}
+    for answer, reason in said:
+        reasons.setdefault(reason, []).append(SHORT[answer.basis])
     return "; ".join(
         reason if len(bases) == len(own) else f"{reason} ({', '.join(bases)})"
         for reason, bases in reasons.items()
