@@ -10,7 +10,7 @@ from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
 from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Answer, Arm, Claim, Verdict
 from populora_core.study.measures import HELD_OUT
-from populora_core.study.verdicts import Results
+from populora_core.study.verdicts import Results, hedges_g
 
 UNKNOWN = "–"
 MINUS = "−"
@@ -114,8 +114,6 @@ def _basis_row(answer: Answer) -> tuple[str, ...]:
     means = [_shown(answer.means.get(arm)) for arm in (Arm.POPULATION, Arm.SOLO)]
     effect, interval = _effect(answer)
     test = answer.test
-    # An oscillation has one sample of differences, of which g would be another quantity.
-    g = UNKNOWN if test is None or answer.claim.oscillation else _shown(test.effect)
     conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
     return (
         answer.claim.title,
@@ -123,7 +121,7 @@ def _basis_row(answer: Answer) -> tuple[str, ...]:
         *means,
         effect,
         interval,
-        g,
+        _shown(hedges_g(answer)),
         UNKNOWN if test is None else f"{test.p:.3g}",
         f"{answer.p_adjusted:.3g}",
         conditions or UNKNOWN,

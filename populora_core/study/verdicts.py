@@ -144,6 +144,11 @@ def as_json(results: Results) -> dict[str, Any]:
     }
 
 
+def hedges_g(answer: Answer) -> float | None:
+    """The effect size of two arms; an oscillation has one sample, of which g would be another quantity."""
+    return answer.test.effect if answer.test and not answer.claim.oscillation else None
+
+
 def _answer(answer: Answer) -> dict[str, Any]:
     test = answer.test
     return {
@@ -151,7 +156,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "effect": _number(test.value) if test else None,
         "low": _number(test.low) if test else None,
         "high": _number(test.high) if test else None,
-        "hedges_g": _number(test.effect) if test else None,
+        "hedges_g": _number(hedges_g(answer)),
         "p": test.p if test else None,
         "p_adjusted": answer.p_adjusted,
         "means": {arm.value: _number(mean) for arm, mean in answer.means.items()},
