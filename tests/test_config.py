@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = sorted(
     path
     for path in (ROOT / "configs").rglob("*.toml")
-    if "suites" not in path.parts and not path.name.startswith("study-")  # a study is a format of its own
+    # Suites and studies are formats of their own.
+    if not {"suites", "levers"} & set(path.parts) and not path.name.startswith("study-")
 )
 
 

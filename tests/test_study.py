@@ -292,6 +292,24 @@ def test_the_shipped_study_has_the_seeds_that_a_verdict_needs() -> None:
     assert {config.solve.attempts for config in configs.values()} == {8}
 
 
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "configs/levers").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_a_lever_is_tried_on_seeds_that_are_never_reported(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small_base = tmp_path / "runs/base-small"
+    small_base.parent.mkdir()
+    small_base.symlink_to(REPOSITORY / "base_model/tiny")
+    study, configs = load_study(path)
+    reported, _ = load_study(REPOSITORY / "configs/study-tiny.toml")
+    assert study.name == path.stem == study.runs.name
+    assert min(seed for arm in study.arms for seed in arm.seeds) >= 1000
+    assert max(seed for arm in reported.arms for seed in arm.seeds) < 1000
+    assert all(config.propose.types == ("code_o", "code_i") for config in configs.values())
+
+
 COMMITTED = REPOSITORY / "bench/results/study-tiny"
 
 
