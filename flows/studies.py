@@ -67,7 +67,7 @@ def say_plan(planned: Plan) -> None:
     """What is done, what does not count any more and why, what is left."""
     print(f"study {planned.study.name}: {len(planned.done)} of {planned.runs} runs are done")
     for name, reason in planned.void.items():
-        print(f"  {name} does not count any more and is made again: {reason}")
+        print(f"  {name} does not count any more and goes to void/: {reason}")
     left = sum(run.generations for run in planned.left)
     if left:
         print(

@@ -17,6 +17,7 @@ from populora_core.study.conduct import Tell, conduct, plan, play_apart
 from populora_core.study.play import Assignment, Told
 from populora_core.study.report import write_report
 from populora_core.study.verdicts import as_json, read_results
+from tasks.show import artifact_key
 
 
 @flow(name="study", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
@@ -32,7 +33,7 @@ def study(config: str) -> State[Any]:
     planned, logger = plan(config), get_run_logger()
     logger.info("%d of %d runs are done", len(planned.done), planned.runs)
     for name, reason in planned.void.items():
-        logger.warning("%s does not count any more and is made again: %s", name, reason)
+        logger.warning("%s does not count any more and goes to void/: %s", name, reason)
     here = copy_context()  # tasks are called from the conductor's threads, which know of no flow run
 
     def play_as_task(run: Assignment, tell: Tell, stop: Event) -> None:
@@ -71,7 +72,7 @@ class Logged:
 
 def _show(name: str, table: dict[str, Any]) -> None:
     create_table_artifact(
-        key=f"verdicts-{name}",
+        key=artifact_key("verdicts", name),
         table=[{key: claim[key] for key in ("title", "verdict")} for claim in table["claims"]],
         description=f"the claims of study {name}, {len(table['runs'])} runs",
     )

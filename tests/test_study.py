@@ -215,6 +215,35 @@ def test_a_run_directory_goes_with_its_summary_also_if_a_kill_came_between(small
     assert plan(small).done == (run.name,)
 
 
+def test_a_summary_that_the_study_does_not_ask_for_any_more_is_set_aside(small: Path) -> None:
+    run = plan(small).left[0]
+    other = replace(run.origin, seed=77)
+    path = run.summary.with_name(f"{other.name}.parquet")
+    write_summary(path, other, [])
+    found = plan(small)
+    assert found.void == {other.name: "the study has no such arm or seed"}
+    conduct(replace(found, left=()), Quiet())
+    assert not path.exists()
+    assert (path.parent / "void" / path.name).exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("compute", "shard_seconds", 60.0),
+        ("compute", "address", "somewhere:6379"),
+        ("trackers", "use", ["tensorboard"]),
+        ("sampler", "gpu_memory_utilization", 0.3),
+        ("store", "url", "file:///shared"),
+        ("evaluate", "window", 3),
+    ],
+)
+def test_what_decides_no_result_voids_nothing(small: Path, section: str, key: str, value: object) -> None:
+    origin = plan(small).left[0].origin
+    changed = origin.config | {section: origin.config[section] | {key: value}}
+    assert origin.stale(replace(origin, config=changed)) is None
+
+
 def test_a_copy_of_a_summary_is_no_other_seed(small: Path) -> None:
     run = plan(small).left[0]
     write_summary(run.summary, run.origin, [])

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from store_run import CHILD, STUDENT, TEACHER, Row, commit_stage, evaluation_row, generation_tables, write_run
+from store_run import (
+    CHILD,
+    STUDENT,
+    TEACHER,
+    Row,
+    adapter_row,
+    commit_stage,
+    evaluation_row,
+    generation_tables,
+    member_row,
+    write_run,
+)
 
+from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.measures import measure
+from populora_core.study.measures import _steps, measure
 from populora_core.verifier.protocol import Job, JobResult
 from populora_core.verifier.verdicts import Status
 
@@ -112,6 +126,11 @@ def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
     ]
 
 
+def suite(*benchmarks: str) -> Suite:
+    entries = tuple(Entry(benchmark=name, dataset="bundled:tiny.parquet") for name in benchmarks)
+    return Suite(suite="small", benchmarks=entries)
+
+
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, str], float]:
     directory = write_run(tmp_path_factory.mktemp("run"), generations=0)
@@ -123,13 +142,18 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, str
         rows = [
             evaluation_row(generation, member, score) | {"part": "test", "benchmark": benchmark}
             for member, score in scores.items()
-            for benchmark in ("all", "counting")
+            for benchmark in ("all", "tiny_code_o")
+        ]
+        others = ({"metric": "pass@8"}, {"temperature": 0.6}, {"benchmark": "of_an_older_suite"})
+        rows += [
+            evaluation_row(generation, newest, 0.9) | {"part": "test", "benchmark": "tiny_code_o"} | other
+            for other in others
         ]
         rows.append(evaluation_row(generation, newest, 0.9) | {"benchmark": "all"})  # of the validation half
         rows.append(evaluation_row(generation, TEACHER, 0.9) | {"part": "test", "suite": "another"})
         commit_stage(directory, generation, "evaluate-small", {"evaluations": rows})
     with Catalogue(directory) as catalogue:
-        found = measure(catalogue, "small", run_jobs)
+        found = measure(catalogue, suite("tiny_code_o", "tiny_code_i"), run_jobs)
     assert len({value[:3] for value in found}) == len(found), "one value of each"
     return {value[:3]: value.value for value in found}
 
@@ -188,6 +212,34 @@ def test_held_out_scores_are_by_slot_of_the_reported_half_alone(
     values: dict[tuple[int, str, str], float],
 ) -> None:
     for generation in (1, 2):
-        for name in ("held_out", "held_out.counting"):
+        assert not any("older" in key[1] for key in values)
+        for name in ("held_out", "held_out.tiny_code_o"):
             parts = {key[2]: value for key, value in values.items() if key[:2] == (generation, name)}
             assert parts == {"base": 0.3, "student-00": 0.4, "teacher-00": 0.2}
+
+
+def test_a_suite_of_one_benchmark_is_that_benchmark_and_slots_beyond_99_stay_apart(tmp_path: Path) -> None:
+    scores = {"student-10-g0000": 0.25, "student-100-g0000": 0.75}
+    founders = {"population": [member_row(0, name) for name in scores]}
+    commit_stage(tmp_path, 0, "found", founders | {"adapters": [adapter_row(0, name) for name in scores]})
+    rows = [
+        evaluation_row(0, name, score) | {"part": "test", "benchmark": "tiny_code_o"}
+        for name, score in scores.items()
+    ]
+    commit_stage(tmp_path, 0, "evaluate-small", {"evaluations": rows})
+    with Catalogue(tmp_path) as catalogue:
+        found = measure(catalogue, suite("tiny_code_o"), run_jobs)
+    assert found == [
+        (0, name, part, score)
+        for name in ("held_out", "held_out.tiny_code_o")
+        for part, score in (("student-10", 0.25), ("student-100", 0.75))
+    ]
+
+
+def test_a_program_that_cannot_be_written_out_again_has_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(program: str) -> str:
+        raise ValueError("Unable to avoid backslash in f-string expression part")
+
+    monkeypatch.setattr("populora_core.study.measures.counting", refuse)
+    rows = [{"problem_id": "A", "program": "", "inputs": [], "generation": 1, "problem_type": "code_o"}]
+    assert _steps(SimpleNamespace(rows=lambda sql: rows), run_jobs) == []

@@ -23,7 +23,7 @@ from populora_core.errors import ArtifactError, PopuloraError, StudyError, Worke
 from populora_core.store.durable import sweep
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.play import Assignment, Tell, Told, serve
-from populora_core.study.summary import Origin, origin_of, read_summary
+from populora_core.study.summary import SUMMARIES, Origin, origin_of, read_summary
 from populora_core.study.verdicts import write_verdicts
 
 VOID = "void"
@@ -90,6 +90,10 @@ def plan(path: str | Path) -> Plan:
         if reason:
             void[origin.name] = reason
         left.append(Assignment(origin, config, suite, study.runs / origin.name, summary, study.keep_runs))
+    planned = {*done, *(run.name for run in left)}
+    for summary in sorted(study.results.glob(SUMMARIES)):
+        if summary.stem not in planned:
+            void[summary.stem] = "the study has no such arm or seed"
     return Plan(study, tuple(done), void, tuple(left))
 
 

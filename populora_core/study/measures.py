@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from populora_core.benchmarks.scores import headline_rows, headlines
+from populora_core.benchmarks.suite import Suite
 from populora_core.problems.steps import counting
 from populora_core.store.catalogue import Catalogue
 from populora_core.verifier.protocol import Job, JobResult
@@ -68,8 +71,8 @@ OF_GENERATION = (
     """,
 )
 HELD_OUT_SCORES = """
-    SELECT e.generation, e.benchmark, CASE WHEN e.member_id = 'base' THEN 'base'
-           ELSE m.role || '-' || lpad(m.slot::VARCHAR, 2, '0') END AS part, e.score AS value
+    SELECT e.generation, e.benchmark, e.metric, e.temperature, e.score,
+           CASE WHEN e.member_id = 'base' THEN 'base' ELSE printf('%s-%02d', m.role, m.slot) END AS part
     FROM evaluations e LEFT JOIN members m USING (member_id)
     WHERE e.suite = $suite AND e.part = 'test'
 """
@@ -83,11 +86,11 @@ PAIRS = """
 PROGRAMS = "SELECT generation, problem_id, problem_type, program, inputs FROM problems ORDER BY problem_id"
 
 
-def measure(catalogue: Catalogue, suite: str, run_jobs: RunJobs) -> list[Value]:
+def measure(catalogue: Catalogue, suite: Suite, run_jobs: RunJobs) -> list[Value]:
     """All measures of a run.
 
     Args:
-        suite: name of the held-out suite.
+        suite: the held-out suite.
         run_jobs: runs programs in a sandbox; for the steps that programs execute.
     """
     found: list[Value] = []
@@ -101,9 +104,7 @@ def measure(catalogue: Catalogue, suite: str, run_jobs: RunJobs) -> list[Value]:
         found += _unpivoted(catalogue.rows(sql))
     found += _lead_changes(found)
     found += _pair_spread(catalogue)
-    for row in catalogue.rows(HELD_OUT_SCORES, {"suite": suite}):
-        name = HELD_OUT if row["benchmark"] == ALL else f"{HELD_OUT}.{row['benchmark']}"
-        found.append(Value(row["generation"], name, row["part"], row["value"]))
+    found += _held_out(catalogue, suite)
     return sorted(set(found))
 
 
@@ -130,9 +131,14 @@ def _with_types(values: list[Value]) -> list[Value]:
 def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
     """Mean statements that a problem's program executes on its inputs, by generation and type."""
     rows = catalogue.rows(PROGRAMS)
-    jobs = [Job(row["problem_id"], counting(row["program"]), tuple(row["inputs"])) for row in rows]
+    jobs, asked = [], []
+    for row in rows:
+        # Not every program of every Python version can be written out again: f-strings are the exception.
+        with suppress(ValueError):
+            jobs.append(Job(row["problem_id"], counting(row["program"]), tuple(row["inputs"])))
+            asked.append(row)
     counts: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for row, result in zip(rows, run_jobs(jobs), strict=True):
+    for row, result in zip(asked, run_jobs(jobs), strict=True):
         # With its counters a program may be too long for the verifier, or too slow.
         if result.status is Status.OK and result.outputs:
             steps = [int(output) for output in result.outputs]
@@ -157,6 +163,17 @@ def _lead_changes(values: Iterable[Value]) -> Iterator[Value]:
     for (_, before), (generation, now) in pairwise(leads):
         changes += before != now
         yield Value(generation, "lead_changes", ALL, float(changes))
+
+
+def _held_out(catalogue: Catalogue, suite: Suite) -> Iterator[Value]:
+    """Every player's score over the whole suite, and of each benchmark by its first metric."""
+    rows = catalogue.rows(HELD_OUT_SCORES, {"suite": suite.suite})
+    for row in headline_rows(rows, suite):
+        yield Value(row["generation"], HELD_OUT, row["part"], row["score"])
+    first = {(metric.entry.benchmark, metric.name, metric.entry.temperature) for metric in headlines(suite)}
+    for row in rows:
+        if (row["benchmark"], row["metric"], row["temperature"]) in first:
+            yield Value(row["generation"], f"{HELD_OUT}.{row['benchmark']}", row["part"], row["score"])
 
 
 def _pair_spread(catalogue: Catalogue) -> Iterator[Value]:

@@ -93,7 +93,7 @@ def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
             return verify_or_raise(session.sandbox, jobs, determinism=False)
 
         with Catalogue(run.directory) as catalogue:
-            values = measure(catalogue, assignment.suite.suite, run_jobs)  # type: ignore[arg-type]
+            values = measure(catalogue, assignment.suite, run_jobs)  # type: ignore[arg-type]
             made = catalogue.rows(
                 "SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS s FROM stages"
             )[0]

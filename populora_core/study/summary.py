@@ -30,21 +30,12 @@ SCHEMA = pa.schema(
         ("value", pa.float64()),
     ]
 )
+SUMMARIES = "*-seed-*.parquet"
 _METADATA = b"populora_study"
-# What of a configuration decides no result.
-_FREE = frozenset(
-    {
-        "run.generations",
-        "compute.backend",
-        "compute.gpu_gb",
-        "compute.gpu_tflops",
-        "compute.gpu_tb_per_s",
-        "sandbox.workers",
-        "sandbox.backend",
-        "sampler.engine",
-    }
-)
-_FREE_SECTIONS = frozenset({"store"})
+# What of a configuration decides no result; of `compute` the shard plan alone does.
+_FREE = frozenset({"run.generations", "sandbox.workers", "sandbox.backend"})
+_FREE_SECTIONS = frozenset({"sampler", "store", "trackers"})
+_SHARD_PLAN = frozenset({"shards", "threads"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +75,24 @@ class Origin:
         if self.config["run"]["generations"] != now.config["run"]["generations"]:
             return "it has another number of generations"
         for section, settings in self.config.items():
-            for key, value in settings.items() if section not in _FREE_SECTIONS else ():
+            for key, value in settings.items():
                 current = now.config.get(section, {}).get(key, value)
-                if f"{section}.{key}" not in _FREE and current != value:
+                if _decides(section, key, self.config) and current != value:
                     return f"{section}.{key} is {json.dumps(current)}, it was made with {json.dumps(value)}"
         if self.base_digest != now.base_digest:
             return "the base model is another"
         if (self.suite, self.evaluate_every) != (now.suite, now.evaluate_every):
             return "it was evaluated on another suite or at other generations"
         return None
+
+
+def _decides(section: str, key: str, config: dict[str, Any]) -> bool:
+    """Whether results follow from a setting of this configuration."""
+    if section == "compute":
+        return key in _SHARD_PLAN
+    if section == "evaluate" and not config[section]["every"]:
+        return key == "every"
+    return section not in _FREE_SECTIONS and f"{section}.{key}" not in _FREE
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def read_summaries(folder: Path) -> list[Summary]:
         ArtifactError: one cannot be read, or is of another run than its name says: a copy would count twice.
     """
     found = []
-    for path in sorted(folder.glob("*-seed-*.parquet")):
+    for path in sorted(folder.glob(SUMMARIES)):
         summary = read_summary(path)
         if summary.origin.name != path.stem:
             raise ArtifactError(
