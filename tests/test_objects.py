@@ -201,3 +201,16 @@ def test_what_is_put_again_is_young_again(store: LocalObjects) -> None:
     store.put_bytes(b"rows")
     (item,) = store.listing("objects")
     assert time.time() - item.modified < DAY
+
+
+def test_an_object_that_another_user_put_can_be_put_again(
+    store: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    (tmp_path / "file").write_bytes(b"rows")
+    sha256 = store.put(tmp_path / "file")
+    monkeypatch.setattr(os, "utime", refuse)
+    assert store.put(tmp_path / "file") == sha256
+    assert store.get_bytes(sha256) == b"rows"

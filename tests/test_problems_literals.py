@@ -61,6 +61,17 @@ def same(left: object, right: object) -> bool:
     return left == right
 
 
+@pytest.mark.parametrize("text", ["a" * 20_000, "'\\\n\"" * 5000, "\"'" * 9000])
+def test_a_string_may_be_as_long_as_asked_for(text: str) -> None:
+    assert canonical_text(repr(text), 100_000) == repr(text)
+
+
+@pytest.mark.parametrize("literal", ["0," * 9000, "''," * 9000, "'' " * 9000, "['" + "a" * 20_000 + "']"])
+def test_nothing_but_one_string_may_be_long(literal: str) -> None:
+    with pytest.raises(LiteralTooLong):
+        canonical_text(literal, 100_000)
+
+
 @given(PLAIN)
 def test_canonical_text_parses_back_to_the_same_value(value):
     assert same(parse_literal(canonical(value)), value)

@@ -11,6 +11,7 @@ from conftest import GENERATIONS, commits, contents
 from test_cli import populora
 
 from populora_core import open_run, pruning
+from populora_core.config import apply_overrides
 from populora_core.errors import AdapterError, ArtifactError, RunDirectoryError
 from populora_core.export import export_member
 from populora_core.report.write import write_report
@@ -95,7 +96,11 @@ def test_what_became_impossible_is_refused_and_nothing_changes(lean: Run, tmp_pa
         rerun(session, 1, "solve", seed=3, truncate=True)
     with pytest.raises(ArtifactError, match="prune removed"):
         fork(lean, 1, tmp_path / "fork", lean.config)
+    shared = apply_overrides(lean.config, [f"store.url={(tmp_path / 'store').as_uri()}"])
+    with pytest.raises(ArtifactError, match="cannot hold the whole run"):
+        fork(lean, lean.config.run.generations, tmp_path / "fork", shared)
     assert not (tmp_path / "fork").exists()
+    assert not (tmp_path / "store").exists(), "a store that was claimed could not be forked to again"
     with open_run(lean.directory) as run:
         (row, *_) = [
             row

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,29 @@ from populora_core.verifier.verdicts import Status
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install 'populora[ray]'", allow_module_level=True)
 
+from populora_core.compute import crew  # it needs Ray
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"
 SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
 SHARED = ("propose", "verify", "solve", "update")
+
+
+@pytest.mark.parametrize("overdue", [True, False])
+def test_what_an_overdue_actor_complains_of_ends_the_actor_alone(
+    monkeypatch: pytest.MonkeyPatch, overdue: bool
+) -> None:
+    complaint, ended = StoreUnavailable("stale file handle"), []
+    monkeypatch.setattr(crew.ray, "get", lambda ref: ("error", complaint))
+    monkeypatch.setattr(crew.ray, "kill", ended.append)
+    one = crew.Crew("workers", dict, lambda place: None)
+    task = crew.Task(lambda hand: None, len, seconds=1.0)
+    one._running["ref"] = crew.Running(0, crew.Hand("actor", "here"), 0.0, overdue)
+    with nullcontext() if overdue else pytest.raises(StoreUnavailable):
+        one._take("ref", crew.Batch([task], lambda done: None))
+    assert ended == (["actor"] if overdue else [])
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from conftest import PATIENCE, contents, small_config, start
@@ -162,6 +164,22 @@ def test_of_many_writers_one_wins(s3: S3Objects) -> None:
     for writer in writers:
         writer.join()
     assert sum(heard) == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_disk_that_takes_nothing_is_no_fault_of_the_server(
+    s3: S3Objects, server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*arguments: object) -> NoReturn:
+        tries.append(arguments)
+        raise OSError(code, os.strerror(code), str(tmp_path / "file"))
+
+    tries: list[object] = []
+    sha256 = s3.put_bytes(b"rows")
+    monkeypatch.setattr(s3._files, "get_file", refuse)
+    with pytest.raises(ArtifactError, match="could not be written"):
+        s3.fetch(sha256, tmp_path / "file")
+    assert len(tries) == 1
 
 
 def test_a_damaged_object_is_refused(s3: S3Objects, tmp_path: Path) -> None:

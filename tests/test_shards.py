@@ -24,7 +24,7 @@ from populora_core.sampler.protocol import Served
 from populora_core.session import Session
 from populora_core.store.artifacts import read_manifest, sweep
 from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
-from populora_core.store.objects import open_objects
+from populora_core.store.objects import object_key, open_objects
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -263,6 +263,29 @@ def test_payloads_travel_as_objects_and_what_is_no_longer_named_goes(tmp_path: P
     (tmp_path / "inbox").mkdir()
     with pytest.raises(ArtifactError, match="has no object"):
         Inbox(tmp_path / "inbox").unpack({"members_file": sent["members_file"]}, store)
+
+
+def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
+    tmp_path: Path, payloads: Callable
+) -> None:
+    store = open_objects((tmp_path / "store").as_uri())
+
+    class Overtaken(Here):
+        def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+            done = super().run(shards, progress)
+            if len(self.calls) == 3:
+                store.delete(f"shards/{done[1].key}.json")
+                store.delete(object_key(done[1].result))
+            return done
+
+    here = Overtaken()
+    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", (tmp_path / "store").as_uri())
+    assert [result["text"] for result in shards.map("join", payloads("one"))] == [
+        "read 0",
+        "read 1",
+        "read 2",
+    ]
+    assert here.calls == [0, 1, 2, 1]
 
 
 def test_the_sweep_removes_shards_of_committed_stages_alone(tmp_path: Path) -> None:

@@ -305,6 +305,34 @@ def test_a_fork_has_a_store_of_its_own_and_shares_what_it_inherits(tmp_path: Pat
     assert pulled.redraws() == {"0000/found": 7}
 
 
+def test_a_fork_that_was_cut_short_is_no_run_to_go_on_with(tmp_path: Path) -> None:
+    def cut(self: SharedRun, redraws: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    source = begin(tmp_path / "source", (tmp_path / "store").as_uri(), seed=1)
+    make(source.directory)
+    url = (tmp_path / "store-2").as_uri()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(SharedRun, "push", cut)
+        fork(source, 0, tmp_path / "forked", apply_overrides(source.config, [f"store.url={url}"]))
+    with pytest.raises(RunDirectoryError, match="never finished"):
+        pull(url, tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_sweep_takes_shards_whose_stage_was_never_committed(store: LocalObjects, tmp_path: Path) -> None:
+    begin(tmp_path / "run", store.root.as_uri())
+    for name, days in (("old", 8), ("young", 0)):
+        sha256 = store.put_bytes(name.encode())
+        store.put_if_absent(f"shards/{name}.json", json.dumps({"result": sha256}).encode())
+        for key in (f"shards/{name}.json", object_key(sha256)):
+            age(store.root / key, days)
+    found = {item.key.partition("/")[0] for item in sweep(store, 7).stored}
+    assert found == {"shards", "objects"}
+    assert {item.key for item in store.listing("shards")} == {"shards/young.json"}
+    assert len(list(store.listing("objects"))) == 1
+
+
 def test_a_sweep_takes_what_nobody_names_and_only_that(tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     run = begin(tmp_path / "run", url).directory

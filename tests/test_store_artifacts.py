@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -303,6 +304,30 @@ def test_a_sweep_leaves_other_hosts_and_foreign_names_alone(tmp_path):
     (tmp_path / ".tmp-match-00000000-1-1@another-host").mkdir()
     (tmp_path / ".tmp-notes").mkdir()
     assert sweep(tmp_path) == []
+
+
+def test_a_sweep_leaves_what_another_user_owns_alone(tmp_path, monkeypatch):
+    own = durable.temporary_name(tmp_path, "match")
+    left = own.with_name(own.name.replace(f"-{os.getpid()}-", f"-{os.getpid()}-1"))
+    left.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert sweep(tmp_path) == []
+    assert left.exists()
+
+
+def test_several_may_sweep_one_folder(tmp_path, monkeypatch):
+    own = durable.temporary_name(tmp_path, "match")
+    left = own.with_name(own.name.replace(f"-{os.getpid()}-", f"-{os.getpid()}-1"))
+    left.mkdir()
+    remove = shutil.rmtree
+
+    def remove_twice(path):
+        remove(path)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_twice)
+    assert sweep(tmp_path) == []
+    assert not left.exists()
 
 
 # Single files and whole trees

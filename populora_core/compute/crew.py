@@ -298,12 +298,18 @@ class Crew:
         try:
             kind, value = ray.get(ref)
         except RayTaskError as error:
+            if each.overdue:
+                return self._lose(each.hand, error)
             raise self._defect(each.hand, error) from error
         except RayError as error:
             self._lose(each.hand, error)
             if each.task not in {other.task for other in self._running.values() if not other.overdue}:
                 batch.again(each.task)
             return
+        if (
+            kind == "error" and each.overdue
+        ):  # its task went to somebody else, who tells what is wrong with it
+            return self._lose(each.hand, value)
         self._idle.append(each.hand)
         if kind == "error":
             raise value
@@ -327,7 +333,7 @@ class Crew:
                 if polls[ref] not in batch.values:
                     batch.count(polls[ref], items)
 
-    def _lose(self, hand: Hand, error: RayError) -> None:
+    def _lose(self, hand: Hand, error: Exception) -> None:
         self._last_loss = first_line(error)
         ray.kill(hand.actor)  # unreachable is not dead: what is given up must not go on
 

@@ -23,10 +23,11 @@ from typing import Any
 
 from populora_core.compute import work
 from populora_core.compute.protocol import Committed, Compute, Payload, Progress, Shard
-from populora_core.errors import ArtifactError
+from populora_core.errors import ArtifactError, DamagedObject
 from populora_core.store import durable
 from populora_core.store.manifest import file_sha256
 from populora_core.store.objects import LocalObjects, ObjectStore, object_key, open_objects
+from populora_core.store.shared import SHARDS
 
 
 class Shards:
@@ -76,7 +77,13 @@ class Shards:
         left = [shard for shard in shards if shard.number not in results]
         if left:
             for shard, done in zip(left, self._compute().run(left, progress), strict=True):
-                results[shard.number] = self._take(store, shard, done, reused=False)
+                try:
+                    results[shard.number] = self._take(store, shard, done, reused=False)
+                except (
+                    DamagedObject
+                ):  # another machine has committed the stage meanwhile, and released its shards
+                    (again,) = self._compute().run([shard], None)
+                    results[shard.number] = self._take(store, shard, again, reused=False)
         return [results[shard.number] for shard in shards]
 
     def release(self) -> None:
@@ -154,7 +161,7 @@ def committed(store: ObjectStore, key: str) -> Committed | None:
 
 
 def _document(key: str) -> str:
-    return f"shards/{key}.json"
+    return f"{SHARDS}/{key}.json"
 
 
 def _shard_key(stage_key: str, function: str, number: int, payload: Payload) -> str:

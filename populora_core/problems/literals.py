@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import warnings
 
 MAX_LITERAL_CHARS = 10_000
+# A syntax tree takes hundreds of bytes a character where every second one is a number of its own, a string none.
+_ONE_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 MAX_LITERAL_DEPTH = 50  # far beyond honest data; keeps the recursion here and in the parser shallow
 
 _PARSER_ERRORS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -77,7 +80,16 @@ def canonical(value: object, max_chars: int = MAX_LITERAL_CHARS) -> str:
 
 
 def canonical_text(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
-    """The canonical text of the plain data that `text` denotes."""
+    """The canonical text of the plain data that `text` denotes, which may be long only if it is one string.
+
+    Raises:
+        LiteralTooLong, NotPlainData: see `parse_literal`.
+    """
+    text = text.strip()
+    if len(text) > MAX_LITERAL_CHARS and not _ONE_STRING.fullmatch(text):
+        raise LiteralTooLong(
+            f"expected at most {min(max_chars, MAX_LITERAL_CHARS)} characters, came {len(text)}"
+        )
     return canonical(parse_literal(text, max_chars), max_chars)
 
 

@@ -154,6 +154,10 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                     remedy="fork from an earlier generation, or resume the old run first",
                 )
     require_startable(source, generation)
+    if config.store.url:
+        from populora_core.store.shared import require_unpruned
+
+        require_unpruned(config.store.url, source.directory, generation)
     _refuse_other_shapes(source.config, config)
     with durable.writing(to):
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.run_evaluation import supersede_outdated
+from populora_core.errors import RunDirectoryError
 from populora_core.lock import lock
 from populora_core.reap import clear
 from populora_core.report.write import refresh
@@ -20,8 +21,16 @@ from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
 from populora_core.store.catalogue import publish
 from populora_core.store.durable import write_atomically, writing
-from populora_core.store.objects import open_objects
-from populora_core.store.shared import Entry, SharedRun, open_shared, read_history, read_record, require_same
+from populora_core.store.objects import ObjectStore, open_objects
+from populora_core.store.shared import (
+    STAGES,
+    Entry,
+    SharedRun,
+    open_shared,
+    read_history,
+    read_record,
+    require_same,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +50,14 @@ def pull(url: str, directory: str | Path) -> Pulled:
     and so do evaluations of members that are no more.
 
     Raises:
-        RunDirectoryError: the store holds no run, or the directory another one or anything else.
+        RunDirectoryError: the store holds no run or the beginning of a fork, or the directory another one or
+            anything else.
         DamagedObject: the store lost a file; everything before it is here.
         StoreUnavailable: the store does not answer; the same command goes on.
     """
-    record = read_record(open_objects(url))
+    objects = open_objects(url)
+    record = read_record(objects)
+    _require_pushed(objects, record)
     directory = Path(directory).resolve()
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,6 +81,25 @@ def pull(url: str, directory: str | Path) -> Pulled:
             publish(directory)
             refresh(directory)
     return Pulled(run, brought, kept)
+
+
+def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
+    """Raise RunDirectoryError if the run is a fork that was cut short before all that it inherits was shared.
+
+    Going on with it would make inherited generations by the fork's own configuration.
+    """
+    origin = record.get("forked_from")
+    if not origin:
+        return
+    generation = origin["generation"]
+    for stage in stages_of(generation):
+        if next(iter(objects.listing(f"{STAGES}/{generation:04d}/{stage.name}")), None) is None:
+            raise RunDirectoryError(
+                f"the fork whose run {objects.url} holds was never finished",
+                expected=f"every stage up to generation {generation}, which it takes over",
+                came=f"no {stage.name} of generation {generation}",
+                remedy="fork again with another store.url; this store can be removed",
+            )
 
 
 def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from populora_core.errors import ArtifactError
@@ -18,6 +18,7 @@ from populora_core.processes import started
 TEMPORARY_PREFIX = ".tmp-"
 _OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def fsync(path: Path) -> None:
@@ -86,8 +87,11 @@ def temporary_folder(parent: Path, label: str) -> Iterator[Path]:
 def sweep(parent: Path) -> list[Path]:
     """Remove what processes of this host that are gone left in `parent` under temporary names.
 
+    Several may sweep one folder at the same time.
+
     Returns:
-        The removed paths. Another host's are never touched: whether their processes live cannot be seen.
+        The removed paths. Another host's are never touched: whether their processes live cannot be seen. Nor are
+        another user's, who may forbid it.
 
     Raises:
         ArtifactError: one could not be removed.
@@ -96,12 +100,14 @@ def sweep(parent: Path) -> list[Path]:
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         owner = _OWNER.search(path.name)
         if owner and owner["host"] == socket.gethostname() and started(int(owner["pid"])) != owner["started"]:
-            with writing(path):
+            with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
+                if path.lstat().st_uid != os.geteuid():
+                    continue
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
-            removed.append(path)
+                removed.append(path)
     return removed
 
 
@@ -126,3 +132,8 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
 
 def disk_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_FULL
+
+
+def refused(error: BaseException) -> bool:
+    """Whether a disk of this machine will not take what is written to it."""
+    return isinstance(error, OSError) and error.errno in _REFUSED

@@ -216,7 +216,7 @@ class LocalObjects:
                 if whole:
                     os.utime(path)
                 return whole
-            except FileNotFoundError:
+            except (FileNotFoundError, PermissionError):  # another user's can be replaced, not touched
                 return False
 
     def _place(self, sha256: str, write: Callable[[Path], object]) -> None:

@@ -160,6 +160,8 @@ class S3Objects:
                     )
                 except FileNotFoundError as error:
                     raise missing(sha256, self.url) from error
+                except OSError as error:
+                    raise durable.write_error(target, error) from error
                 came = digest(aside)
                 if came == sha256 or last:
                     break
@@ -306,9 +308,9 @@ class S3Objects:
                 self._answered = True
                 return answer
             except _FAILURES as error:
-                if durable.disk_full(error):
-                    raise
                 status, code = _status_of(error)
+                if status is None and durable.refused(error):
+                    raise
                 if code in _NO_SUCH_KEY:
                     raise FileNotFoundError(what) from error
                 if status == 412:

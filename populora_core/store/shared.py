@@ -30,6 +30,7 @@ RECORD = "run.json"
 STAGES = "stages"
 HISTORY = "history"
 PROBES = "probes"  # what `require_conditional` puts and removes
+SHARDS = "shards"  # documents of finished shards, until their stage is committed
 STREAMS = 8  # files on their way at a time
 
 
@@ -154,25 +155,20 @@ class SharedRun:
     def push(self, redraws: Mapping[str, int]) -> None:
         """Share what was committed without this store: the inherited generations of a fork, and their redraws.
 
-        Raises:
-            ArtifactError: some of it was pruned.
+        The last stage comes last, so that a pull sees what was cut short.
         """
-        for folder, manifest in committed_stages(self._run_dir):
-            folders = {path: self._run_dir / path for path in _adapters_of(manifest)}
-            files = [folder / file.name for file in manifest.files]
-            gone = [path for path in (*files, *(f / WEIGHTS for f in folders.values())) if pruned(path)]
-            if gone:
-                raise ArtifactError(
-                    f"{self._objects.url} cannot hold the whole run: populora prune removed some of it",
-                    expected="a run of which every file is there",
-                    came=f"{gone[0]} and {len(gone) - 1} more are pruned",
-                    remedy="fork without a store.url, or from a run directory that was not pruned",
-                )
-            entry = Entry(manifest, _adapter_records(folders))
-            self._upload([*files, *(self._run_dir / file.name for file in entry.adapters)])
-            self._objects.put_if_absent(entry.key, entry.to_bytes())
         if redraws:
             self.redraw(redraws)
+        for folder, manifest in committed_stages(self._run_dir):
+            folders = {path: self._run_dir / path for path in _adapters_of(manifest)}
+            entry = Entry(manifest, _adapter_records(folders))
+            self._upload(
+                [
+                    *(folder / file.name for file in manifest.files),
+                    *(self._run_dir / file.name for file in entry.adapters),
+                ]
+            )
+            self._objects.put_if_absent(entry.key, entry.to_bytes())
 
     def redraw(self, redraws: Mapping[str, int]) -> None:
         """Say to all machines that a stage is drawn with another seed from now on.
@@ -196,6 +192,27 @@ class SharedRun:
             came="a `populora rerun --seed` that only one of them knows",
             remedy=f"populora pull {self._objects.url} {self._run_dir} takes the store's over; "
             "what no longer follows goes to superseded/",
+        )
+
+
+def require_unpruned(url: str, run_dir: Path, generation: int) -> None:
+    """Raise ArtifactError unless every file up to a generation is there for a fork to share."""
+    gone = [
+        path
+        for folder, manifest in committed_stages(run_dir)
+        if manifest.generation <= generation
+        for path in (
+            *(folder / file.name for file in manifest.files),
+            *(run_dir / adapter / WEIGHTS for adapter in _adapters_of(manifest)),
+        )
+        if pruned(path)
+    ]
+    if gone:
+        raise ArtifactError(
+            f"{url} cannot hold the whole run: populora prune removed some of it",
+            expected="a run of which every file is there",
+            came=f"{gone[0]} and {len(gone) - 1} more are pruned",
+            remedy="fork without a store.url, or from a run directory that was not pruned",
         )
 
 

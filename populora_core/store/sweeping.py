@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from populora_core.errors import ConfigError
 from populora_core.store.objects import OBJECTS, ObjectStore, Stored
-from populora_core.store.shared import PROBES, STREAMS, read_record
+from populora_core.store.shared import PROBES, SHARDS, STREAMS, read_record
 
 DAY = 86400.0
 _SHA256 = re.compile(rb"\b[0-9a-f]{64}\b")
@@ -20,7 +20,7 @@ class Swept:
     """What a sweep removes.
 
     Attributes:
-        stored: objects that no document names, and documents of probes that were cut short.
+        stored: objects that no document names, and documents of probes and shards that were cut short.
         unfinished: uploads that never ended.
     """
 
@@ -36,7 +36,8 @@ def sweep(objects: ObjectStore, days: float, dry_run: bool = False) -> Swept:
     """Remove what nothing refers to and is older than `days`; uploads count as given up after one day.
 
     A commit uploads first and names afterwards, so `days` must be longer than any commit may take. Every 64 hex digits
-    in any document count as a name, whoever wrote it: what one run superseded stays as well.
+    in any document count as a name, whoever wrote it: what one run superseded stays as well. A shard can be done
+    again, so one whose stage was not committed for so long goes.
 
     Raises:
         ConfigError: `days` is below 1.
@@ -53,12 +54,10 @@ def sweep(objects: ObjectStore, days: float, dry_run: bool = False) -> Swept:
     before = time.time() - days * DAY
     everything = list(objects.listing())
     old = [item for item in everything if item.modified < before]
-    named = _named(objects, [item.key for item in everything if not _is_object(item)])
-    loose = [
-        item
-        for item in old
-        if item.key.startswith(f"{PROBES}/") or (_is_object(item) and item.key.partition("/")[2] not in named)
-    ]
+    passing = [item for item in old if item.key.startswith((f"{PROBES}/", f"{SHARDS}/"))]
+    lasting = {item.key for item in everything if not _is_object(item)} - {item.key for item in passing}
+    named = _named(objects, sorted(lasting))
+    loose = passing + [item for item in old if _is_object(item) and item.key.partition("/")[2] not in named]
     if loose and not dry_run:
         # Whoever put one of them again since then will name it.
         young = {item.key for item in objects.listing(OBJECTS) if item.modified >= before}
