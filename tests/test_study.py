@@ -288,6 +288,10 @@ def test_what_is_left_is_guessed_from_generations_of_the_same_arm_or_by_work(sma
     clock.told(solo, Told(1, 10.0, "playing"))
     # Three generations of solo and four of the pair, whose proposals are as many; one run at a time.
     assert clock.seconds_left() == pytest.approx(7 * 10.0)
+    side_by_side = replace(
+        clock, planned=replace(planned, study=planned.study.model_copy(update={"processes": 8}))
+    )
+    assert side_by_side.seconds_left() == pytest.approx(2 * 10.0), "one run is never shared by processes"
 
 
 def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:

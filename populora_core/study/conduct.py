@@ -235,12 +235,12 @@ class Clock:
         if not known:
             return None
         rate = median(seconds / work[arm] for arm, seconds in known.items())
-        total = sum(
+        left = [
             (run.generations - min(run.generations, self.at.get(run.name, 0)))
             * known.get(run.origin.arm, rate * work[run.origin.arm])
             for run in self.planned.left
-        )
-        return total / max(1, min(self.planned.study.processes, len(self.planned.left)))
+        ]
+        return max(*left, sum(left) / self.planned.study.processes)  # one run is never shared by processes
 
 
 def proposals_of(config: Config) -> int:
