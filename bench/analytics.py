@@ -31,7 +31,7 @@ PUBLISHES = 100
 
 
 def run(samples: int, say: Say) -> list[Row]:
-    """The figures that DESIGN.md names, and each question's."""
+    """The figures that have goals, and each question's."""
     return measure(-(-ROWS // ATTEMPTS), max(ROUNDS, samples // 5), say)
 
 

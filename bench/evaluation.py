@@ -29,7 +29,7 @@ FAMILY = "compact"
 
 
 def run(samples: int, say: Say) -> list[Row]:
-    """The ratio that DESIGN.md names."""
+    """The ratio that has a goal."""
     torch.set_num_threads(1)
     base, stacked = ours()
     sampler = TorchSampler(stacked, base.stop_ids)

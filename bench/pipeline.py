@@ -59,7 +59,7 @@ DEMO_GENERATIONS = 3
 
 
 def run(samples: int, say: Say) -> list[Row]:
-    """The rows that DESIGN.md names, and the stages' part in the first."""
+    """The rows that have goals, and the stages' part in the first."""
     return [*start_up(samples), *orchestration(samples, say), *overhead(samples, say)]
 
 

@@ -29,7 +29,7 @@ BATCH = 64
 
 
 def run(samples: int, say: Say) -> list[Row]:
-    """The ratios that DESIGN.md names."""
+    """The ratios that have goals."""
     torch.set_num_threads(1)
     base, stacked = ours()
     sampler = TorchSampler(stacked, frozenset())

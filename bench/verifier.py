@@ -70,7 +70,7 @@ while request := link.recv(4):
 
 
 def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[Row]:
-    """Every figure, in the order of the names that DESIGN.md lists.
+    """Every figure, in the order in which they are shown.
 
     Args:
         soak: programs after which the growth of a container is read.

@@ -33,6 +33,7 @@ PARTS = {
     "activations": "of one micro-batch of update.token_budget tokens",
     "logits": "of one chunk, with gradients",
     "step": "weights, moments and temporaries of the members stepped at once",
+    "copies": "of the adapters' factors, which a sampler on a CPU makes",
     "cache": "the sampler's keys and values, twice",
     "reading": "prompts on their way through one layer, logits of one token a row",
     "states": "in host memory: members as they come, as they go, and as bytes for the disk",

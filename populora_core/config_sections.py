@@ -35,7 +35,7 @@ class RunSection(Section):
 
 
 class BaseSection(Section):
-    """The frozen base model and how it is spoken to (propose, verify, solve, grade, update)."""
+    """The frozen base model and how it is spoken to (all stages but match and evolve)."""
 
     path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
     dialect: Literal["compact", "instruct"] = "compact"
@@ -85,7 +85,7 @@ class StartSection(Section):
 
 
 class AdapterSection(Section):
-    """LoRA on every linear layer of the decoder (found, propose, solve, update, evolve)."""
+    """LoRA on every linear layer of the decoder (found, propose, solve, update, evaluate, evolve)."""
 
     rank: Count = 8
     alpha: Positive = 16.0

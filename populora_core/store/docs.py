@@ -28,7 +28,8 @@ DuckDB differ. Columns may be added, never renamed.
 `RUN/catalogue.duckdb` holds views over the Parquet files of the committed stages, and nothing else. Any
 DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` and
 `populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
-A row appears as soon as its stage is committed; a column that a later stage gives is null until then.
+There a row appears as soon as its stage is
+committed; the file itself is replaced after every generation. A column that a later stage gives is null until then.
 
 Every view ends with the column `run`, the run's name, so that several runs can be asked as one
 (`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). Of long runs the views read old generations from
