@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import math
 import os
 import shutil
 import signal
@@ -21,11 +23,13 @@ from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
 from populora_core.processes import descendants
 from populora_core.store.durable import temporary_name
+from populora_core.study.claims import Answer
 from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.play import Assignment, Tell, Told
 from populora_core.study.report import write_report
 from populora_core.study.summary import MOST_BYTES, read_summary, stage_versions, write_summary
+from populora_core.study.tables import claims_table
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
 
 SMALL = """
@@ -347,8 +351,6 @@ COMMITTED = REPOSITORY / "bench/results/study-tiny"
 
 
 def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
-    if not list(COMMITTED.glob("*.parquet")):
-        pytest.skip("skipped: no study committed")
     kept = json.loads((COMMITTED / VERDICTS).read_text())
     made = json.loads(json.dumps(as_json(read_results(COMMITTED))))
     assert [claim["verdict"] for claim in made["claims"]] == [claim["verdict"] for claim in kept["claims"]]
@@ -358,10 +360,43 @@ def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
 def test_every_committed_run_counts_by_the_present_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     found = plan("configs/study-tiny.toml")
-    assert found.void == {}
+    assert (found.void, found.left) == ({}, ())
     assert {path.stem for path in COMMITTED.glob("*.parquet")} == set(found.done)
+    assert len(found.done) == 30
+    assert max(path.stat().st_size for path in COMMITTED.glob("*.parquet")) <= MOST_BYTES
     for run in read_results(COMMITTED).runs:
         assert not any("+" in code for code in run.origin.code_revisions), "made by code that is committed"
+
+
+def readme_rows() -> list[str]:
+    """The table of README.md, as it follows from the summaries."""
+
+    def shown(value: float) -> str:
+        return f"{value:.2g}".replace("-", "−") if math.isfinite(value) else "none"
+
+    def effect(answer: Answer) -> str:
+        test = answer.test
+        assert test is not None
+        ends = f" ({shown(test.low)} to {shown(test.high)})" if math.isfinite(test.low) else ""
+        return shown(test.value) + ends
+
+    return [
+        f"| {claim.title} ({claim.unit}) | {verdict} | {' | '.join(map(effect, own))} |"
+        for claim, verdict, own in read_results(COMMITTED).answers()
+    ]
+
+
+def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
+    report = html.unescape((COMMITTED / "report.html").read_text())
+    for row in claims_table(read_results(COMMITTED).answers()).rows:
+        for cell in row:
+            assert cell in report
+
+
+def test_the_readme_says_what_the_study_found() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    for row in readme_rows():
+        assert row in readme
 
 
 def _rounded(value: object) -> object:
