@@ -120,11 +120,15 @@ def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answe
     ]
     return {
         "label": results.name,
-        "headline": f"Of {len(found)} claims of the paper, {count[Verdict.REPRODUCED]} are reproduced at this scale, "
-        f"{count[Verdict.NOT_REPRODUCED]} are not, and of {count[Verdict.CANNOT_TELL]} it cannot tell.",
+        "headline": f"Of {len(found)} claims of the paper, {_are(count[Verdict.REPRODUCED])} reproduced at this scale, "
+        f"{_are(count[Verdict.NOT_REPRODUCED])} not, and of {count[Verdict.CANNOT_TELL]} it cannot tell.",
         "tiles": tiles,
         "notes": _notes(results, population, solo),
     }
+
+
+def _are(count: int) -> str:
+    return f"{count} is" if count == 1 else f"{count} are"
 
 
 def _notes(results: Results, population: int, solo: int) -> list[Note]:
