@@ -54,9 +54,11 @@ SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", 
 SHARED = ("propose", "verify", "solve", "update")
 
 
-@pytest.mark.parametrize("overdue", [True, False])
+@pytest.mark.parametrize(
+    ("overdue", "attempts", "goes_on"), [(True, 1, True), (False, 1, False), (True, 4, False)]
+)
 def test_what_an_overdue_actor_complains_of_ends_the_actor_alone(
-    monkeypatch: pytest.MonkeyPatch, overdue: bool
+    monkeypatch: pytest.MonkeyPatch, overdue: bool, attempts: int, goes_on: bool
 ) -> None:
     complaint, ended = StoreUnavailable("stale file handle"), []
     monkeypatch.setattr(crew.ray, "get", lambda ref: ("error", complaint))
@@ -64,9 +66,11 @@ def test_what_an_overdue_actor_complains_of_ends_the_actor_alone(
     one = crew.Crew("workers", dict, lambda place: None)
     task = crew.Task(lambda hand: None, len, seconds=1.0)
     one._running["ref"] = crew.Running(0, crew.Hand("actor", "here"), 0.0, overdue)
-    with nullcontext() if overdue else pytest.raises(StoreUnavailable):
-        one._take("ref", crew.Batch([task], lambda done: None))
-    assert ended == (["actor"] if overdue else [])
+    batch = crew.Batch([task], lambda done: None)
+    batch.attempts[0] = attempts
+    with nullcontext() if goes_on else pytest.raises(StoreUnavailable):
+        one._take("ref", batch)
+    assert ended == (["actor"] if goes_on else [])
 
 
 @pytest.fixture(scope="module")

@@ -265,8 +265,9 @@ def test_payloads_travel_as_objects_and_what_is_no_longer_named_goes(tmp_path: P
         Inbox(tmp_path / "inbox").unpack({"members_file": sent["members_file"]}, store)
 
 
+@pytest.mark.parametrize("with_its_document", [True, False])
 def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
-    tmp_path: Path, payloads: Callable
+    tmp_path: Path, payloads: Callable, with_its_document: bool
 ) -> None:
     store = open_objects((tmp_path / "store").as_uri())
 
@@ -274,7 +275,8 @@ def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
         def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
             done = super().run(shards, progress)
             if len(self.calls) == 3:
-                store.delete(f"shards/{done[1].key}.json")
+                if with_its_document:
+                    store.delete(f"shards/{done[1].key}.json")
                 store.delete(object_key(done[1].result))
             return done
 

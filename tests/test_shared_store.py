@@ -306,14 +306,17 @@ def test_a_fork_has_a_store_of_its_own_and_shares_what_it_inherits(tmp_path: Pat
 
 
 def test_a_fork_that_was_cut_short_is_no_run_to_go_on_with(tmp_path: Path) -> None:
-    def cut(self: SharedRun, redraws: object) -> NoReturn:
-        raise KeyboardInterrupt
+    def cut(self: LocalObjects, key: str, data: bytes) -> bool:
+        if key.startswith("stages/"):
+            raise KeyboardInterrupt
+        return put(self, key, data)
 
+    put = LocalObjects.put_if_absent
     source = begin(tmp_path / "source", (tmp_path / "store").as_uri(), seed=1)
     make(source.directory)
     url = (tmp_path / "store-2").as_uri()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(SharedRun, "push", cut)
+        patch.setattr(LocalObjects, "put_if_absent", cut)
         fork(source, 0, tmp_path / "forked", apply_overrides(source.config, [f"store.url={url}"]))
     with pytest.raises(RunDirectoryError, match="never finished"):
         pull(url, tmp_path / "pulled")

@@ -298,7 +298,7 @@ class Crew:
         try:
             kind, value = ray.get(ref)
         except RayTaskError as error:
-            if each.overdue:
+            if self._needless(each, batch):
                 return self._lose(each.hand, error)
             raise self._defect(each.hand, error) from error
         except RayError as error:
@@ -306,14 +306,18 @@ class Crew:
             if each.task not in {other.task for other in self._running.values() if not other.overdue}:
                 batch.again(each.task)
             return
-        if (
-            kind == "error" and each.overdue
-        ):  # its task went to somebody else, who tells what is wrong with it
+        if kind == "error" and self._needless(each, batch):
             return self._lose(each.hand, value)
         self._idle.append(each.hand)
         if kind == "error":
             raise value
         batch.keep(each.task, value)
+
+    def _needless(self, each: Running, batch: Batch[R]) -> bool:
+        """Whether an overdue actor's complaint can be passed over, since somebody else does the task or will."""
+        others = any(other.task == each.task for other in self._running.values())
+        untried = batch.attempts[each.task] < MAX_ATTEMPTS
+        return each.overdue and (each.task in batch.values or others or untried)
 
     def _mark_overdue(self, batch: Batch[R]) -> None:
         now = time.monotonic()

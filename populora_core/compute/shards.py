@@ -79,9 +79,9 @@ class Shards:
             for shard, done in zip(left, self._compute().run(left, progress), strict=True):
                 try:
                     results[shard.number] = self._take(store, shard, done, reused=False)
-                except (
-                    DamagedObject
-                ):  # another machine has committed the stage meanwhile, and released its shards
+                except DamagedObject:
+                    # Another machine has committed the stage meanwhile, and released its shards.
+                    store.delete(_document(shard.key))
                     (again,) = self._compute().run([shard], None)
                     results[shard.number] = self._take(store, shard, again, reused=False)
         return [results[shard.number] for shard in shards]

@@ -15,7 +15,8 @@ import warnings
 
 MAX_LITERAL_CHARS = 10_000
 # A syntax tree takes hundreds of bytes a character where every second one is a number of its own, a string none.
-_ONE_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+# Possessive, since what may be given back is remembered character by character.
+_ONE_STRING = re.compile(r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"""", re.DOTALL)
 MAX_LITERAL_DEPTH = 50  # far beyond honest data; keeps the recursion here and in the parser shallow
 
 _PARSER_ERRORS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)

@@ -23,9 +23,9 @@ from populora_core.store.catalogue import publish
 from populora_core.store.durable import write_atomically, writing
 from populora_core.store.objects import ObjectStore, open_objects
 from populora_core.store.shared import (
-    STAGES,
     Entry,
     SharedRun,
+    entries_under,
     open_shared,
     read_history,
     read_record,
@@ -93,7 +93,7 @@ def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
         return
     generation = origin["generation"]
     for stage in stages_of(generation):
-        if next(iter(objects.listing(f"{STAGES}/{generation:04d}/{stage.name}")), None) is None:
+        if next(iter(objects.listing(entries_under(generation, stage.name))), None) is None:
             raise RunDirectoryError(
                 f"the fork whose run {objects.url} holds was never finished",
                 expected=f"every stage up to generation {generation}, which it takes over",

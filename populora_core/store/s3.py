@@ -300,6 +300,7 @@ class S3Objects:
             FileNotFoundError: there is no such key.
             FileExistsError: a conditional put found the key taken.
             StoreUnavailable: tries are spent, or another try would not help.
+            OSError: a disk of this machine refuses; the caller names the file.
         """
         patience = self._patience
         for pause in (*(patience.pauses if self._answered else patience.pauses[: patience.first]), None):

@@ -71,8 +71,12 @@ class Entry:
             ) from error
 
 
+def entries_under(generation: int, stage: str) -> str:
+    return f"{STAGES}/{generation:04d}/{stage}"
+
+
 def entry_key(generation: int, stage: str, key: str) -> str:
-    return f"{STAGES}/{generation:04d}/{stage}/{key}"
+    return f"{entries_under(generation, stage)}/{key}"
 
 
 class SharedRun:
@@ -95,7 +99,7 @@ class SharedRun:
 
     def found(self, generation: int, stage: str) -> list[Entry]:
         """All that the stage ever was, under any key."""
-        listed = self._objects.listing(f"{STAGES}/{generation:04d}/{stage}")
+        listed = self._objects.listing(entries_under(generation, stage))
         entries = (self.find(generation, stage, item.key.rpartition("/")[2]) for item in listed)
         return [entry for entry in entries if entry is not None]
 
@@ -155,7 +159,7 @@ class SharedRun:
     def push(self, redraws: Mapping[str, int]) -> None:
         """Share what was committed without this store: the inherited generations of a fork, and their redraws.
 
-        The last stage comes last, so that a pull sees what was cut short.
+        Generation by generation, so that a pull sees by the last one what was cut short.
         """
         if redraws:
             self.redraw(redraws)

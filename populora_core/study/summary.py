@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora_core.config import Config
+from populora_core.config_sections import ComputeSection
 from populora_core.errors import ArtifactError
 from populora_core.stages.table import STAGES
 from populora_core.store import durable
@@ -32,10 +33,11 @@ SCHEMA = pa.schema(
 )
 SUMMARIES = "*-seed-*.parquet"
 _METADATA = b"populora_study"
-# What of a configuration decides no result; of `compute` the shard plan alone does.
-_FREE = frozenset({"run.generations", "sandbox.workers", "sandbox.backend"})
-_FREE_SECTIONS = frozenset({"sampler", "store", "trackers"})
-_SHARD_PLAN = frozenset({"shards", "threads"})
+# What of a configuration decides no result, or is compared by its content.
+_FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.backend"})
+_FREE_SECTIONS = frozenset({"store", "trackers"})
+_SHARD_PLAN = frozenset(ComputeSection().plan())
+_AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Origin:
     def stale(self, now: Origin) -> str | None:
         """Why a run made as this says does not count beside one made as `now` says; None if it does.
 
-        Settings that only one of them knows are passed over: new settings begin with what was done before.
+        Settings that only one of them knows are passed over: new settings begin with what was done before. So is what
+        one of them leaves to the machine.
         """
         for stage, version in self.stage_versions.items():
             if now.stage_versions.get(stage, version) != version:
@@ -77,7 +80,7 @@ class Origin:
         for section, settings in self.config.items():
             for key, value in settings.items():
                 current = now.config.get(section, {}).get(key, value)
-                if _decides(section, key, self.config) and current != value:
+                if _decides(section, key, self.config) and current != value and _AUTO not in (current, value):
                     return f"{section}.{key} is {json.dumps(current)}, it was made with {json.dumps(value)}"
         if self.base_digest != now.base_digest:
             return "the base model is another"
@@ -90,6 +93,8 @@ def _decides(section: str, key: str, config: dict[str, Any]) -> bool:
     """Whether results follow from a setting of this configuration."""
     if section == "compute":
         return key in _SHARD_PLAN
+    if section == "sampler":
+        return key == "engine"
     if section == "evaluate" and not config[section]["every"]:
         return key == "every"
     return section not in _FREE_SECTIONS and f"{section}.{key}" not in _FREE
