@@ -133,7 +133,7 @@ def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
     rows = catalogue.rows(PROGRAMS)
     jobs, asked = [], []
     for row in rows:
-        # Not every program of every Python version can be written out again: f-strings are the exception.
+        # Python 3.11 cannot write out every f-string that it parses.
         with suppress(ValueError):
             jobs.append(Job(row["problem_id"], counting(row["program"]), tuple(row["inputs"])))
             asked.append(row)
