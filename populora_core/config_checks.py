@@ -87,7 +87,7 @@ def _require_extra(extra: str, package: str, use: str, otherwise: str) -> None:
         raise ConfigError(
             f"{use}, which is not installed",
             expected=f"the extra `{extra}`",
-            remedy=f"pip install 'populora[{extra}]', or {otherwise}",
+            remedy=f"pip install -e '.[{extra}]', or {otherwise}",
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 webdriver, exceptions = (
-    pytest.importorskip(f"selenium.{part}", reason="selenium is not installed: pip install '.[dev]'")
+    pytest.importorskip(f"selenium.{part}", reason="selenium is not installed: pip install -e '.[dev]'")
     for part in ("webdriver", "common.exceptions")
 )
 REDRAWN = (exceptions.StaleElementReferenceException, exceptions.ElementClickInterceptedException)

@@ -58,7 +58,7 @@ def test_shards_on_ray_are_refused_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs Ray.*\n.*\n.*populora\[ray\]"):
+    with pytest.raises(ConfigError, match=r"needs Ray.*\n.*\n.*pip install -e '\.\[ray\]"):
         load_config(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 
@@ -66,7 +66,7 @@ def test_the_archive_is_refused_where_pyribs_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs pyribs.*\n.*\n.*populora\[archive\]"):
+    with pytest.raises(ConfigError, match=r"needs pyribs.*\n.*\n.*pip install -e '\.\[archive\]"):
         load_config(_file(tmp_path, "[propose]\nreference_source = 'archive'"))
 
 

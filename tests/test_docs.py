@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -80,3 +81,17 @@ def test_a_command_in_a_text_has_the_options_that_it_names(page: str, line: str)
 )
 def test_a_command_that_cannot_be_typed_is_noticed(line: str) -> None:
     assert parse(*shlex.split(line)) == 2
+
+
+def test_nobody_is_told_to_install_what_others_publish_under_our_name() -> None:
+    named = re.compile(r"""pip\s+install\s+(?:-\S+\s+)*["'`]*populora""")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    texts = {
+        name: (REPOSITORY / name).read_bytes().decode(errors="ignore")
+        for name in tracked.stdout.split("\0")[:-1]
+    }
+    assert texts, "no file is tracked here"
+    found = {name: match[0] for name, text in texts.items() if (match := named.search(text))}
+    assert not found, "write pip install -e '.[EXTRA]'"

@@ -184,7 +184,7 @@ def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
 
 def test_without_the_library_the_error_names_the_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BenchmarkError, match=re.escape("populora[evaluation]")):
+    with pytest.raises(BenchmarkError, match=re.escape("pip install -e '.[evaluation]'")):
         MathJudge()
 
 

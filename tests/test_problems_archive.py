@@ -18,7 +18,7 @@ from populora_core.stages.loop import train
 from populora_core.stages.table import STAGES
 from populora_core.store.catalogue import Catalogue
 
-pytest.importorskip("ribs", reason="pip install 'populora[archive]' brings pyribs")
+pytest.importorskip("ribs", reason="pip install -e '.[archive]' brings pyribs")
 
 from populora_core.problems.archive import Archive, Graded, learnability
 

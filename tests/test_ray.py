@@ -42,7 +42,7 @@ from populora_core.verifier.protocol import Job, Limits
 from populora_core.verifier.verdicts import Status
 
 if importlib.util.find_spec("ray") is None:
-    pytest.skip("Ray is not installed: pip install 'populora[ray]'", allow_module_level=True)
+    pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
 
 from populora_core.compute import crew  # it needs Ray
 

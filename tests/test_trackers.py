@@ -343,7 +343,7 @@ def test_a_tracker_that_is_not_installed_is_refused_at_the_start(
     file.write_text(f"[trackers]\nuse = ['{name}']\n")
     assert load_config(file).trackers.use == (name,)
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
-    with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install 'populora\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install -e '\.\[{name}\]'"):
         load_config(file)
 
 
@@ -352,7 +352,7 @@ def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(
 ) -> None:
     directory = using(copy_of(), "wandb", "tensorboard")
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.warns(TrackerWarning, match=r"wandb is left out.*pip install 'populora\[wandb\]'"):
+    with pytest.warns(TrackerWarning, match=r"wandb is left out.*pip install -e '\.\[wandb\]'"):
         follow(directory)
     assert same(in_tensorboard(directory), directory)
 

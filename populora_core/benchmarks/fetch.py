@@ -22,7 +22,7 @@ from populora_core.errors import BenchmarkError
 from populora_core.store.durable import fsync, temporary_folder, write_atomically, writing
 
 FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
-INSTALL = "pip install 'populora[evaluation]'"
+INSTALL = "pip install -e '.[evaluation]'"
 
 RELEASES = {
     ("livecodebench/code_generation_lite", "release_v5"): (

@@ -29,7 +29,7 @@ MEMORY_BYTES = 2 << 30
 WALL_SECONDS = 300.0
 """After which a process that neither answers nor uses CPU time counts as lost."""
 TRIES = 2
-INSTALL = "pip install 'populora[evaluation]'"
+INSTALL = "pip install -e '.[evaluation]'"
 
 
 class Outcome(StrEnum):

@@ -61,7 +61,7 @@ class RayCluster:
             raise ConfigError(
                 'compute.backend = "ray" needs Ray, which is not installed',
                 expected="the extra `ray`",
-                remedy="pip install 'populora[ray]' on every machine of the cluster",
+                remedy="pip install -e '.[ray]' on every machine of the cluster",
             ) from error
         self.ray: Any = ray
         self.address = address

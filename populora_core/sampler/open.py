@@ -27,7 +27,7 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str) -> Engi
         raise ConfigError(
             'sampler.engine is "vllm", which is not installed here',
             expected="the Python package vllm beside this project",
-            remedy='pip install "populora[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
+            remedy='pip install -e ".[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
         )
     if wanted == "auto":
         return "vllm" if installed and device == "cuda" else "torch"

@@ -47,7 +47,7 @@ except ImportError as error:
         "a store on s3:// needs packages that are not installed",
         expected="the extra `s3`: s3fs and boto3",
         came=str(error),
-        remedy="pip install 'populora[s3]', or keep the store in a folder that every machine sees",
+        remedy="pip install -e '.[s3]', or keep the store in a folder that every machine sees",
     ) from error
 
 PART_BYTES = 16 << 20  # of a multipart upload; S3 takes 10,000 parts at most, so a file has up to 160 GB

@@ -102,7 +102,7 @@ class Trackers:
         if isinstance(error, PopuloraError):
             cause, remedy = f"{error.problem} ({error.came})" if error.came else error.problem, error.remedy
         elif isinstance(error, ModuleNotFoundError):
-            remedy = f"pip install 'populora[{name}]'"
+            remedy = f"pip install -e '.[{name}]'"
         warnings.warn(
             f"{name} is left out from here on, the run goes on: {cause}. Remedy: {remedy}; "
             "the next resume tells it everything that it missed",
