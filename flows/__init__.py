@@ -15,6 +15,10 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "300")
 # Prefect looks for this file in ~/.prefect even where PREFECT_HOME is another folder, and warns where that is missing.
 PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))
+# The server of `populora ui` asks for a key, which commands beside it take from where it is kept.
+PREFECT_KEY = PREFECT_HOME / "populora.key"
+if os.environ.get("PREFECT_API_URL", "").startswith("http://127.0.0.1:") and os.access(PREFECT_KEY, os.R_OK):
+    os.environ.setdefault("PREFECT_API_AUTH_STRING", PREFECT_KEY.read_text())
 # A proxy of the environment reaches no server on this machine.
 _unproxied = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
 if "127.0.0.1" not in _unproxied:

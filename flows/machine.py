@@ -99,11 +99,14 @@ def ui(
     limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
 ) -> None:
     """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
+    from flows.guard import kept_key
     from flows.notify import destination
     from flows.ui import serve
 
     def say(address: str) -> None:
         print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
+        key = kept_key(flows.PREFECT_KEY)
+        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
         print(f"runs that fail or crash are told to {destination()}", flush=True)
 
     print("starting Prefect, about half a minute ...", flush=True)

@@ -18,10 +18,15 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.events.worker import EventsWorker
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_URL,
+    PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
+    temporary_settings,
+)
 from prefect.states import Crashed
 
-from populora_core.compute.orphans import end_with_parent
+from flows.guard import HOST, guarded, new_key, serve_below
 from populora_core.config_sections import REPOSITORY
 from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.lock import lock
@@ -49,15 +54,26 @@ def own_server(home: Path | None = None) -> Iterator[None]:
     if PREFECT_API_URL.value():
         yield
         return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+    key = new_key()
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        url = f"http://{HOST}:{port}/api"
+        environment = guarded(port, key) | ({"PREFECT_HOME": str(home)} if home is not None else {})
         process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(listener, os.getpid(), home), name="populora-prefect", daemon=True
+            target=serve_below,
+            args=(listener, os.getpid(), environment),
+            name="populora-prefect",
+            daemon=True,
         )
         process.start()
+    ours = {
+        PREFECT_API_URL: url,
+        PREFECT_API_AUTH_STRING: key,
+        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: True,
+    }
     try:
         _wait(url, process)
-        with temporary_settings({PREFECT_API_URL: url}):
+        with temporary_settings(ours):
             yield
             if process.is_alive():
                 EventsWorker.drain_all(timeout=END_SECONDS)
@@ -154,21 +170,3 @@ def _wait(url: str, process: BaseProcess) -> None:
         came="no answer" if process.is_alive() else f"exit code {process.exitcode}",
         remedy="set PREFECT_API_URL to a server that runs, or add --plain to run without Prefect",
     )
-
-
-def _serve(listener: socket.socket, parent: int, home: Path | None) -> None:
-    """The server's process."""
-    os.setsid()  # a Ctrl-C in the terminal is for the run to handle, which still has to tell us
-    end_with_parent(parent)
-    os.environ |= {
-        "PREFECT__SERVER_EPHEMERAL": "1",
-        "PREFECT__SERVER_FINAL": "1",
-        "PREFECT_UI_ENABLED": "0",
-    }
-    if home is not None:
-        os.environ["PREFECT_HOME"] = str(home)
-    import uvicorn
-    from prefect.server.api.server import create_app
-
-    config = uvicorn.Config(create_app, factory=True, log_level="critical", timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listener])

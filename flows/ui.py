@@ -1,7 +1,7 @@
 """`populora ui`: Prefect's server, a worker, the deployments and the reports on this machine, until Ctrl-C.
 
-Everything listens on the loopback address alone. What was started is stopped again, runs included: they stand as
-Crashed, everything that they committed stays, and Retry goes on from there.
+Everything listens on the loopback address alone, and the server asks for a key (flows/guard.py). What was started is
+stopped again, runs included: they stand as Crashed, everything that they committed stays, and Retry goes on from there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import httpx
 
 import flows
 from flows.deploy import POOL
+from flows.guard import HOST, guarded, kept_key
 from flows.reports import serve_reports
 from populora_core.config_sections import REPOSITORY
 from populora_core.errors import PopuloraError
 from populora_core.report.write import SERVED
 
-HOST = "127.0.0.1"
 START_SECONDS = 300.0
 """A server that makes its database anew on a busy two-core machine."""
 RUN_STOP_SECONDS = 30.0
@@ -57,11 +57,13 @@ def serve(port: int, limit: int, say: Say) -> None:
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     with serve_reports(HOST, port + 1) as reports, _ended_with_everything_below():
         environment = _environment(port, reports)
-        server = _start(["server", "start", "--host", HOST, "--port", str(port)], environment, SERVER_LOG)
+        server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)
         _deploy(environment, limit)
         worker = _start(
-            ["worker", "start", "--pool", POOL, "--name", POOL, "--type", "process"], environment, WORKER_LOG
+            ["prefect", "worker", "start", "--pool", POOL, "--name", POOL, "--type", "process"],
+            environment,
+            WORKER_LOG,
         )
         try:
             say(f"http://{HOST}:{port}")
@@ -71,15 +73,19 @@ def serve(port: int, limit: int, say: Say) -> None:
 
 
 def _environment(port: int, reports: str) -> dict[str, str]:
-    return os.environ | {
-        "PREFECT_HOME": str(flows.PREFECT_HOME),
-        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
-        "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
-        "PREFECT_CLIENT_MAX_RETRIES": "3",
-        "POPULORA_HOME": str(REPOSITORY),
-        SERVED: reports,
-    }
+    return (
+        os.environ
+        | guarded(port, kept_key(flows.PREFECT_KEY))
+        | {
+            "PREFECT_HOME": str(flows.PREFECT_HOME),
+            "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+            "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+            "PREFECT_WORKER_QUERY_SECONDS": "2",
+            "PREFECT_CLIENT_MAX_RETRIES": "3",
+            "POPULORA_HOME": str(REPOSITORY),
+            SERVED: reports,
+        }
+    )
 
 
 def _require_free(port: int) -> None:
@@ -105,11 +111,11 @@ def _end_with_us() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], log: str) -> subprocess.Popen[bytes]:
+def _start(module: Sequence[str], environment: Mapping[str, str], log: str) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the parts in order.
     with open(flows.PREFECT_HOME / log, "ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "prefect", *command],
+            [sys.executable, "-m", *module],
             cwd=REPOSITORY,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -64,6 +64,7 @@ LIGHT = (
     "flows.studies",
     "populora_core.study.conduct",
     "populora_core.study.report",
+    "flows.guard",
     "flows.ui",
     "populora_core.benchmarks.evalplus",
     "populora_core.benchmarks.fetch",

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from conftest import GENERATIONS, PATIENCE, alive, contents, wait_for
 from prefect.exceptions import TerminationSignal
+from prefect_key import PrefectKey
 
 from populora_core.errors import ServerUnreachable, WorkerLost
 from populora_core.heartbeat import Beat
@@ -32,9 +33,9 @@ import flows
 if __name__ == "__main__":
     flows.quieten_prefect()
     from flows.server import own_server
-    from prefect.settings import PREFECT_API_URL
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
     with own_server():
-        print(PREFECT_API_URL.value(), flush=True)
+        print(PREFECT_API_URL.value(), PREFECT_API_AUTH_STRING.value(), flush=True)
         sys.stdin.read()
 """
 
@@ -58,8 +59,8 @@ class Server:
             text=True,
         )
         assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        self.environment |= {"PREFECT_API_URL": self.url}
+        self.url, self.key = self.process.stdout.readline().split()
+        self.environment |= {"PREFECT_API_URL": self.url, "PREFECT_API_AUTH_STRING": self.key}
 
     def populora(self, *arguments: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
@@ -81,7 +82,8 @@ class Server:
 
     def flow_runs(self) -> list[tuple[str, str]]:
         """(name, state) of every flow run."""
-        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=PATIENCE).json()
+        auth = PrefectKey(self.url, self.key)
+        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=PATIENCE, auth=auth).json()
         return sorted((run["name"], run["state"]["name"]) for run in found)
 
 
@@ -90,6 +92,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.close()
+
+
+FOREIGN = "http://evil.example"
+
+
+@pytest.mark.slow
+def test_a_server_answers_to_its_key_its_own_pages_and_its_own_name_alone(server: Server) -> None:
+    def asked(method: str, path: str, auth: httpx.Auth | None = None, **headers: str) -> httpx.Response:
+        body = {} if method == "POST" else None
+        return httpx.request(
+            method, f"{server.url}/{path}", json=body, headers=headers, auth=auth, timeout=PATIENCE
+        )
+
+    key, wrong = PrefectKey(server.url, server.key), PrefectKey(server.url, "guessed")
+    runs = "flow_runs/filter"
+    assert asked("POST", runs, key).is_success
+    assert asked("GET", "admin/version", wrong).status_code == 401
+    assert asked("GET", "admin/version").status_code == 401
+    assert not asked("POST", runs).is_success
+    forged = asked("POST", runs, Authorization=key.headers["Authorization"])
+    assert forged.status_code == 403, "a page that lets a browser ask has no token"
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    assert asked("OPTIONS", runs, Origin=FOREIGN, **asks).status_code == 400
+    own = server.url.removesuffix("/api")
+    assert asked("OPTIONS", runs, Origin=own, **asks).headers["access-control-allow-origin"] == own
+    assert asked("GET", "health", Host="evil.example").status_code == 400
 
 
 def _reached(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:
@@ -106,7 +134,7 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
     server: Server, tmp_path: Path
 ) -> None:
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
     from prefect.states import Pending, Running, Suspended
 
     from flows.server import crash_orphaned_flow_runs
@@ -121,7 +149,8 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
         "nightly": (Running(), {"run_dirs": ["runs"]}),
         "waits": (Suspended(), {"run_dir": str(left)}),
     }
-    with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
+    known = {PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.key}
+    with temporary_settings(known), get_client(sync_client=True) as client:
         deployment = client.create_deployment(client.create_flow_from_name("power cut"), "power cut")
         ids = {}
         for name, (state, parameters) in asked.items():
@@ -198,6 +227,29 @@ def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
         flow_run: Any = SimpleNamespace(parameters={"run_dir": place})
         assert _is_on(flow_run, ROOT / "runs" / "first")
         assert not _is_on(flow_run, ROOT / "runs" / "second")
+
+
+def test_the_key_is_kept_for_its_owner_and_taken_by_commands_on_this_machine(tmp_path: Path) -> None:
+    from flows.guard import kept_key
+
+    path = tmp_path / "home" / "populora.key"
+    key = kept_key(path)
+    assert (len(key) >= 32, path.stat().st_mode & 0o777, list(path.parent.iterdir())) == (True, 0o600, [path])
+    path.chmod(0o644)
+    assert (kept_key(path), path.stat().st_mode & 0o777) == (key, 0o600)
+
+    def taken(**given: str) -> str:
+        code = "import flows, os; print(os.environ.get('PREFECT_API_AUTH_STRING'))"
+        environment = os.environ | {"PREFECT_HOME": str(path.parent)} | given
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    here = "http://127.0.0.1:4200/api"
+    assert taken(PREFECT_API_URL=here) == key
+    assert taken(PREFECT_API_URL=here, PREFECT_API_AUTH_STRING="another") == "another"
+    assert taken(PREFECT_API_URL="https://far.example/api") == "None"
 
 
 @pytest.mark.parametrize("given", [{}, {"NO_PROXY": "intranet"}, {"no_proxy": "intranet,127.0.0.1"}], ids=str)

@@ -24,6 +24,7 @@ import httpx
 import pytest
 from browser import DESK, MARKS, REDRAWN, chromium, keep, screenshots, set_width
 from conftest import PATIENCE, alive, commits, wait_for
+from prefect_key import PrefectKey
 
 from populora_core.processes import descendants
 from populora_core.store.artifacts import read_manifest, stage_dir
@@ -45,8 +46,18 @@ PROPERTY = (
 class Desk:
     """`populora ui`, and the browser that a person sits at."""
 
-    def __init__(self, process: subprocess.Popen[str], address: str, home: Path, browser: Any) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], address: str, key: str, home: Path, browser: Any
+    ) -> None:
         self.process, self.address, self.home, self.browser = process, address, home, browser
+        self.auth = PrefectKey(f"{address}/api", key)
+        self._log_in(key)
+
+    def _log_in(self, key: str) -> None:
+        """Give the page the key that it asks for; the browser keeps it."""
+        self.browser.get(self.address)
+        self.do("//input[@type='password']", lambda box: box.send_keys(key))
+        self.button("Login", opens="//a[contains(@href,'/deployments')]")
 
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
         """The first visible element, once it is there."""
@@ -179,7 +190,9 @@ class Desk:
         """Ask the server, again where it is too busy: SQLite may be locked for a minute after a client was killed."""
         for patience in (10, 70, 70):
             try:
-                answer = httpx.request(method, f"{self.address}/api/{path}", json=body, timeout=patience)
+                answer = httpx.request(
+                    method, f"{self.address}/api/{path}", json=body, timeout=patience, auth=self.auth
+                )
                 if answer.is_success:
                     return answer
             except httpx.TransportError:
@@ -210,8 +223,8 @@ def command(pid: int) -> list[str]:
         return []
 
 
-def start(home: Path) -> tuple[subprocess.Popen[str], str]:
-    """`populora ui` on ports that are free, and its address.
+def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
+    """`populora ui` on ports that are free, its address, and its key.
 
     Only the program can tell that they are free, since it takes them seconds later. They are none of those that the
     kernel hands to whoever connects.
@@ -233,10 +246,10 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str]:
             start_new_session=True,
         )
         assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(3))
+        told = "".join(process.stdout.readline() for _ in range(4))
         address = f"http://127.0.0.1:{port}"
-        if f"\n{address}/" in told:
-            return process, address
+        if f"\n{address}/" in told and (key := re.search(r"the key (\S+),", told)):
+            return process, address, key[1]
         process.terminate()
         told += process.communicate(timeout=90)[0]
         assert re.search("is taken|already in use", told), told
@@ -246,11 +259,11 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str]:
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     home = tmp_path_factory.mktemp("prefect")
-    process, address = start(home)
+    process, address, key = start(home)
     try:
         with chromium() as browser:
             set_width(browser, DESK)
-            desk = Desk(process, address, home, browser)
+            desk = Desk(process, address, key, home, browser)
             desk.set_night(active=False)  # or else it evaluates the repository's own runs at three o'clock
             yield desk
         below = descendants(process.pid)

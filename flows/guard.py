@@ -1,0 +1,80 @@
+"""Prefect's server behind a key: it answers to who knows the key, to pages of its own, and under its own name.
+
+By itself it answers everybody: any user of the machine, and any page in the owner's browser, could start runs and
+with them commands. Prefect takes its settings from the environment when it is imported, so this module imports it late.
+
+    python -m flows.guard PORT      the server of `populora ui`
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from populora_core.compute.orphans import end_with_parent
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+HOST = "127.0.0.1"
+
+
+def new_key() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def kept_key(path: Path) -> str:
+    """The key in this file, made when there is none; only its owner can read it."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(dir=path.parent)  # whole before it has its name
+        with open(handle, "w") as file:
+            file.write(new_key())
+        with suppress(FileExistsError):
+            os.link(made, path)
+        os.unlink(made)
+    path.chmod(0o600)
+    return path.read_text()
+
+
+def guarded(port: int, key: str) -> dict[str, str]:
+    """The environment of a server, and of who asks it."""
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": key,
+        "PREFECT_API_AUTH_STRING": key,
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
+    }
+
+
+def serve_below(listener: socket.socket, parent: int, environment: Mapping[str, str]) -> None:
+    """The temporary server's process, which ends with its parent."""
+    os.setsid()  # a Ctrl-C in the terminal is for the run to handle, which still has to tell us
+    end_with_parent(parent)
+    os.environ |= {**environment, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_UI_ENABLED": "0"}
+    import uvicorn
+
+    config = uvicorn.Config(_app, factory=True, log_level="critical", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _app() -> ASGIApp:
+    """Prefect's server under its own name alone: a foreign one that leads here is a page that should not read."""
+    from prefect.server.api.server import create_app
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=[HOST])
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    uvicorn.run(_app, factory=True, host=HOST, port=int(sys.argv[1]), log_level="warning")
