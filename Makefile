@@ -52,7 +52,7 @@ sandbox: install ## make sure that a sandbox works, installing bubblewrap where 
 
 demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, under 8 minutes on two cores
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" populora run --config configs/demo.toml --run-dir "$$dir"
+	  $(BIN)/populora run --config configs/demo.toml --run-dir "$$dir"
 
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui

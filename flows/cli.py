@@ -19,6 +19,7 @@ from flows.machine import machine_app
 from flows.stores import stores_app
 from flows.studies import study_app
 from flows.suite import suite_app
+from flows.typed import shown, typed
 from populora_core.errors import PopuloraError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def rerun(
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
         print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
-    print(f"populora resume {directory} goes on from here")
+    print(typed(f"populora resume {directory} goes on from here"))
 
 
 @app.command()
@@ -126,7 +127,10 @@ def fork(
 
     source = Run.open(directory)
     forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
-    print(f"{forked.directory} holds generations 0 to {generation}; populora resume {to} goes on from there")
+    print(
+        f"{forked.directory} holds generations 0 to {generation}; "
+        + typed(f"populora resume {to} goes on from there")
+    )
 
 
 @app.command()
@@ -330,7 +334,7 @@ def _watched(opened: Run, generations: int) -> Iterator[Session]:
     except (KeyboardInterrupt, SystemExit) as ending:
         console.print(
             f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
-            f"  [green]populora resume {opened.directory}[/] goes on from there",
+            f"  [green]{typed(f'populora resume {shown(opened.directory)}')}[/] goes on from there",
             soft_wrap=True,
         )
         if isinstance(ending, SystemExit):
@@ -352,6 +356,7 @@ def main() -> None:
     try:
         app()
     except PopuloraError as error:
+        error.remedy = typed(error.remedy)
         print(f"populora: {error}", file=sys.stderr)
         sys.exit(flows.EXIT_ERROR)
 

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from flows.typed import shown, typed
 from populora_core.report.summary import (
     GenerationSummary,
     coverage_rows,
@@ -176,26 +177,21 @@ def closing(console: Console, directory: Path) -> None:
         f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
         f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
     )
-    shown = _shown(directory)
+    place = shown(directory)
     console.print(
-        f"\neverything lies in [bold]{shown}[/]: generations/ (Parquet), members/ (PEFT adapters), "
+        f"\neverything lies in [bold]{place}[/]: generations/ (Parquet), members/ (PEFT adapters), "
         "catalogue.duckdb, report.html",
         soft_wrap=True,
     )
     console.print("what to try next:")
     for command, meaning in (
-        (f"populora inspect {shown}", "the run at a glance; --member or --problem to look closer"),
-        (f"populora report {shown}", "report.html, the run in plots; give several runs to compare them"),
-        (f'populora query {shown} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
-        (f"populora resume {shown} --generations {_generations(directory) + 10}", "go on for ten more"),
+        (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
+        (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),
+        (f'populora query {place} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
+        (f"populora resume {place} --generations {_generations(directory) + 10}", "go on for ten more"),
     ):
-        console.print(f"  [green]{command}[/]\n      {meaning}", highlight=False, soft_wrap=True)
+        console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
 
 
 def _generations(directory: Path) -> int:
     return max((int(path.name) for path in (directory / "generations").glob("[0-9]*")), default=0)
-
-
-def _shown(directory: Path) -> str:
-    here = Path.cwd()
-    return str(directory.relative_to(here) if directory.is_relative_to(here) else directory)

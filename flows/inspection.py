@@ -10,6 +10,7 @@ from rich.table import Table
 
 from flows.answers import row_table
 from flows.console import console, coverage_table, generation_line, population_table
+from flows.typed import typed
 from populora_core.errors import RunDirectoryError
 from populora_core.heartbeat import Beat, Life
 from populora_core.pruning import Plan, redoable
@@ -34,7 +35,8 @@ def show_run(run: Run) -> None:
         console.print(f"[green]at work[/]: {beat}", soft_wrap=True)
     elif beat is not None and beat.life is Life.DEAD:
         console.print(
-            f"[red]killed[/]: {beat}; populora resume clears up and goes on, populora reap only clears up",
+            f"[red]killed[/]: {beat}; "
+            + typed("populora resume clears up and goes on, populora reap only clears up"),
             soft_wrap=True,
         )
     if origin:
@@ -145,7 +147,8 @@ def show_plan(run: Run, plan: Plan, dry_run: bool) -> None:
     console.print(f"{plan.freed / 1e6:,.1f} MB {verb} freed; tables, report and lineage stay as they are")
     if plan.oldest > 0:
         console.print(
-            f"stages can be redone from generation {plan.oldest} on; populora resume goes on as before"
+            f"stages can be redone from generation {plan.oldest} on; "
+            + typed("populora resume goes on as before")
         )
 
 

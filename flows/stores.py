@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flows.typed import typed
+
 stores_app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
 stores_app.add_typer(store_app, name="store")
@@ -26,7 +28,7 @@ def pull(
 
     done = pull_run(url, directory)
     print(f"{directory}: {done.brought} stages brought, {done.kept} were here")
-    print(f"populora resume {directory} goes on from here; populora inspect {directory} looks into it")
+    print(typed(f"populora resume {directory} goes on from here; populora inspect {directory} looks into it"))
 
 
 @store_app.command()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.typed import typed
+
 if TYPE_CHECKING:
     from populora_core.errors import PopuloraError
     from populora_core.study.conduct import Plan
@@ -20,7 +22,7 @@ study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, 
 @study_app.callback(invoke_without_command=True)
 def study(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option(help="a study's file; see configs/study-tiny.toml")] = None,
+    config: Annotated[Path | None, typer.Option(help="a study's file; see configs/levers/")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what is left, and stop")] = False,
 ) -> None:
     """Make every run of a study that is not there yet, with a summary of each, the verdicts and the report.
@@ -45,7 +47,8 @@ def study(
         write_report(planned.study.results)
         raise
     except KeyboardInterrupt:
-        print(f"interrupted: everything committed stays; populora study --config {config} goes on from there")
+        again = typed(f"populora study --config {config}")
+        print(f"interrupted: everything committed stays; {again} goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     print(f"{write_report(planned.study.results)} is written; open it in any browser")
 
