@@ -25,7 +25,7 @@ def study(config: str) -> State[Any]:
     """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
 
     Args:
-        config: a study's file, such as configs/study-tiny.toml.
+        config: a study's file, such as configs/levers/baseline.toml.
 
     Returns:
         A failed state that names every run that could not be made.

@@ -88,10 +88,8 @@ def test_nobody_is_told_to_install_what_others_publish_under_our_name() -> None:
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    texts = {
-        name: (REPOSITORY / name).read_bytes().decode(errors="ignore")
-        for name in tracked.stdout.split("\0")[:-1]
-    }
+    paths = [REPOSITORY / name for name in tracked.stdout.split("\0")]
+    texts = {path: path.read_bytes().decode(errors="ignore") for path in paths if path.is_file()}
     assert texts, "no file is tracked here"
-    found = {name: match[0] for name, text in texts.items() if (match := named.search(text))}
+    found = {path: match[0] for path, text in texts.items() if (match := named.search(text))}
     assert not found, "write pip install -e '.[EXTRA]'"

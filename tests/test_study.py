@@ -28,7 +28,7 @@ from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.play import Assignment, Tell, Told
 from populora_core.study.report import write_report
-from populora_core.study.summary import MOST_BYTES, read_summary, stage_versions, write_summary
+from populora_core.study.summary import MOST_BYTES, read_summary, recorded_by, stage_versions, write_summary
 from populora_core.study.tables import claims_table
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
 
@@ -368,7 +368,7 @@ def test_a_lever_is_tried_on_seeds_that_are_never_reported(
     assert all(config.propose.types == ("code_o", "code_i") for config in configs.values())
 
 
-COMMITTED = REPOSITORY / "bench/results/study-tiny"
+COMMITTED = REPOSITORY / "bench/results/study-1"
 
 
 def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
@@ -378,15 +378,21 @@ def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
     assert _rounded(made) == _rounded(kept)
 
 
-def test_every_committed_run_counts_by_the_present_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    found = plan("configs/study-tiny.toml")
-    assert (found.void, found.left) == ({}, ())
-    assert {path.stem for path in COMMITTED.glob("*.parquet")} == set(found.done)
-    assert len(found.done) == 30
+def test_the_first_study_is_a_record_of_thirty_runs_by_one_committed_code() -> None:
+    runs = read_results(COMMITTED).runs
+    assert len(runs) == 30
+    assert {run.origin.code_revisions for run in runs} == {(recorded_by(COMMITTED),)}
     assert max(path.stat().st_size for path in COMMITTED.glob("*.parquet")) <= MOST_BYTES
-    for run in read_results(COMMITTED).runs:
-        assert not any("+" in code for code in run.origin.code_revisions), "made by code that is committed"
+
+
+def test_a_record_is_neither_voided_nor_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    raised = dict.fromkeys(stage_versions(), 99)
+    monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
+    with pytest.raises(
+        StudyError, match=r"are a record, made by revision 91daa85973e0\n(.*\n)*.*study report"
+    ):
+        plan("configs/study-tiny.toml")
 
 
 def readme_rows() -> list[str]:

@@ -1,6 +1,7 @@
 """The paper's qualitative claims, what would confirm or refute each, and the verdicts that runs give.
 
-Thresholds are frozen by docs/study.md before the first reported seed: a change here after it needs a new study.
+Thresholds are frozen by the study's page (bench/results/study-1/study.md) before its first reported seed: a change here
+after it needs a new study.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ def overall(of_one_claim: Sequence[Answer]) -> Verdict:
 
 
 def decide(claim: Claim, test: Test | None, p_adjusted: float, met: Sequence[bool | None]) -> Verdict:
-    """The rule of docs/study.md."""
+    """The rule of the study's page."""
     if test is None:
         return Verdict.CANNOT_TELL
     if test.high <= claim.margin or False in met:

@@ -23,7 +23,7 @@ from populora_core.errors import ArtifactError, PopuloraError, StudyError, Worke
 from populora_core.store.durable import sweep
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.play import Assignment, Tell, Told, serve
-from populora_core.study.summary import SUMMARIES, Origin, origin_of, read_summary
+from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 
 VOID = "void"
@@ -67,8 +67,10 @@ def plan(path: str | Path) -> Plan:
     Raises:
         ConfigError: the study or an arm cannot be used.
         BaseModelError: a base model is incomplete.
+        StudyError: the study is over, and its results are a record.
     """
     study, configs = load_study(path)
+    _refuse_record(study)
     suite = load_suite(EvaluateSection(suite=study.suite).file())
     digests: dict[Path, str] = {}
     for config in configs.values():
@@ -246,6 +248,17 @@ class Clock:
 def proposals_of(config: Config) -> int:
     """Proposals of one generation: what a generation costs goes with them."""
     return config.population.proposers * len(config.propose.types) * config.propose.per_type
+
+
+def _refuse_record(study: StudyConfig) -> None:
+    revision = recorded_by(study.results)
+    if revision is not None:
+        raise StudyError(
+            f"the results of the study {study.name} are a record, made by revision {revision}",
+            came=f"{study.results / RECORD}",
+            remedy=f"populora study report {study.results} shows them; to make its runs again, give a copy of its file "
+            "other folders for `runs` and `results`",
+        )
 
 
 def _ordered(study: StudyConfig) -> list[tuple[str, int]]:

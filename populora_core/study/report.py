@@ -17,7 +17,7 @@ from populora_core.store.durable import write_atomically
 from populora_core.study.budget import Basis, common_budget, spent
 from populora_core.study.claims import LEAST_SEEDS, Answer, Claim, Verdict
 from populora_core.study.measures import ALL, HELD_OUT
-from populora_core.study.summary import Summary, stage_versions
+from populora_core.study.summary import Summary
 from populora_core.study.tables import (
     BASE,
     arms_table,
@@ -139,11 +139,6 @@ def _notes(results: Results, population: int, solo: int) -> list[Note]:
             f"needs {LEAST_SEEDS} of each, so none is given yet."
         )
         notes.append(Note("watch", text, "claims"))
-    made = results.runs[0].origin.stage_versions if results.runs else {}
-    old = [name for name, version in made.items() if stage_versions().get(name, version) != version]
-    if old:
-        text = f"made by older versions of {', '.join(old)} than the present code's: populora study makes it again."
-        notes.append(Note("watch", text, "runs"))
     return notes
 
 

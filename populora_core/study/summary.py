@@ -32,6 +32,8 @@ SCHEMA = pa.schema(
     ]
 )
 SUMMARIES = "*-seed-*.parquet"
+RECORD = "record.json"
+"""Beside the summaries of a study that is over: which code made them."""
 _METADATA = b"populora_study"
 # What of a configuration decides no result, or is compared by its content.
 _FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.backend"})
@@ -140,6 +142,12 @@ def origin_of(
 ) -> Origin:
     """What a run of this arm and seed would be made by now."""
     return Origin(arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every)
+
+
+def recorded_by(folder: Path) -> str | None:
+    """The code revision that made these results, if they are a record, which no later code voids or makes again."""
+    path = folder / RECORD
+    return json.loads(path.read_text())["code_revision"] if path.exists() else None
 
 
 def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summary:
