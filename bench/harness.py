@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from populora_core.revision import code_revision
 
@@ -115,3 +117,16 @@ def machine() -> dict[str, Any]:
 def as_json(bench: str, rows: Sequence[Row]) -> str:
     """The report for programs, one JSON object."""
     return json.dumps({"bench": bench, "machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1)
+
+
+def print_table(bench: str, rows: Sequence[Row]) -> None:
+    """The report for people; whether a goal is met counts for the whole interval."""
+    table = Table(title=f"bench {bench}", title_justify="left")
+    for column in ("figure", "value", "95 % interval", "unit", "goal", "samples"):
+        table.add_column(column, justify="left" if column in ("figure", "unit", "goal") else "right")
+    marks = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}
+    for row in rows:
+        interval = f"{row.low:.3g} to {row.high:.3g}" if row.samples > 1 else ""
+        goal = f"{row.goal} {marks[row.meets_goal]}"
+        table.add_row(row.name, f"{row.value:.3g}", interval, row.unit, goal, str(row.samples))
+    Console().print(table)

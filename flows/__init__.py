@@ -24,9 +24,6 @@ _unproxied = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
 if "127.0.0.1" not in _unproxied:
     os.environ["no_proxy"] = f"{_unproxied},127.0.0.1,localhost".lstrip(",")
 
-EXIT_ERROR = 2
-"""What a command that failed returns to the shell."""
-
 
 def quieten_prefect() -> None:
     """Settings of a command that runs flows itself, where nothing else was said. Before Prefect is imported."""

@@ -20,13 +20,11 @@ from flows.stores import stores_app
 from flows.studies import study_app
 from flows.suite import suite_app
 from flows.typed import shown, typed
-from populora_core.errors import PopuloraError
+from populora_core.errors import EXIT_ERROR, EXIT_INTERRUPTED, PopuloraError
 
 if TYPE_CHECKING:
     from populora_core.run import Run
     from populora_core.session import Session
-
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="populora",
@@ -303,6 +301,31 @@ def evaluate(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+@app.command()
+def ui(
+    port: Annotated[
+        int, typer.Option(min=1, max=65534, help="of the Prefect UI; reports are on the next one")
+    ] = 4200,
+    limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
+) -> None:
+    """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
+    from flows.guard import kept_key
+    from flows.notify import destination
+    from flows.ui import serve
+
+    def say(address: str) -> None:
+        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
+        key = kept_key(flows.PREFECT_KEY)
+        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
+        print(f"runs that fail or crash are told to {destination()}", flush=True)
+
+    print("starting Prefect, about half a minute ...", flush=True)
+    try:
+        serve(port, limit, say)
+    except KeyboardInterrupt:
+        print("stopped; what runs committed stays, and Retry goes on from there")
+
+
 def _train(opened: Run, generations: int, plain: bool) -> None:
     from flows.console import closing, console
     from populora_core.stages.loop import train
@@ -358,7 +381,7 @@ def main() -> None:
     except PopuloraError as error:
         error.remedy = typed(error.remedy)
         print(f"populora: {error}", file=sys.stderr)
-        sys.exit(flows.EXIT_ERROR)
+        sys.exit(EXIT_ERROR)
 
 
 if __name__ == "__main__":

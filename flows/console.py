@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -25,9 +23,6 @@ from populora_core.report.summary import (
     overall,
     population_rows,
 )
-
-if TYPE_CHECKING:
-    from bench.harness import Row
 
 console = Console()
 
@@ -153,19 +148,6 @@ def coverage_table(directory: Path) -> Table:
             f"{row['mean_lines_of_code']:.1f}",
         )
     return table
-
-
-def print_bench(name: str, rows: Sequence[Row]) -> None:
-    """The rows of a benchmark; whether a goal is met counts for the whole interval."""
-    table = Table(title=f"bench {name}", title_justify="left")
-    for column in ("figure", "value", "95 % interval", "unit", "goal", "samples"):
-        table.add_column(column, justify="left" if column in ("figure", "unit", "goal") else "right")
-    marks = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}
-    for row in rows:
-        interval = f"{row.low:.3g} to {row.high:.3g}" if row.samples > 1 else ""
-        goal = f"{row.goal} {marks[row.meets_goal]}"
-        table.add_row(row.name, f"{row.value:.3g}", interval, row.unit, goal, str(row.samples))
-    console.print(table)
 
 
 def closing(console: Console, directory: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-import flows
-from populora_core.errors import PopuloraError
+from populora_core.errors import EXIT_ERROR, PopuloraError
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 
@@ -79,41 +78,14 @@ def bench(
     ] = 15,
 ) -> None:
     """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""
-    from importlib import import_module
-
-    from bench.harness import as_json as json_report
-    from flows.console import print_bench
+    from importlib import import_module  # by name: nothing but this command knows of bench
 
     if name not in BENCHES:
         raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
     with _narrated() as say:
         rows = import_module(f"bench.{name}").run(samples, say)
-    print(json_report(name, rows)) if as_json else print_bench(name, rows)
-
-
-@machine_app.command()
-def ui(
-    port: Annotated[
-        int, typer.Option(min=1, max=65534, help="of the Prefect UI; reports are on the next one")
-    ] = 4200,
-    limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
-) -> None:
-    """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
-    from flows.guard import kept_key
-    from flows.notify import destination
-    from flows.ui import serve
-
-    def say(address: str) -> None:
-        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
-        key = kept_key(flows.PREFECT_KEY)
-        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
-        print(f"runs that fail or crash are told to {destination()}", flush=True)
-
-    print("starting Prefect, about half a minute ...", flush=True)
-    try:
-        serve(port, limit, say)
-    except KeyboardInterrupt:
-        print("stopped; what runs committed stays, and Retry goes on from there")
+    harness = import_module("bench.harness")
+    print(harness.as_json(name, rows)) if as_json else harness.print_table(name, rows)
 
 
 @machine_app.command()
@@ -126,7 +98,7 @@ def doctor(
     from flows.doctor import examine
 
     if not examine(require):
-        raise typer.Exit(flows.EXIT_ERROR)
+        raise typer.Exit(EXIT_ERROR)
 
 
 @contextmanager

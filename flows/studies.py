@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from populora_core.study.conduct import Plan
     from populora_core.study.play import Assignment, Told
 
-EXIT_INTERRUPTED = 130
-
 study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
 
 
@@ -33,7 +31,7 @@ def study(
         return
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report`")
-    from populora_core.errors import StudyError
+    from populora_core.errors import EXIT_INTERRUPTED, StudyError
     from populora_core.study.conduct import conduct, plan
     from populora_core.study.report import write_report
 

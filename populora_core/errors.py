@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
+"""What a command returns to the shell: it failed with an error of this tree, or was interrupted."""
+
 
 class PopuloraError(Exception):
     """Root of every error that the project raises on purpose.
