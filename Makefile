@@ -80,7 +80,7 @@ base-model: install ## train the bundled base from nothing, under an hour on two
 	@$(BIN)/python -m base_model.recipe --out base_model/tiny
 
 docs: install ## render docs/data-contract.md from the declared columns
-	@$(BIN)/python -m populora_core.store.docs docs/data-contract.md
+	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
 
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from base_model.grammar import LEVEL_WEIGHTS, sample_problem
-from populora_core import ids
-from populora_core.arena import Arena, solve_rates
-from populora_core.config_sections import REPOSITORY
-from populora_core.problems.literals import canonical
+from populora_core.compute.arena import Arena, solve_rates
+from populora_core.config.sections import REPOSITORY
+from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
-from populora_core.verifier.grading import ProposalCheck
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
-from populora_core.verifier.verdicts import ProposalVerdict
+from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
+from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")
 ATTEMPTS = 8

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from base_model.documents import write_document
 from base_model.tokenizer import build_tokenizer
 from base_model.train import Training, train_process
-from populora_core.errors import BaseModelError
+from populora_core.support.errors import BaseModelError
 
 DEFAULT_TOKENS = 14_000_000
 CHECKED_DOCUMENTS = 500

@@ -23,7 +23,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from base_model.corpus import generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.tokenizer import EOS, MAX_LENGTH, PAD, build_tokenizer
-from populora_core.compute.orphans import end_with_parent
+from populora_core.support.orphans import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from torch import Tensor
 
-from populora_core.base_model import BaseModel, load_base
-from populora_core.config_sections import REPOSITORY
-from populora_core.learner.layout import AdapterLayout
-from populora_core.learner.stacked import StackedAdapters
+from populora_core.config.sections import REPOSITORY
+from populora_core.model.base import BaseModel, load_base
+from populora_core.model.layout import AdapterLayout
+from populora_core.model.stacked import StackedAdapters
 
 RANK, ALPHA = 8, 16.0
 BASE = REPOSITORY / "base_model" / "tiny"

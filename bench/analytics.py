@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.analytics_run import ATTEMPTS, SyntheticRun
 from bench.harness import Row, Say, median, single, wall_seconds
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
 

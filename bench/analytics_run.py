@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.filled import Columns, commit_stage, first, joined, lists, numbers, repeat, texts, tokens
-from populora_core import ids
 from populora_core.store.schema import to_table
 from populora_core.store.tables import TABLES
+from populora_core.support import ids
 
 TYPES = ("code_f", "code_i", "code_o")
 MEMBERS = 32  # of each role

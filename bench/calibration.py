@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from populora_core import ids
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY
 from populora_core.population.matchmaking import SCHEMES, draw_matches
 from populora_core.population.rating import (
     Birth,
@@ -33,6 +32,7 @@ from populora_core.population.rating import (
     rate,
     win_probability,
 )
+from populora_core.support import ids
 
 RULES = RatingRules()
 SKILLS = np.array([17.0, 20.5, 24.0, 27.5, 31.0])

@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import Row, Say, as_json, cpu_seconds, single
-from populora_core.base_model import base_digest
-from populora_core.compute.capacity import Cluster, Load, Speeds, expected
-from populora_core.compute.duration import BACKWARD, FORWARD, Rates
-from populora_core.config import load_config
-from populora_core.config_sections import REPOSITORY
-from populora_core.memory import read_shape
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.config.load import load_config
+from populora_core.config.sections import REPOSITORY
+from populora_core.model.base import base_digest
+from populora_core.planning.capacity import Cluster, Load, Speeds, expected
+from populora_core.planning.duration import BACKWARD, FORWARD, Rates
+from populora_core.planning.memory import read_shape
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_table, stage_dir

@@ -26,16 +26,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from bench.harness import Row, as_json, machine, median, ratio, single
-from populora_core.devices import hold_device
-from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
-from populora_core.memory import Workload, estimate, shape_of
+from populora_core.model.layout import AdapterLayout
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
+from populora_core.planning.memory import Workload, estimate, shape_of
 from populora_core.sampler.protocol import Request
 from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
+from populora_core.support.devices import hold_device
 
 GIB = 2**30
 

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from populora_core.revision import code_revision
+from populora_core.support.revision import code_revision
 
 MIN_SAMPLES = 15
 RESAMPLES = 2000

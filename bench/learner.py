@@ -20,8 +20,8 @@ from torch import Tensor
 from bench.adapters import by_peft, ours, trained
 from bench.harness import CLOSE, Row, Say, interleaved, ratio
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
+from populora_core.model.state import MemberState
 
 PROBLEMS, ATTEMPTS = 64, 8
 PROMPT_TOKENS, COMPLETION_TOKENS = (20, 60), (4, 24)

@@ -28,20 +28,20 @@ from typing import Any
 import numpy as np
 
 from base_model.grammar import sample_problem
-from populora_core import ids
-from populora_core.arena import Arena, solve_rates
-from populora_core.config_sections import REPOSITORY, GradeSection
+from populora_core.compute.arena import Arena, solve_rates
+from populora_core.config.sections import REPOSITORY, GradeSection
 from populora_core.learner.estimators.reinforce_pp import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
-from populora_core.problems.literals import canonical
+from populora_core.model.state import MemberState
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import problem_key
-from populora_core.rewards import student_reward, teacher_reward
-from populora_core.run import code_revision
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
+from populora_core.problems.rewards import student_reward, teacher_reward
+from populora_core.runs.run import code_revision
+from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
+from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")
 HELD_OUT = 200

@@ -29,11 +29,11 @@ from typing import Any
 
 import flows
 from bench.harness import Row, Say, cpu_seconds, median, ratio, wall_seconds
-from populora_core.base_model import base_digest
-from populora_core.config import load_config
-from populora_core.config_sections import REPOSITORY
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.config.load import load_config
+from populora_core.config.sections import REPOSITORY
+from populora_core.model.base import base_digest
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_table, stage_dir

@@ -32,16 +32,16 @@ from typing import Any
 import numpy as np
 
 from bench.learning import fresh_problems, mean, paired, student_step
-from populora_core import ids
-from populora_core.arena import Arena, solve_rates
-from populora_core.config_sections import REPOSITORY, EvolveSection
+from populora_core.compute.arena import Arena, solve_rates
+from populora_core.config.sections import REPOSITORY, EvolveSection
 from populora_core.learner.rows import UpdateRules
-from populora_core.learner.state import MemberState
+from populora_core.model.state import MemberState
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.problems.model import Problem
-from populora_core.run import code_revision
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
+from populora_core.runs.run import code_revision
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
+from populora_core.support import ids
 
 OUTPUT = REPOSITORY / "bench" / "results" / "retention.jsonl"
 FOUNDER = "founder"

@@ -18,9 +18,9 @@ import torch
 from bench.adapters import BASE, RANK, ours, trained
 from bench.harness import cpu_seconds, interleaved, median
 from bench.sampler import NEW_TOKENS, prompts
-from populora_core.config_sections import SamplerSection
-from populora_core.learner.adapter_files import WEIGHTS, write_peft
-from populora_core.learner.layout import AdapterLayout
+from populora_core.config.sections import SamplerSection
+from populora_core.model.adapter_files import WEIGHTS, write_peft
+from populora_core.model.layout import AdapterLayout
 from populora_core.sampler.protocol import Request, Sampler, Served
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler

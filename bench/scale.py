@@ -41,19 +41,19 @@ from bench.harness import Row, Say, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
-from populora_core import ids
 from populora_core.population.evolution import Evolution
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
 from populora_core.population.replacement import EvolutionRules
-from populora_core.run import Run
+from populora_core.runs.run import Run
+from populora_core.sandbox.policy import refuse_program
 from populora_core.stages.context import member_of
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
 from populora_core.store.adapters import ADAPTER_FILES, PROBE
 from populora_core.store.catalogue import Catalogue, publish
-from populora_core.verifier.policy import refuse_program
+from populora_core.support import ids
 
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied

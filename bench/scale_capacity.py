@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import Row, single
-from populora_core.compute.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
-from populora_core.compute.duration import Rates
-from populora_core.config_sections import ComputeSection
-from populora_core.memory import GB, ModelShape, Workload, estimate, shape_of
+from populora_core.config.sections import ComputeSection
+from populora_core.planning.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
+from populora_core.planning.duration import Rates
+from populora_core.planning.memory import GB, ModelShape, Workload, estimate, shape_of
 from populora_core.report.text import seconds
 
 RESULTS = Path(__file__).resolve().parent / "results"

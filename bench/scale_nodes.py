@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Row, Say, as_json, median, ratio
-from populora_core.base_model import base_digest
 from populora_core.compute import ModelSpec
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
-from populora_core.config_sections import BaseSection, ComputeSection
-from populora_core.errors import SandboxUnavailable
+from populora_core.config.sections import BaseSection, ComputeSection
+from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
-from populora_core.verifier.open import SandboxKind, open_sandbox
-from populora_core.verifier.protocol import Job, Limits
+from populora_core.sandbox.open import SandboxKind, open_sandbox
+from populora_core.sandbox.protocol import Job, Limits
+from populora_core.support.errors import SandboxUnavailable
 
 SAMPLES = 15
 COMPLETIONS = 48
@@ -165,7 +165,7 @@ def _nodes(spec: ModelSpec, kind: SandboxKind, folder: Path) -> Iterator[dict[st
 
     from populora_core.compute.ray_cluster import RayCluster
     from populora_core.compute.ray_compute import RayCompute
-    from populora_core.verifier.sharded import ShardedSandbox
+    from populora_core.compute.ray_sandbox import ShardedSandbox
 
     number = 0
 

@@ -15,21 +15,21 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bench.filled import commit_stage
-from populora_core import ids
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
-from populora_core.config import Config, build_config
-from populora_core.errors import SandboxUnavailable
+from populora_core.config.load import Config, build_config
 from populora_core.problems.dialects.compact import compact_arguments, compact_output, input_lines
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.problems.verdicts import Status
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.sandbox.protocol import Job, JobResult, Limits
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import LOOP, STAGES
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.store.schema import to_table
-from populora_core.verifier.protocol import Job, JobResult, Limits
-from populora_core.verifier.verdicts import Status
+from populora_core.support import ids
+from populora_core.support.errors import SandboxUnavailable
 
 TYPES = ("code_f", "code_i", "code_o")
 PER_TYPE, VALID, ATTEMPTS = 4, 3, 8

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bench.harness import MIN_SAMPLES, Row, Say, cpu_seconds, median, ratio, single
-from populora_core.learner.layout import AdapterLayout, ModuleSlot
+from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 
 HIDDEN, INNER, KEY_VALUE, LAYERS = 3584, 18944, 512, 28

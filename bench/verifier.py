@@ -24,17 +24,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from bench.harness import Row, Say, median, ratio, single, wall_seconds
-from populora_core.verifier.connection import Connection
-from populora_core.verifier.containers import (
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.connection import Connection
+from populora_core.sandbox.containers import (
     SOCKET_INSIDE,
     ContainerConnection,
     DockerBackend,
 )
-from populora_core.verifier.policy import ALLOWED_MODULES
-from populora_core.verifier.pool import SandboxPool, outer_seconds
-from populora_core.verifier.protocol import MIB, Job, Limits
-from populora_core.verifier.verdicts import Status
-from populora_core.verifier.worker import Ticket, Worker, request_body
+from populora_core.sandbox.policy import ALLOWED_MODULES
+from populora_core.sandbox.pool import SandboxPool, outer_seconds
+from populora_core.sandbox.protocol import MIB, Job, Limits
+from populora_core.sandbox.worker import Ticket, Worker, request_body
 
 PROGRAM = """def f(x, y):
     total = 0

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 import flows  # sets Prefect's environment before anything imports it
-from flows.machine import machine_app
-from flows.stores import stores_app
-from flows.studies import study_app
-from flows.suite import suite_app
-from flows.typed import shown, typed
-from populora_core.errors import EXIT_ERROR, EXIT_INTERRUPTED, PopuloraError
+from populora_core.commands.machine import machine_app
+from populora_core.commands.stores import stores_app
+from populora_core.commands.studies import study_app
+from populora_core.commands.suite import suite_app
+from populora_core.commands.typed import shown, typed
+from populora_core.support.errors import EXIT_ERROR, EXIT_INTERRUPTED, PopuloraError
 
 if TYPE_CHECKING:
-    from populora_core.run import Run
-    from populora_core.session import Session
+    from populora_core.runs.run import Run
+    from populora_core.runs.session import Session
 
 app = typer.Typer(
     name="populora",
@@ -62,15 +62,15 @@ def run(
     plain: Plain = False,
 ) -> None:
     """Start a run: found a population and train it."""
-    from populora_core.config import load_config
-    from populora_core.run import begin
+    from populora_core.config.load import load_config
+    from populora_core.runs.run import begin
 
     overrides = list(settings or [])
     if generations is not None:
         overrides.append(f"run.generations={generations}")
     loaded = load_config(config, overrides)
     if dry_run:
-        from flows.plan import print_plan
+        from populora_core.commands.plan import print_plan
 
         print_plan(loaded, run_dir)
         return
@@ -80,7 +80,7 @@ def run(
 @app.command()
 def resume(directory: RunDir, generations: Generations = None, plain: Plain = False) -> None:
     """Go on with a run: finished stages stay, missing or damaged ones are made again."""
-    from populora_core.run import Run
+    from populora_core.runs.run import Run
 
     opened = Run.open(directory)
     _train(opened, generations or opened.config.run.generations, plain)
@@ -100,8 +100,8 @@ def rerun(
     ] = False,
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
-    from populora_core.run import Run
-    from populora_core.stages.loop import rerun as rerun_stage
+    from populora_core.lifecycle.loop import rerun as rerun_stage
+    from populora_core.runs.run import Run
 
     opened = Run.open(directory)
     with _watched(opened, opened.config.run.generations) as session:
@@ -119,9 +119,9 @@ def fork(
     settings: Settings = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
-    from populora_core.config import apply_overrides
-    from populora_core.run import Run
-    from populora_core.stages.loop import fork as fork_run
+    from populora_core.config.load import apply_overrides
+    from populora_core.lifecycle.loop import fork as fork_run
+    from populora_core.runs.run import Run
 
     source = Run.open(directory)
     forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
@@ -137,8 +137,8 @@ def reap(directory: RunDir) -> None:
 
     A run that is at work is left alone. `resume` clears up by itself.
     """
-    from populora_core.reap import reap as reap_run
-    from populora_core.run import Run
+    from populora_core.runs.reap import reap as reap_run
+    from populora_core.runs.run import Run
 
     def flow_runs(directory: Path) -> list[str]:
         if find_spec("prefect") is None:
@@ -164,8 +164,8 @@ def inspect(
     problem: Annotated[str | None, typer.Option(help="one problem with its attempts")] = None,
 ) -> None:
     """Look into a run: overview, generation, stage, member or problem."""
-    from flows import inspection
-    from populora_core.run import Run
+    from populora_core.commands import inspection
+    from populora_core.runs.run import Run
 
     opened = Run.open(directory)
     if problem is not None:
@@ -192,8 +192,8 @@ def query(
 
     docs/analytics.md has queries to start from.
     """
-    from flows.answers import print_answer
     from populora_core import open_run
+    from populora_core.commands.answers import print_answer
 
     with open_run(*directories) as catalogue:
         print_answer(catalogue.query(sql), format)
@@ -213,9 +213,9 @@ def prune(
     Every table stays, so the report, the lineage and all questions do too; so does each member's newest adapter.
     What was removed does not come back: older generations can then not be redone, forked, evaluated or exported.
     """
-    from flows.inspection import show_plan
-    from populora_core import pruning
-    from populora_core.run import Run
+    from populora_core.commands.inspection import show_plan
+    from populora_core.lifecycle import pruning
+    from populora_core.runs.run import Run
 
     opened = Run.open(directory)
     chosen = (pruning.plan if dry_run else pruning.prune)(opened, keep, every)
@@ -265,8 +265,8 @@ def export(
 
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
-    from populora_core.export import CARD, export_member
-    from populora_core.run import Run
+    from populora_core.lifecycle.export import CARD, export_member
+    from populora_core.runs.run import Run
 
     done = export_member(
         Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
@@ -289,10 +289,10 @@ def evaluate(
 
     What is finished stays when this is interrupted or killed; the same command goes on from there.
     """
-    from flows.scores import show_evaluation
-    from populora_core.benchmarks.evaluation import seeded
     from populora_core.benchmarks.suite import load_suite
-    from populora_core.run import Run
+    from populora_core.commands.scores import show_evaluation
+    from populora_core.runs.run import Run
+    from populora_core.stages.evaluation import seeded
 
     try:
         show_evaluation(Run.open(directory), seeded(load_suite(suite), seed), members, generation)
@@ -327,8 +327,8 @@ def ui(
 
 
 def _train(opened: Run, generations: int, plain: bool) -> None:
-    from flows.console import closing, console
-    from populora_core.stages.loop import train
+    from populora_core.commands.console import closing, console
+    from populora_core.lifecycle.loop import train
 
     with _watched(opened, generations) as session:
         if plain:
@@ -347,8 +347,8 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
 @contextmanager
 def _watched(opened: Run, generations: int) -> Iterator[Session]:
     """An open session whose progress is drawn, and which an interruption leaves in order."""
-    from flows.console import ConsoleObserver, console
-    from populora_core.session import Session
+    from populora_core.commands.console import ConsoleObserver, console
+    from populora_core.runs.session import Session
 
     observer = ConsoleObserver(console, opened.directory, generations)
     try:

@@ -16,13 +16,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.notify import on_end
-from populora_core.benchmarks.run_evaluation import RunEvaluation, is_current
 from populora_core.benchmarks.scores import headline_rows
 from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.benchmarks.trend import Point, trend
-from populora_core.errors import PopuloraError, RunDirectoryError, RunInUse
-from populora_core.run import RECORD, Run
-from populora_core.session import attach
+from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current
+from populora_core.lifecycle.trend import Point, trend
+from populora_core.runs.run import RECORD, Run
+from populora_core.runs.session import attach
+from populora_core.support.errors import PopuloraError, RunDirectoryError, RunInUse
 from tasks.show import artifact_key
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from populora_core.compute.orphans import end_with_parent
+from populora_core.support.orphans import end_with_parent
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

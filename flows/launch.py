@@ -19,17 +19,17 @@ from flows.notify import notify, on_end
 from flows.observed import Observed
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
-from populora_core.config import Config, apply_overrides, load_config
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ConfigError, ServerUnreachable
+from populora_core.config.load import Config, apply_overrides, load_config
+from populora_core.config.sections import REPOSITORY
+from populora_core.lifecycle import loop
 from populora_core.report.write import report_address
-from populora_core.run import RECORD, Run, begin
-from populora_core.session import Session, attach
-from populora_core.stages import loop
+from populora_core.runs.run import RECORD, Run, begin
+from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
 from populora_core.stages.engine import run_generation as run_alone
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support.errors import ConfigError, ServerUnreachable
 from tasks.show import artifact_key
 
 EVOLVE = "evolve"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from flows.server import answers, crash_left_flow_runs, forget_events
 from flows.train import run_generation, unreachable
-from populora_core.errors import ServerUnreachable
-from populora_core.session import Session
+from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation as run_plain
+from populora_core.support.errors import ServerUnreachable
 
 
 class Observed:

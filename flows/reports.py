@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from populora_core.report.write import REPORT
-from populora_core.run import RECORD
+from populora_core.runs.run import RECORD
 
 
 @contextmanager

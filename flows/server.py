@@ -27,9 +27,9 @@ from prefect.settings import (
 from prefect.states import Crashed
 
 from flows.guard import HOST, guarded, new_key, serve_below
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ArtifactError, RunInUse, ServerUnreachable
-from populora_core.lock import lock
+from populora_core.config.sections import REPOSITORY
+from populora_core.runs.lock import lock
+from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0

@@ -12,11 +12,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.notify import on_end
-from populora_core.errors import PopuloraError, StudyError
 from populora_core.study.conduct import Tell, conduct, plan, play_apart
 from populora_core.study.play import Assignment, Told
 from populora_core.study.report import write_report
 from populora_core.study.verdicts import as_json, read_results
+from populora_core.support.errors import PopuloraError, StudyError
 from tasks.show import artifact_key
 
 

@@ -9,11 +9,11 @@ from prefect import Task, flow
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 
-from populora_core.errors import ServerUnreachable
-from populora_core.session import Session, attach
-from populora_core.stages import loop
+from populora_core.lifecycle import loop
+from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import StageResult
 from populora_core.stages.table import Stage, stages_of
+from populora_core.support.errors import ServerUnreachable
 from tasks.interruption import interruption
 from tasks.stages import TASKS
 

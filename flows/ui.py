@@ -23,9 +23,9 @@ import flows
 from flows.deploy import POOL
 from flows.guard import HOST, guarded, kept_key
 from flows.reports import serve_reports
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import PopuloraError
+from populora_core.config.sections import REPOSITORY
 from populora_core.report.write import SERVED
+from populora_core.support.errors import PopuloraError
 
 START_SECONDS = 300.0
 """A server that makes its database anew on a busy two-core machine."""

@@ -21,7 +21,7 @@ def open_run(*directories: str | Path) -> Catalogue:
     Raises:
         RunDirectoryError: one of them is not a run directory.
     """
-    from populora_core.run import Run
+    from populora_core.runs.run import Run
     from populora_core.store.catalogue import Catalogue
 
     return Catalogue(*(Run.open(directory).directory for directory in directories))

@@ -17,7 +17,7 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 
 from populora_core.report.stage_summary import stage_summary
 from populora_core.report.write import report_address
-from populora_core.session import Observer, Session, Silent
+from populora_core.runs.session import Observer, Session, Silent
 from populora_core.stages.engine import StageResult
 from tasks.interruption import interruption
 

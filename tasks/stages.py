@@ -8,7 +8,7 @@ from typing import Any
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
-from populora_core.session import attach
+from populora_core.runs.session import attach
 from populora_core.stages.engine import StageResult, run_stage
 from populora_core.stages.table import STAGES, Stage
 from tasks.show import progress_shown, show

@@ -12,11 +12,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from populora_core.base_model import base_digest
-from populora_core.config import Config, build_config
-from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.loop import train
+from populora_core.config.load import Config, build_config
+from populora_core.lifecycle.loop import train
+from populora_core.model.base import base_digest
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.store.artifacts import read_manifest
 from populora_core.store.manifest import stage_folders
 

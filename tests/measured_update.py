@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
+from populora_core.model.layout import AdapterLayout
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
 
 
 def status(key: str) -> int:

@@ -10,8 +10,8 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.model.layout import AdapterLayout
 
 
 @dataclass(frozen=True)

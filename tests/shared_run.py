@@ -14,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from populora_core.config import build_config
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.config.load import build_config
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.sharing import objects
+from populora_core.sharing.sweeping import DAY
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import StageResult, run_stage
 from populora_core.stages.table import MEMBERS, Stage
-from populora_core.store import objects
 from populora_core.store.adapters import WEIGHTS, Probe, write_probe
 from populora_core.store.artifacts import StageWriter, stage_dir
-from populora_core.store.sweeping import DAY
 
 MEMBER = "student-00-g0000"
 MOMENTS = ("before objects", "inside an object", "between objects and manifest", "after the manifest")

@@ -17,15 +17,15 @@ from conftest import PATIENCE
 from store_run import commit_stage, generation_tables, write_run
 
 from bench.analytics import questions
-from flows.answers import print_answer
 from populora_core import open_run
-from populora_core.errors import RunDirectoryError
+from populora_core.commands.answers import print_answer
 from populora_core.store.answer import BATCH
 from populora_core.store.blocks import BLOCKS, JOINED, MERGED, compact, stale_blocks, valid_blocks
 from populora_core.store.catalogue import Catalogue, publish, run_labels, stale
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
+from populora_core.support.errors import RunDirectoryError
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a run without evaluations and without an outage of the sandbox has no rows for.
@@ -211,7 +211,7 @@ def test_a_value_is_printed_under_its_own_column_where_two_share_a_name(two_runs
 @pytest.mark.parametrize("format", ["csv", "json", "table"])
 def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, tmp_path, format):
     script = (
-        "import resource, sys; from flows.answers import print_answer; from pathlib import Path;"
+        "import resource, sys; from populora_core.commands.answers import print_answer; from pathlib import Path;"
         "from populora_core.store.catalogue import Catalogue\n"
         "with Catalogue(Path(sys.argv[1])) as run:\n"
         " sql = f\"SELECT i, repeat('x', 2000) || i AS t FROM range({sys.argv[2]}) r(i)\"\n"

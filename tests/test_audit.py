@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 import trueskill
 
-from populora_core import ids, open_run
-from populora_core.arena import Arena
+from populora_core import open_run
+from populora_core.compute.arena import Arena
 from populora_core.compute.work import Prompt, complete
-from populora_core.config import Config
-from populora_core.learner.adapter_files import read_members
+from populora_core.config.load import Config
+from populora_core.model.adapter_files import read_members
 from populora_core.problems.dialects import dialect
-from populora_core.run import Run
+from populora_core.problems.verdicts import Status
+from populora_core.runs.run import Run
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Job, Limits
 from populora_core.stages.context import StageContext
 from populora_core.store.artifacts import read_manifest, stage_dir
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Job, Limits
-from populora_core.verifier.verdicts import Status
+from populora_core.support import ids
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 

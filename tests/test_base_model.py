@@ -37,9 +37,9 @@ from base_model.tokenizer import EOS, PAD, SPECIAL_TOKENS, WORDS, build_tokenize
 from base_model.trace import tracer
 from base_model.train import Training, initialise, model_config, rate_scale, weighted_loss
 from populora_core.problems.dialects import dialect
-from populora_core.problems.literals import canonical
 from populora_core.problems.model import Problem
 from populora_core.problems.types import problem_type
+from populora_core.sandbox.literals import canonical
 
 torch.set_num_threads(1)
 

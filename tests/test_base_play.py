@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from populora_core.arena import Arena
-from populora_core.base_model import base_digest
+from populora_core.compute.arena import Arena
+from populora_core.model.base import base_digest
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import ngrams, novelty
 from populora_core.problems.parsing import ProgramSyntaxError, parse_program
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
-from populora_core.verifier.verdicts import ProposalVerdict
+from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.gpu import SETTINGS, training_rows
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from bench.retention import FOUNDER, OUTPUT, Plan, read, retention, returned, table
-from populora_core.arena import Arena
-from populora_core.config_sections import REPOSITORY, EvolveSection
+from populora_core.compute.arena import Arena
+from populora_core.config.sections import REPOSITORY, EvolveSection
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
 
 
 def curve(*points: tuple[float, float]) -> list[dict]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from store_run import item_row
 
-from populora_core.benchmarks.run_evaluation import PREFIX
 from populora_core.benchmarks.scores import ALL, group_interval, headline_rows, metrics_of, score_rows
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.benchmarks.trend import trend
-from populora_core.run import Run
+from populora_core.lifecycle.run_evaluation import PREFIX
+from populora_core.lifecycle.trend import trend
+from populora_core.runs.run import Run
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.schema import to_table
 

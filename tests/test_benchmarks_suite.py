@@ -33,13 +33,13 @@ from populora_core.benchmarks.suite import (
     suite_digest,
     suite_items,
 )
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import BenchmarkError
-from populora_core.problems.literals import canonical, parse_arguments
+from populora_core.config.sections import REPOSITORY
 from populora_core.problems.normal import program_key
+from populora_core.sandbox.literals import canonical, parse_arguments
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits
 from populora_core.stages.table import STAGES
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
+from populora_core.support.errors import BenchmarkError
 
 FILE = REPOSITORY / "configs" / "suites" / "tiny.toml"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.base_model import base_digest
 from populora_core.compute import Compute, InlineCompute, LocalCompute, ModelSpec
 from populora_core.compute.shards import Shards
-from populora_core.errors import BaseModelError, WorkerLost
+from populora_core.model.base import base_digest
+from populora_core.support.errors import BaseModelError, WorkerLost
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)

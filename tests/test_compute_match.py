@@ -8,9 +8,9 @@ import pytest
 from conftest import start
 
 from populora_core import open_run
-from populora_core.config import apply_overrides, load_config
-from populora_core.session import Session
-from populora_core.stages.loop import train
+from populora_core.config.load import apply_overrides, load_config
+from populora_core.lifecycle.loop import train
+from populora_core.runs.session import Session
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.config import Config, apply_overrides, load_config
-from populora_core.errors import ConfigError
+from populora_core.config.load import Config, apply_overrides, load_config
+from populora_core.support.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = sorted(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.config import load_config
-from populora_core.config_files import read_config
-from populora_core.errors import ConfigError
+from populora_core.config.files import read_config
+from populora_core.config.load import load_config
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
+from populora_core.support.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"

@@ -12,8 +12,8 @@ import pytest
 import typer.main
 
 from flows.cli import app
-from populora_core.config import build_config
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.load import build_config
+from populora_core.config.sections import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:\S*/bin/)?populora +([a-z][^`#]*)")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE
 
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]

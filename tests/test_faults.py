@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from conftest import GENERATIONS, PATIENCE, contents, small_config, start
 
-from populora_core.errors import ArtifactError
-from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.loop import train
+from populora_core.lifecycle.loop import train
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.store.catalogue import CATALOGUE, publish
+from populora_core.support.errors import ArtifactError
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST, GROWTH = 48 << 10, 3  # bytes that are free, and how many times as many the next time

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import PATIENCE, alive, contents, small_config, wait_for
 
-from populora_core.processes import descendants
+from populora_core.support.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 

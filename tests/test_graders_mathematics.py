@@ -19,8 +19,8 @@ from conftest import alive, wait_for
 from populora_core.benchmarks import math_judge
 from populora_core.benchmarks.math_judge import Comparison, MathJudge, Outcome
 from populora_core.benchmarks.protocol import ItemScore, Response, benchmark
-from populora_core.errors import BenchmarkError
-from populora_core.verifier.verdicts import AttemptVerdict
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.support.errors import BenchmarkError
 
 pytest.importorskip("math_verify", reason="needs the extra `evaluation`")
 

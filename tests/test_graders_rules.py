@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from populora_core.benchmarks.codec import Opaque, decode, encode
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
 from populora_core.benchmarks.livecodebench_cases import Case, TestType, read_cases, right_output, right_value
-from populora_core.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()

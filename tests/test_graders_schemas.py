@@ -9,7 +9,7 @@ from benchmark_rows import ROWS
 
 from populora_core.benchmarks.protocol import BENCHMARKS, Benchmark, benchmark
 from populora_core.benchmarks.suite import load_suite
-from populora_core.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError
 
 PAPER = load_suite(Path(__file__).resolve().parent.parent / "configs" / "suites" / "paper.toml")
 FAMILIES = ("instruct", "compact")

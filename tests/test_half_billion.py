@@ -14,8 +14,8 @@ import pytest
 from half_billion import write_base, write_config
 
 from populora_core import open_run
-from populora_core.config_sections import REPOSITORY
-from populora_core.memory import GB, Workload, estimate, read_shape
+from populora_core.config.sections import REPOSITORY
+from populora_core.planning.memory import GB, Workload, estimate, read_shape
 from populora_core.stages.table import LOOP
 
 NEEDED = 4 * GB  # of memory that is free now, for a copy of the base and room to work

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import PATIENCE, alive, commits, contents, small_config, start, wait_for
 
-from populora_core.heartbeat import Beat, Life
-from populora_core.processes import Owner, descendants
+from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.store.manifest import file_sha256
+from populora_core.support.processes import Owner, descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 KILLS = 30
@@ -100,7 +100,7 @@ def _reached(directory: Path, process: subprocess.Popen[bytes], position: tuple[
 
 def _left_sandboxes(pids: set[int], docker: bool) -> list[str]:
     """Containers and socket folders of the processes."""
-    from populora_core.verifier import containers
+    from populora_core.sandbox import containers
 
     def is_theirs(text: str) -> bool:
         owner = Owner.parse(text)
@@ -125,8 +125,8 @@ def _files(directory: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def docker() -> bool:
-    from populora_core.errors import SandboxUnavailable
-    from populora_core.verifier.containers import DockerBackend
+    from populora_core.sandbox.containers import DockerBackend
+    from populora_core.support.errors import SandboxUnavailable
 
     try:
         DockerBackend()

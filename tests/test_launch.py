@@ -15,11 +15,11 @@ from prefect.utilities.callables import parameter_schema
 from flows import launch
 from flows.launch import Preset, StageName, _unreviewed, resume
 from flows.notify import on_end
-from populora_core.config import load_config
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ConfigError, ServerUnreachable
-from populora_core.session import Session
+from populora_core.config.load import load_config
+from populora_core.config.sections import REPOSITORY
+from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
+from populora_core.support.errors import ConfigError, ServerUnreachable
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
 CONFIGS = REPOSITORY / "configs"

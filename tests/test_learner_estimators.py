@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.config import Config, apply_overrides
-from populora_core.errors import ConfigError, PopulationError
+from populora_core.config.load import Config, apply_overrides
 from populora_core.learner.estimators import ESTIMATORS, advantages
 from populora_core.learner.estimators.grpo import grpo
 from populora_core.learner.estimators.reinforce_pp import reinforce_pp
 from populora_core.learner.estimators.trr_pp import trr_pp
 from populora_core.learner.estimators.whitening import scale
+from populora_core.support.errors import ConfigError, PopulationError
 
 HERE = "test_learner_estimators"
 

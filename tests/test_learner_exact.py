@@ -12,9 +12,9 @@ from tiny_base import layout_of, random_rows, tiny_model, training_rows
 from torch import Tensor
 
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
 
 PROBLEMS = {"a": 1, "b": 3, "c": 2, "d": 4}  # unequal shares of the batch
 RULES = UpdateRules(

@@ -7,12 +7,12 @@ import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_rows
 
-from populora_core.errors import PopulationError
 from populora_core.learner import update as update_module
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
+from populora_core.support.errors import PopulationError
 
 MEMBERS = ("a", "b", "c")
 RULES = UpdateRules(

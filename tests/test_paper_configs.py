@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from test_memory import QWEN2_5_7B
+from test_planning_memory import QWEN2_5_7B
 from typer.testing import CliRunner
 
 from flows.cli import app
-from populora_core.compute.duration import Batch, Rates, sampling_seconds, update_seconds
-from populora_core.config import load_config
-from populora_core.config_sections import REPOSITORY
-from populora_core.memory import shape_of
+from populora_core.config.load import load_config
+from populora_core.config.sections import REPOSITORY
+from populora_core.planning.duration import Batch, Rates, sampling_seconds, update_seconds
+from populora_core.planning.memory import shape_of
 
 CONFIGS = REPOSITORY / "configs"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core import ids
-from populora_core.errors import PopulationError
 from populora_core.population.evolution import Evolution
 from populora_core.population.member import Member, Role
 from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
+from populora_core.support import ids
+from populora_core.support.errors import PopulationError
 
 RULES = EvolutionRules(
     every=2,

@@ -23,10 +23,10 @@ from bench.calibration import (
     reliability_error,
 )
 from bench.calibration import play as simulate
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import PopulationError
+from populora_core.config.sections import REPOSITORY
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.rating import Outcome, Rating, newborn_rating, replay
+from populora_core.support.errors import PopulationError
 
 play = cache(simulate)
 

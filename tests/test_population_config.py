@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from populora_core.config import Config, apply_overrides
-from populora_core.errors import ConfigError, PopulationError
+from populora_core.config.load import Config, apply_overrides
 from populora_core.population.fitness import FITNESS
 from populora_core.population.matchmaking import SCHEMES
-from populora_core.population.registry import find, settings_of
 from populora_core.population.selection import SELECTIONS
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
+from populora_core.support.errors import ConfigError, PopulationError
+from populora_core.support.registry import find, settings_of
 
 
 @pytest.mark.parametrize(

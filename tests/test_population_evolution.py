@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.errors import PopulationError
 from populora_core.population.fitness import FITNESS, rank
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.member import Member, Role
@@ -25,6 +24,7 @@ from populora_core.population.replacement import (
 )
 from populora_core.population.selection import SELECTIONS
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
+from populora_core.support.errors import PopulationError
 
 RULES = EvolutionRules(
     every=4,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora_core.errors import PopulationError
 from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, pfsp_weights
+from populora_core.support.errors import PopulationError
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.errors import PopulationError
 from populora_core.population.rating import (
     Match,
     Outcome,
@@ -22,6 +21,7 @@ from populora_core.population.rating import (
     win_probabilities,
     win_probability,
 )
+from populora_core.support.errors import PopulationError
 
 RULES = RatingRules()
 FRESH = Rating(RULES.mu, RULES.sigma)

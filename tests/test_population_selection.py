@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.errors import PopulationError
 from populora_core.population.fitness import FITNESS, fitness_of, learnable_share, standing
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import SELECTIONS, choose_parents
+from populora_core.support.errors import PopulationError
 
 seeds = st.integers(0, 2**32)
 levels = st.lists(st.floats(-50.0, 50.0), min_size=2, max_size=9).map(lambda v: np.array(sorted(v)[::-1]))
@@ -167,7 +167,7 @@ def test_a_selection_named_by_its_place_chooses() -> None:
     assert chosen == survivors[:1]
 
 
-@pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.ids:nothing"])
+@pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.support.ids:nothing"])
 def test_an_unknown_selection_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(PopulationError, match="fitness_uniform, rank_proportional"):
         choose_parents([member(0)], 1, np.random.default_rng(0), selection=name)

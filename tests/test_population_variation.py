@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from populora_core.errors import PopulationError
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.population.variation.lowrank import Adapter, Factors
 from populora_core.population.variation.space import decompose
+from populora_core.support.errors import PopulationError
 
 OPERATORS = sorted(MUTATIONS | CROSSOVERS)
 SHAPES = {"q": (12, 10), "down": (16, 9), "narrow": (7, 2)}  # module -> (in, out); narrow is below the rank

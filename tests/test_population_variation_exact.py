@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from populora_core.errors import PopulationError
-from populora_core.learner.layout import AdapterLayout, ModuleSlot
+from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.population.variation.lowrank import Adapter, Factors, lora_scale, measured
 from populora_core.population.variation.space import decompose
+from populora_core.support.errors import PopulationError
 
 OPERATORS = sorted(MUTATIONS | CROSSOVERS)
 SHAPES = {"q": (40, 30), "down": (50, 26), "narrow": (21, 3)}  # module -> (in, out)

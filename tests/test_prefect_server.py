@@ -16,14 +16,14 @@ from conftest import GENERATIONS, PATIENCE, alive, contents, wait_for
 from prefect.exceptions import TerminationSignal
 from prefect_key import PrefectKey
 
-from populora_core.errors import ServerUnreachable, WorkerLost
-from populora_core.heartbeat import Beat
-from populora_core.lock import lock
-from populora_core.processes import descendants
-from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.loop import fork
+from populora_core.lifecycle.loop import fork
+from populora_core.runs.heartbeat import Beat
+from populora_core.runs.lock import lock
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
+from populora_core.support.errors import ServerUnreachable, WorkerLost
+from populora_core.support.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = (*STAGE_NAMES, "publish")

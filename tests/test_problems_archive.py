@@ -10,11 +10,11 @@ from conftest import contents, small_config, start
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora_core.lifecycle.loop import train
 from populora_core.problems.coverage import Cell, Construct
 from populora_core.problems.model import Problem
-from populora_core.session import Session
+from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
-from populora_core.stages.loop import train
 from populora_core.stages.table import STAGES
 from populora_core.store.catalogue import Catalogue
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.errors import ProblemError
 from populora_core.problems.dialects import DIALECTS, dialect
 from populora_core.problems.dialects.compact import CompactDialect, compact_arguments
 from populora_core.problems.dialects.instruct import InstructDialect, answer_section, fence, read_blocks
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT
-from populora_core.problems.literals import canonical
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.sandbox.literals import canonical
+from populora_core.support.errors import ProblemError
 
 PROGRAM = "def f(x,y):\n u=x\n return u+sum(y)"
 INPUTS = tuple(f"({index}, [1, 2])" for index in range(10))

@@ -6,7 +6,7 @@ import pytest
 
 from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.problems.steps import counting
-from populora_core.verifier.policy import refuse_program
+from populora_core.sandbox.policy import refuse_program
 
 
 def steps(program: str, *arguments: object) -> int:

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from conftest import GENERATIONS, small_config, start
 
-from populora_core.config import apply_overrides
-from populora_core.errors import AdapterNotServed, ConfigError
-from populora_core.run import Run
+from populora_core.config.load import apply_overrides
+from populora_core.lifecycle.loop import train
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.sampler import open as opening
 from populora_core.sampler.open import choose_engine
 from populora_core.sampler.protocol import Served
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.session import Session
 from populora_core.stages.engine import stage_key
-from populora_core.stages.loop import train
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support.errors import AdapterNotServed, ConfigError
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from populora_core import ids
-from populora_core.base_model import base_digest
 from populora_core.compute import ModelSpec
 from populora_core.compute.work import Prompt, Worker, _export, generate
-from populora_core.errors import AdapterError, AdapterNotServed
-from populora_core.learner.adapter_files import WEIGHTS
-from populora_core.learner.probe import given_logprobs
-from populora_core.learner.stacked import StackedLinear
-from populora_core.learner.state import MemberState
+from populora_core.model.adapter_files import WEIGHTS
+from populora_core.model.base import base_digest
+from populora_core.model.probe import given_logprobs
+from populora_core.model.stacked import StackedLinear
+from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.protocol import Sampler, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, adapter_intact, read_probe
 from populora_core.store.manifest import file_sha256
+from populora_core.support import ids
+from populora_core.support.errors import AdapterError, AdapterNotServed
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=4, alpha=8.0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 
-from populora_core.errors import ConfigError, PopulationError
-from populora_core.learner.routes import Route
-from populora_core.learner.stacked import StackedAdapters
+from populora_core.model.routes import Route
+from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler import torch_sampler
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.protocol import Completion, FinishReason, Request
 from populora_core.sampler.torch_sampler import REFILL_SHARE, BatchLimits, TorchSampler
+from populora_core.support.errors import ConfigError, PopulationError
 
 MEMBERS = ("a", "b", "c")
 STOP = 1

@@ -17,21 +17,21 @@ import torch
 from conftest import alive
 from tiny_base import random_rows
 
-from populora_core.base_model import BaseModel, load_base
-from populora_core.config import Config
-from populora_core.config_sections import SamplerSection
-from populora_core.errors import AdapterError, ConfigError, PopulationError
-from populora_core.export import export_member
-from populora_core.learner.adapter_files import CONFIG, WEIGHTS, write_peft
-from populora_core.learner.layout import AdapterLayout
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.processes import descendants
-from populora_core.run import Run
+from populora_core.config.load import Config
+from populora_core.config.sections import SamplerSection
+from populora_core.lifecycle.export import export_member
+from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
+from populora_core.model.base import BaseModel, load_base
+from populora_core.model.layout import AdapterLayout
+from populora_core.model.stacked import StackedAdapters
+from populora_core.runs.run import Run
 from populora_core.sampler.protocol import Completion, FinishReason, Request, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import file_sha256
+from populora_core.support.errors import AdapterError, ConfigError, PopulationError
+from populora_core.support.processes import descendants
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"

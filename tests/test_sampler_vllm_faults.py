@@ -11,14 +11,14 @@ import pytest
 from test_sampler_probe import MEMBERS, SPEC, row_of
 
 from populora_core.compute.work import Worker, _export
-from populora_core.config_sections import SamplerSection
-from populora_core.errors import AdapterNotServed
-from populora_core.learner.adapter_files import CONFIG
-from populora_core.learner.state import MemberState
+from populora_core.config.sections import SamplerSection
+from populora_core.model.adapter_files import CONFIG
+from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, prove, serve
 from populora_core.sampler.protocol import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.adapters import Probe, read_probe
+from populora_core.support.errors import AdapterNotServed
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"

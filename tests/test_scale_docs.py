@@ -11,9 +11,9 @@ import yaml
 from test_docs import fenced
 
 from bench import scale_capacity
-from populora_core.config import Config
-from populora_core.config_sections import REPOSITORY
-from populora_core.memory import GB, Workload, estimate
+from populora_core.config.load import Config
+from populora_core.config.sections import REPOSITORY
+from populora_core.planning.memory import GB, Workload, estimate
 
 PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"

@@ -12,20 +12,20 @@ import pytest
 import torch
 from conftest import GENERATIONS, PATIENCE, SOLO, contents, small_config, start
 from test_cli import populora
-from test_resume import resume
+from test_lifecycle_resume import resume
 
 from populora_core import open_run
-from populora_core.base_model import load_base
-from populora_core.config import apply_overrides
-from populora_core.export import export_member
-from populora_core.learner.adapter_files import read_layout, read_members
+from populora_core.config.load import apply_overrides
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.stacked import StackedAdapters
 from populora_core.learner.update import update_members
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.lifecycle.export import export_member
+from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.model.adapter_files import read_layout, read_members
+from populora_core.model.base import load_base
+from populora_core.model.stacked import StackedAdapters
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation
-from populora_core.stages.loop import fork, rerun, train
 from populora_core.store.artifacts import stage_dir
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
@@ -35,9 +35,9 @@ SOLO_ID = "solo-00-g0000"
 # Trains, and dies by SIGKILL just before it commits a stage.
 KILLED = """
 import os, signal, sys
-from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.loop import train
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.lifecycle.loop import train
 from populora_core.store.artifacts import StageWriter
 
 directory, generation, stage = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pytest
 from store_run import STUDENT, TEACHER, adapter_row, commit_stage, generation_tables, member_row
 
-from populora_core.errors import ArtifactError, SchemaError
-from populora_core.store import durable
 from populora_core.store.artifacts import (
     StageWriter,
     committed_stages,
@@ -30,8 +28,10 @@ from populora_core.store.artifacts import (
     supersede,
     sweep,
 )
-from populora_core.store.durable import write_atomically
 from populora_core.store.schema import to_table
+from populora_core.support import durable
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import ArtifactError, SchemaError
 
 MATCHES = generation_tables(3)["match"]["matches"]
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
-from populora_core.errors import ArtifactError, PopuloraError
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue, publish, stale
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
+from populora_core.support.errors import ArtifactError, PopuloraError
 
 
 @pytest.fixture(scope="module")

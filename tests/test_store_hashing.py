@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.errors import SchemaError
 from populora_core.store.hashing import content_hash
+from populora_core.support.errors import SchemaError
 
 SCHEMA = pa.schema(
     {

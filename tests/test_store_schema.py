@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from store_run import STUDENT, generation_tables, member_row
 
-from populora_core.errors import SchemaError
 from populora_core.store.schema import TABLES, check, to_table
+from populora_core.support.errors import SchemaError
 
 MATCH = {
     "generation": 1,

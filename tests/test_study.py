@@ -19,10 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import PATIENCE, alive, wait_for
 
-from populora_core.config_sections import REPOSITORY
-from populora_core.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
-from populora_core.processes import descendants
-from populora_core.store.durable import temporary_name
+from populora_core.config.sections import REPOSITORY
 from populora_core.study.claims import Answer
 from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
@@ -31,6 +28,9 @@ from populora_core.study.report import write_report
 from populora_core.study.summary import MOST_BYTES, read_summary, recorded_by, stage_versions, write_summary
 from populora_core.study.tables import claims_table
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
+from populora_core.support.durable import temporary_name
+from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
+from populora_core.support.processes import descendants
 
 SMALL = """
 name = "small"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from populora_core.config_sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY
 from populora_core.study.budget import Basis, spent, window, windows
 from populora_core.study.claims import CLAIMS, LEAST_SEEDS, Arm, Verdict, answers, decide, overall
 from populora_core.study.config import load_study

@@ -21,10 +21,10 @@ from store_run import (
 )
 
 from populora_core.benchmarks.suite import Entry, Suite
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import _steps, measure
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verdicts import Status
 
 PROPOSALS = (  # name, type, match, verdict, reward, tokens
     ("A", "code_o", "m0", "valid", 0.5, 2),

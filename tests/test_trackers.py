@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from conftest import GENERATIONS, contents, wait_for
 
-from populora_core.config import load_config
-from populora_core.errors import ConfigError
-from populora_core.processes import descendants
+from populora_core.config.load import load_config
+from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.figures import read_figures
 from populora_core.report.metrics import ENTROPY, LOSS, SOLVE_RATE
-from populora_core.run import Run
-from populora_core.session import Session
-from populora_core.stages.loop import fork, rerun, train
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.store.artifacts import generation_dir, supersede
 from populora_core.store.catalogue import publish
+from populora_core.support.errors import ConfigError
+from populora_core.support.processes import descendants
 from populora_core.trackers.figures import by_generation
 from populora_core.trackers.follow import OPENERS, TRACKERS, Trackers, TrackerWarning
 
@@ -267,8 +267,8 @@ def test_without_trackers_nothing_is_written_and_nothing_imported(copy_of: Calla
     code = f"""
 from pathlib import Path
 from populora_core.report.write import refresh
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 with Session(Run.open({str(directory)!r})) as session:
     session.trackers.follow(refresh(session.run.directory))
 print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))

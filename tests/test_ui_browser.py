@@ -26,8 +26,8 @@ from browser import DESK, MARKS, REDRAWN, chromium, keep, screenshots, set_width
 from conftest import PATIENCE, alive, commits, wait_for
 from prefect_key import PrefectKey
 
-from populora_core.processes import descendants
 from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow]

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from populora_core.learner.layout import AdapterLayout
 from populora_core.learner.rows import TrainingRow
+from populora_core.model.layout import AdapterLayout
 
 VOCABULARY = 23
 torch.set_num_threads(1)  # matrices this small lose time to threads, and their bits depend on the count

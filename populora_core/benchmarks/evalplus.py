@@ -25,9 +25,9 @@ from populora_core.benchmarks.code_tests import (
 )
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
 from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
-from populora_core.errors import BenchmarkError
-from populora_core.verifier.protocol import Job, Sandbox
-from populora_core.verifier.verdicts import AttemptVerdict
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.protocol import Job, Sandbox
+from populora_core.support.errors import BenchmarkError
 
 FLOOR_SECONDS = 2.0
 FACTOR = 5.0

@@ -18,8 +18,8 @@ from typing import Any
 from populora_core.benchmarks.files import READERS, read_rows
 from populora_core.benchmarks.protocol import benchmark
 from populora_core.benchmarks.suite import Entry
-from populora_core.errors import BenchmarkError
-from populora_core.store.durable import fsync, temporary_folder, write_atomically, writing
+from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
+from populora_core.support.errors import BenchmarkError
 
 FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
 INSTALL = "pip install -e '.[evaluation]'"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from populora_core.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError
 
 Rows = list[dict[str, Any]]
 

@@ -37,9 +37,9 @@ from populora_core.benchmarks.livecodebench_cases import (
     right_value,
 )
 from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
-from populora_core.errors import BenchmarkError
-from populora_core.verifier.protocol import Job, JobResult, Sandbox
-from populora_core.verifier.verdicts import AttemptVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict, Status
+from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.support.errors import BenchmarkError
 
 TEST_SECONDS = 6.0
 CEILING_SECONDS = 12.0

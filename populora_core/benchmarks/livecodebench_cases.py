@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from populora_core.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError
 
 MAX_UNPACKED_BYTES = 1 << 30
 

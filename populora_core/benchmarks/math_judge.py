@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from populora_core.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError
 
 WORKER = Path(__file__).with_name("math_worker.py")
 CPU_SECONDS = 5.0

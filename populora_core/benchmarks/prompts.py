@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from populora_core.errors import BenchmarkError
 from populora_core.problems.dialects.templates import TemplateFolder
+from populora_core.support.errors import BenchmarkError
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 INSTRUCT, COMPLETION = "instruct", "compact"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from populora_core.errors import BenchmarkError
-from populora_core.verifier.protocol import Limits, Sandbox
+from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.support.errors import BenchmarkError
 
 Schema = Mapping[str, tuple[type, ...]]
 """Column -> the Python types that its values may have; `NoneType` among them where a value may be missing."""

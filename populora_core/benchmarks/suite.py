@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.protocol import Item, benchmark
-from populora_core.errors import BenchmarkError
 from populora_core.store.manifest import file_sha256
+from populora_core.support.errors import BenchmarkError
 
 BUNDLED = "bundled:"
 DATA = Path(__file__).resolve().parent / "data"

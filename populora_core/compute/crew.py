@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from populora_core.errors import PopuloraError, WorkerLost, first_line
+from populora_core.support.errors import PopuloraError, WorkerLost, first_line
 
 MAX_ATTEMPTS = 4
 MAX_FAILED_STARTS = 8

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from populora_core.processes import Owner
+from populora_core.support.processes import Owner
 
 PREFIX = "populora-ray-"
 OWNER = "owner"

@@ -13,9 +13,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from populora_core.compute.orphans import end_with_parent
 from populora_core.compute.protocol import Committed, ModelSpec, Progress, Shard
-from populora_core.errors import PopuloraError, WorkerLost
+from populora_core.support.errors import PopuloraError, WorkerLost
+from populora_core.support.orphans import end_with_parent
 
 EXIT_SECONDS = 5.0
 

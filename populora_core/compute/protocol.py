@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from populora_core.config_sections import SamplerSection
+from populora_core.config.sections import SamplerSection
 
 Payload = Mapping[str, Any]
 Progress = Callable[[int], None]  # called with the number of further items done

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.compute import leftovers
-from populora_core.errors import ClusterUnavailable, ConfigError, first_line
-from populora_core.processes import descendants, started
+from populora_core.support.errors import ClusterUnavailable, ConfigError, first_line
+from populora_core.support.processes import descendants, started
 
 OBJECTS_BYTES = 256 << 20  # of Ray's own memory: data goes to the store, so little passes through it
 TOKEN = "RAY_AUTH_TOKEN_PATH"

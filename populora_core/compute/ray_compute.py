@@ -24,11 +24,11 @@ from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.protocol import Committed, ModelSpec, Progress, Shard
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
-from populora_core.config_sections import BaseSection, ComputeSection
-from populora_core.devices import hold_device
-from populora_core.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable
-from populora_core.store import durable
-from populora_core.store.objects import LocalObjects, open_objects
+from populora_core.config.sections import BaseSection, ComputeSection
+from populora_core.sharing.objects import LocalObjects, open_objects
+from populora_core.support import durable
+from populora_core.support.devices import hold_device
+from populora_core.support.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable
 
 PACKAGES = ("torch", "transformers", "populora")
 """Whose versions must be the same on every machine; Ray sees to its own and Python's."""

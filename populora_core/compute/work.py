@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core import ids
 from populora_core.compute.protocol import ModelSpec, Payload, Progress
+from populora_core.support import ids
 
 if TYPE_CHECKING:
-    from populora_core.base_model import BaseModel, Vocabulary
-    from populora_core.learner.layout import AdapterLayout
     from populora_core.learner.rows import TrainingRow, UpdateRules
-    from populora_core.learner.stacked import StackedAdapters
-    from populora_core.learner.state import MemberState
+    from populora_core.model.base import BaseModel, Vocabulary
+    from populora_core.model.layout import AdapterLayout
+    from populora_core.model.stacked import StackedAdapters
+    from populora_core.model.state import MemberState
     from populora_core.sampler.protocol import Sampler, Served
 
 PROBE_TYPE = "code_o"
@@ -54,7 +54,7 @@ class Worker:
 
     @cached_property
     def base(self) -> BaseModel:
-        from populora_core.base_model import load_base, require_same
+        from populora_core.model.base import load_base, require_same
 
         base = load_base(self.spec.folder, self.spec.dtype, self.spec.device)
         require_same(self.spec.folder, base.digest, self.spec.digest)
@@ -62,21 +62,21 @@ class Worker:
 
     @cached_property
     def layout(self) -> AdapterLayout:
-        from populora_core.learner.layout import AdapterLayout
+        from populora_core.model.layout import AdapterLayout
 
         model = self.base.model
         return AdapterLayout.of(model, self.spec.rank, self.spec.alpha)
 
     @cached_property
     def stacked(self) -> StackedAdapters:
-        from populora_core.learner.stacked import StackedAdapters
+        from populora_core.model.stacked import StackedAdapters
 
         layout = self.layout  # before attaching: it reads the model's own linear layers
         return StackedAdapters(self.base.model, layout)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        from populora_core.base_model import Vocabulary, base_digest, load_vocabulary, require_same
+        from populora_core.model.base import Vocabulary, base_digest, load_vocabulary, require_same
 
         if self.spec.sampler.engine == "torch":  # the base is needed in any case
             return Vocabulary(self.base.tokenizer, self.base.stop_ids)
@@ -102,7 +102,7 @@ class Worker:
     @cached_property
     def base_logprobs(self) -> tuple[float, ...]:
         """What the bare base gives the probe's completion; it never changes."""
-        from populora_core.learner.probe import given_logprobs
+        from populora_core.model.probe import given_logprobs
 
         return given_logprobs(self.stacked, None, *self.probe_text)
 
@@ -136,9 +136,9 @@ def found(
     Returns:
         member_id -> sha256 of its weights.
     """
-    from populora_core.learner.adapter_files import write_members
-    from populora_core.learner.adopt import adopt
-    from populora_core.learner.state import MemberState
+    from populora_core.model.adapter_files import write_members
+    from populora_core.model.adopt import adopt
+    from populora_core.model.state import MemberState
 
     rows = {member: worker.layout.init_row(ids.generator(seed)) for member, seed in seeds.items()}
     rows |= {member: adopt(folder, worker.layout) for member, folder in sources.items()}
@@ -225,8 +225,8 @@ def update(
     Returns:
         "stats" holds a member's statistics of every step, in order.
     """
-    from populora_core.learner.adapter_files import read_members, write_members
     from populora_core.learner.update import update_members
+    from populora_core.model.adapter_files import read_members, write_members
 
     started = time.perf_counter()
     stacked = worker.learn()
@@ -245,7 +245,7 @@ def update(
 
 def merge(worker: Worker, progress: Progress, parts: Sequence[Path], members_file: Path) -> None:
     """Join the members files of all shards into one."""
-    from populora_core.learner.adapter_files import read_members, write_members
+    from populora_core.model.adapter_files import read_members, write_members
 
     states = {member: state for part in parts for member, state in read_members(part).items()}
     write_members(members_file, states, worker.layout)
@@ -265,8 +265,8 @@ def breed(
     Returns:
         child member_id -> {"sha256": of its weights, "record": what the operator drew and did}.
     """
-    from populora_core.learner.adapter_files import read_layout, read_members, write_members
-    from populora_core.learner.state import MemberState
+    from populora_core.model.adapter_files import read_layout, read_members, write_members
+    from populora_core.model.state import MemberState
     from populora_core.population.variation import make_child
 
     layout = read_layout(members_file)
@@ -287,8 +287,8 @@ def breed(
 
 def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]) -> dict[str, str]:
     """Write each member's PEFT folder with its probe; returns the sha256 of its weights file."""
-    from populora_core.learner.adapter_files import WEIGHTS, write_peft
-    from populora_core.learner.probe import given_logprobs
+    from populora_core.model.adapter_files import WEIGHTS, write_peft
+    from populora_core.model.probe import given_logprobs
     from populora_core.store.adapters import Probe, write_probe
     from populora_core.store.manifest import file_sha256
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from populora_core.errors import BaseModelError
+from populora_core.support.errors import BaseModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from populora_core.base_model import hidden_states, output_layer
-from populora_core.errors import PopulationError
 from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
 from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats
-from populora_core.learner.stacked import StackedAdapters
-from populora_core.learner.state import MemberState
+from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
+from populora_core.support.errors import PopulationError
 
 Progress = Callable[[int], None]
 

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from populora_core.errors import PopulationError
 from populora_core.population.fitness import rank
 from populora_core.population.member import Member
 from populora_core.population.replacement import (
@@ -27,6 +26,7 @@ from populora_core.population.replacement import (
     plan_evolution,
     require_one_sub_population,
 )
+from populora_core.support.errors import PopulationError
 
 
 class Evolution:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from populora_core.errors import PopulationError
-from populora_core.population import registry
 from populora_core.population.member import Member
+from populora_core.support import registry
+from populora_core.support.errors import PopulationError
 
 Array = NDArray[np.float64]
 Fitness = Callable[..., Array]

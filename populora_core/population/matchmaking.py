@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from populora_core.errors import PopulationError
-from populora_core.population import registry
+from populora_core.support import registry
+from populora_core.support.errors import PopulationError
 
 Scheme = Callable[..., NDArray[np.float64]]
 """(probability that the student wins [teachers, students], generation, *, settings) -> weights >= 0 of the

@@ -12,7 +12,7 @@ import numpy as np
 import trueskill
 from numpy.typing import NDArray
 
-from populora_core.errors import PopulationError
+from populora_core.support.errors import PopulationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from populora_core.problems.literals import NotPlainData, canonical, canonical_text, parse_argument_list
+from populora_core.sandbox.literals import NotPlainData, canonical, canonical_text, parse_argument_list
 
 ENTRY = "f"
 MAX_PROGRAM_CHARS = 10_000

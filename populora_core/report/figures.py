@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.run import Run
+from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
 
 Row = Mapping[str, Any]

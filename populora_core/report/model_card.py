@@ -11,11 +11,11 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from populora_core.config_sections import BUNDLED
-from populora_core.run import Run
+from populora_core.config.sections import BUNDLED
+from populora_core.runs.run import Run
+from populora_core.runs.warm_start import start_folders
 from populora_core.sampler.vllm_engine import RANKS
 from populora_core.store.catalogue import Catalogue
-from populora_core.warm_start import start_folders
 
 LONGEST_TABLE = 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from populora_core.store.durable import write_atomically
+from populora_core.support.durable import write_atomically
 
 if TYPE_CHECKING:
     from populora_core.report.figures import Figures

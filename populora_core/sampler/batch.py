@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from populora_core.learner.routes import Route
+from populora_core.model.routes import Route
 from populora_core.sampler.cache import SlabCache
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from populora_core.errors import ConfigError
+from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
     from populora_core.compute.protocol import ModelSpec
-    from populora_core.learner.stacked import StackedAdapters
+    from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.protocol import Sampler
 
 Engine = Literal["torch", "vllm"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from populora_core.errors import AdapterError, AdapterNotServed
 from populora_core.sampler.protocol import Sampler, Served, Text
 from populora_core.store.adapters import PROBE, Probe, read_probe
+from populora_core.support.errors import AdapterError, AdapterNotServed
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Largest difference of one token's log-probability that is rounding, by the coarser of the two dtypes."""

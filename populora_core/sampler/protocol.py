@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from populora_core.errors import AdapterError
 from populora_core.store.adapters import adapter_whole, what_is_wrong
+from populora_core.support.errors import AdapterError
 
 Progress = Callable[[int], None]  # called with the number of further completions done
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from populora_core.base_model import hidden_states, output_layer
-from populora_core.errors import ConfigError
-from populora_core.learner.adapter_files import read_peft
-from populora_core.learner.routes import Route
-from populora_core.learner.stacked import StackedAdapters
+from populora_core.model.adapter_files import read_peft
+from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.routes import Route
+from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler.batch import Batch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import draw, uniforms
 from populora_core.sampler.protocol import Completion, FinishReason, Progress, Request, Served, Text
+from populora_core.support.errors import ConfigError
 
 DROP_SHARE = 0.05
 """Ended rows leave the batch once they are this share of it."""

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import ConfigError
+from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
-    from populora_core.config_sections import SamplerSection
+    from populora_core.config.sections import SamplerSection
 
 ROWS = 256  # sampled at once at most
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be

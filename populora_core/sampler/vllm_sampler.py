@@ -20,16 +20,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import AdapterError, ConfigError, PopulationError
 from populora_core.sampler.protocol import Completion, FinishReason, Progress, Request, Served, Text
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
+from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
-    from populora_core.config_sections import SamplerSection
+    from populora_core.config.sections import SamplerSection
 
 
 class VllmSampler:

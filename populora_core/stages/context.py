@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from populora_core import ids
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
-from populora_core.config import Config
+from populora_core.config.load import Config
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import RatingRules
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import Dialect
+from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
+from populora_core.runs.session import Session
 from populora_core.sampler.protocol import Served
-from populora_core.session import Session
+from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import staged_adapter
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
-from populora_core.verifier.grading import RunJobs
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verify import verify_or_raise
+from populora_core.support import ids
 
 Row = dict[str, Any]
 

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core import ids
-from populora_core.errors import ArtifactError, DamagedObject
-from populora_core.pruning import require_redoable
-from populora_core.revision import code_revision
-from populora_core.run import Run
-from populora_core.session import Session
+from populora_core.lifecycle.pruning import require_redoable
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
 from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
 from populora_core.store.artifacts import (
@@ -27,9 +24,12 @@ from populora_core.store.artifacts import (
     stage_dir,
 )
 from populora_core.store.manifest import pruned, shards_dir
+from populora_core.support import ids
+from populora_core.support.errors import ArtifactError, DamagedObject
+from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
-    from populora_core.store.shared import Entry, SharedRun
+    from populora_core.sharing.shared import Entry, SharedRun
 
 Guard = Callable[[Sequence[FileRecord]], None]
 

@@ -6,13 +6,13 @@ half that is reported is never seen here; `populora evaluate` measures that.
 
 from __future__ import annotations
 
-from populora_core.benchmarks.evaluation import ITEMS, Evaluation, players_of
 from populora_core.benchmarks.scores import headline_rows, score_rows
 from populora_core.benchmarks.suite import Part, Suite, load_suite
-from populora_core.errors import ArtifactError
 from populora_core.population.fitness import learnable_share
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
+from populora_core.stages.evaluation import ITEMS, Evaluation, players_of
+from populora_core.support.errors import ArtifactError
 
 
 def run(ctx: StageContext) -> None:

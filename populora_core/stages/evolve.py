@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
-from populora_core import ids
 from populora_core.population.evolution import Evolution
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
@@ -15,6 +14,7 @@ from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import EvolutionRules, Replacement
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
+from populora_core.support import ids
 
 Row = dict[str, Any]
 

@@ -5,11 +5,11 @@ A newborn founder equals the base (B = 0) with its own random A; one that starts
 
 from __future__ import annotations
 
-from populora_core import ids
 from populora_core.population.member import Role
+from populora_core.runs.warm_start import OPERATOR, require_unchanged, start_folders
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
-from populora_core.warm_start import OPERATOR, require_unchanged, start_folders
+from populora_core.support import ids
 
 
 def run(ctx: StageContext) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from populora_core.population.rating import Match, Outcome, lower_bound, match_outcome, rate
-from populora_core.rewards import student_reward, teacher_reward
+from populora_core.problems.grading import judge_attempts
+from populora_core.problems.rewards import student_reward, teacher_reward
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.verifier.grading import judge_attempts
-from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
 
 Row = dict[str, Any]
 

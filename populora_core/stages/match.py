@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from populora_core import ids
 from populora_core.population.matchmaking import draw_matches
 from populora_core.population.member import Role
 from populora_core.population.rating import win_probabilities
 from populora_core.stages.context import StageContext
+from populora_core.support import ids
 
 
 def run(ctx: StageContext) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from populora_core import ids
 from populora_core.compute.work import Prompt
-from populora_core.config_checks import check_archive
 from populora_core.problems.coverage import Cell
+from populora_core.runs.preflight import check_archive
 from populora_core.stages.context import StageContext
+from populora_core.support import ids
 
 if TYPE_CHECKING:
     from populora_core.problems.archive import Archive

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from populora_core import ids
 from populora_core.compute.work import Prompt
 from populora_core.stages.context import StageContext
+from populora_core.support import ids
 
 
 def run(ctx: StageContext) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from populora_core.config_sections import UpdateSection
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.population.member import Member, Role

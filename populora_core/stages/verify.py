@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from populora_core import ids
 from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
+from populora_core.problems.grading import ProposalCheck, check_proposals
 from populora_core.problems.normal import program_key
+from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.verifier.grading import ProposalCheck, check_proposals
-from populora_core.verifier.verdicts import ProposalVerdict
+from populora_core.support import ids
 
 Row = dict[str, Any]
 

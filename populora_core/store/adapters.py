@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import AdapterError
-from populora_core.store.durable import fsync, write_atomically, writing
 from populora_core.store.manifest import Manifest, file_sha256, pruned
+from populora_core.support.durable import fsync, write_atomically, writing
+from populora_core.support.errors import AdapterError
 
 if TYPE_CHECKING:
     from populora_core.store.artifacts import StageWriter

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from populora_core.errors import PopuloraError
 from populora_core.store.views import VIEWS
+from populora_core.support.errors import PopuloraError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from populora_core.errors import ArtifactError
-from populora_core.store import durable
 from populora_core.store.hashing import content_hash
 from populora_core.store.manifest import (
     MANIFEST,
@@ -29,6 +27,8 @@ from populora_core.store.manifest import (
     stage_dir,
 )
 from populora_core.store.schema import check, table_of
+from populora_core.support import durable
+from populora_core.support.errors import ArtifactError
 
 __all__ = [
     "FileRecord",

@@ -23,8 +23,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from populora_core.errors import ArtifactError
-from populora_core.store import durable
 from populora_core.store.artifacts import read_table
 from populora_core.store.manifest import (
     MANIFEST,
@@ -37,6 +35,8 @@ from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import literal, parquet, refusal_told, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
+from populora_core.support import durable
+from populora_core.support.errors import ArtifactError
 
 BLOCKS = "blocks"
 GENERATIONS = 64  # at most, in one block

@@ -12,7 +12,6 @@ from typing import Any
 
 import duckdb
 
-from populora_core.store import durable
 from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
 from populora_core.store.columns import Table
@@ -21,6 +20,7 @@ from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import full_disk_told, literal, name, parquet, refusal_told, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS, View
+from populora_core.support import durable
 
 CATALOGUE = "catalogue.duckdb"
 _DUCKDBS = {"memory", "system", "temp"}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from populora_core.errors import SchemaError
+from populora_core.support.errors import SchemaError
 
 
 def content_hash(table: pa.Table) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from populora_core.errors import SchemaError
 from populora_core.store.columns import BOOL, FLOAT, INT, LONG, TEXT, Column, Table
 from populora_core.store.tables import TABLES
+from populora_core.support.errors import SchemaError
 
 __all__ = ["TABLES", "Column", "Table", "check", "table_of", "to_table"]
 

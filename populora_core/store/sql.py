@@ -13,8 +13,8 @@ from typing import Any
 
 import duckdb
 
-from populora_core.errors import ArtifactError
 from populora_core.store.columns import Column
+from populora_core.support.errors import ArtifactError
 
 
 @contextmanager

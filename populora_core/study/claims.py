@@ -12,7 +12,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from populora_core import ids
 from populora_core.study.budget import Basis, Window, windows
 from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.statistics import (
@@ -25,6 +24,7 @@ from populora_core.study.statistics import (
     two_samples,
 )
 from populora_core.study.summary import Summary
+from populora_core.support import ids
 
 ALPHA = 0.05
 LEAST_SEEDS = 5  # of each arm: with four, no permutation is rare enough once Holm has corrected twelve

@@ -15,16 +15,16 @@ from statistics import median
 from threading import Event, Lock
 from typing import Any, Protocol
 
-from populora_core.base_model import base_digest, require_files
 from populora_core.benchmarks.suite import load_suite, suite_digest
-from populora_core.config import Config
-from populora_core.config_sections import EvaluateSection
-from populora_core.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
-from populora_core.store.durable import sweep
+from populora_core.config.load import Config
+from populora_core.config.sections import EvaluateSection
+from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.play import Assignment, Tell, Told, serve
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
+from populora_core.support.durable import sweep
+from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 
 VOID = "void"
 Play = Callable[[Assignment, Tell, Event], object]

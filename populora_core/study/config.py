@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config import Config, build_config
-from populora_core.config_checks import check_folders, check_packages
-from populora_core.config_files import read_config
-from populora_core.config_sections import Count, Section
-from populora_core.errors import ConfigError
+from populora_core.config.files import read_config
+from populora_core.config.load import Config, build_config
+from populora_core.config.sections import Count, Section
+from populora_core.runs.preflight import check_folders, check_packages
+from populora_core.support.errors import ConfigError
 
 Settings = dict[str, dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+-]*$", description="also the name of a folder")]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from populora_core.benchmarks.scores import headline_rows, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.problems.steps import counting
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.store.catalogue import Catalogue
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verdicts import Status
 
 ALL = "all"
 HELD_OUT = "held_out"

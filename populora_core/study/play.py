@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.suite import Suite
-from populora_core.compute.orphans import end_with_parent
-from populora_core.config import Config, apply_overrides
-from populora_core.errors import PopuloraError, RunDirectoryError
-from populora_core.run import RECORD, Run, begin
-from populora_core.session import Session, Silent
+from populora_core.config.load import Config, apply_overrides
+from populora_core.runs.run import RECORD, Run, begin
+from populora_core.runs.session import Session, Silent
+from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import measure
 from populora_core.study.summary import Origin, write_summary
-from populora_core.verifier.protocol import Job, JobResult
+from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_core.support.orphans import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
         RunDirectoryError: the directory holds a run of another configuration, or somebody else writes to it.
         PopuloraError: what a stage or an evaluation raises; everything committed stays.
     """
-    from populora_core.benchmarks.run_evaluation import RunEvaluation
-    from populora_core.stages.loop import train
+    from populora_core.lifecycle.loop import train
+    from populora_core.lifecycle.run_evaluation import RunEvaluation
 
     run = _open(assignment)
     observer = _Teller(tell)
@@ -88,7 +88,7 @@ def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
         observer.doing("measuring")
 
         def run_jobs(jobs: list[Job]) -> list[JobResult]:
-            from populora_core.verifier.verify import verify_or_raise
+            from populora_core.sandbox.verify import verify_or_raise
 
             return verify_or_raise(session.sandbox, jobs, determinism=False)
 

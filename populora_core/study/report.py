@@ -13,7 +13,6 @@ from populora_core.report.page import page
 from populora_core.report.palette import GREY, Style, styled
 from populora_core.report.sections import Section
 from populora_core.report.text import Format, number, percent, seconds, signed
-from populora_core.store.durable import write_atomically
 from populora_core.study.budget import Basis, common_budget, spent
 from populora_core.study.claims import LEAST_SEEDS, Answer, Claim, Verdict
 from populora_core.study.measures import ALL, HELD_OUT
@@ -27,6 +26,7 @@ from populora_core.study.tables import (
     runs_table,
 )
 from populora_core.study.verdicts import Results, read_results
+from populora_core.support.durable import write_atomically
 
 REPORT = "report.html"
 SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from populora_core.config import Config
-from populora_core.config_sections import ComputeSection
-from populora_core.errors import ArtifactError
+from populora_core.config.load import Config
+from populora_core.config.sections import ComputeSection
 from populora_core.stages.table import STAGES
-from populora_core.store import durable
 from populora_core.study.measures import Value
+from populora_core.support import durable
+from populora_core.support.errors import ArtifactError
 
 VERSION = 1
 """Raised whenever equal runs would be measured differently."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.errors import StudyError
-from populora_core.store.durable import write_atomically
 from populora_core.study.budget import EARLY, LATE, Basis
 from populora_core.study.claims import (
     ALPHA,
@@ -27,6 +25,8 @@ from populora_core.study.claims import (
 )
 from populora_core.study.config import StudyConfig
 from populora_core.study.summary import Summary, read_summaries
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import StudyError
 
 VERDICTS = "verdicts.json"
 

@@ -17,14 +17,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from populora_core.errors import PopuloraError
+from populora_core.config.trackers import TrackerName
 from populora_core.report.figures import Figures
-from populora_core.run import Run
+from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of
-from populora_core.store.durable import write_atomically
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import PopuloraError
 from populora_core.trackers.figures import by_generation
 from populora_core.trackers.protocol import Kept, Opener, Tracker
-from populora_core.trackers.settings import TrackerName
 
 TRACKERS = "trackers.json"
 OPENERS: dict[TrackerName, str] = {

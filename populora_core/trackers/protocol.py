@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from populora_core.run import Run
+from populora_core.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog, SourceMetadata
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from populora_core.run import Run
-from populora_core.store import durable
+from populora_core.runs.run import Run
+from populora_core.support import durable
 from populora_core.trackers.protocol import Kept
 
 FOLDER = "tensorboard"

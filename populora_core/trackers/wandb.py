@@ -15,9 +15,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from populora_core.errors import ConfigError
-from populora_core.run import Run
-from populora_core.store import durable
+from populora_core.runs.run import Run
+from populora_core.support import durable
+from populora_core.support.errors import ConfigError
 from populora_core.trackers.protocol import Kept
 
 FOLDER = "wandb"

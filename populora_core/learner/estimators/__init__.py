@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from populora_core.errors import PopulationError
-from populora_core.population import registry
+from populora_core.support import registry
+from populora_core.support.errors import PopulationError
 
 Estimator = Callable[..., list[float | None]]
 

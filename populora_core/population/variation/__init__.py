@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from populora_core.errors import PopulationError
-from populora_core.population import registry
+from populora_core.support import registry
+from populora_core.support.errors import PopulationError
 
 if TYPE_CHECKING:
     import numpy as np

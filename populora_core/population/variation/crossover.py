@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from populora_core.population.registry import Dropped, Strength
 from populora_core.population.variation.lowrank import (
     Adapter,
     Bred,
@@ -25,6 +24,7 @@ from populora_core.population.variation.lowrank import (
     revive,
 )
 from populora_core.population.variation.space import Space, Triplets
+from populora_core.support.registry import Dropped, Strength
 
 CHUNK = 8192  # columns of a factor worked on at once
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from populora_core.errors import PopulationError
+from populora_core.support.errors import PopulationError
 
 Factors = tuple[Tensor, Tensor]
 """A [rank, in] and B [out, rank], both in float32 or both in float64."""

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from populora_core.population.registry import Share, Strength
 from populora_core.population.variation.lowrank import Adapter, Bred, Factors, draw_rows, revive
 from populora_core.population.variation.space import Space, Triplets
+from populora_core.support.registry import Share, Strength
 
 
 def copy_parent(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:

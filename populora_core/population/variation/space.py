@@ -23,8 +23,8 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from populora_core.errors import PopulationError
 from populora_core.population.variation.lowrank import Adapter, Factors, draw_rows, rank_of
+from populora_core.support.errors import PopulationError
 
 CHUNK = 2048  # rows converted to float64 at once: what a core's own cache holds
 

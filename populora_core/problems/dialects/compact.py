@@ -21,10 +21,10 @@ from pathlib import Path
 
 from populora_core.problems.dialects.protocol import Tokenizer
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
-from populora_core.problems.literals import compact, parse_arguments, parse_literal
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, TypeRules, problem_type
+from populora_core.sandbox.literals import compact, parse_arguments, parse_literal
 
 GRAMMAR_VERSION = "1"
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<po>", "<pi>", "<pf>", "<so>", "<si>", "<sf>", "<ref>", "<new>")

@@ -27,11 +27,11 @@ from pathlib import Path
 from populora_core.problems import types
 from populora_core.problems.dialects.protocol import Tokenizer
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
-from populora_core.problems.literals import canonical, parse_arguments
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.verifier.policy import ALLOWED_MODULES
+from populora_core.sandbox.literals import canonical, parse_arguments
+from populora_core.sandbox.policy import ALLOWED_MODULES
 
 GRAMMAR_VERSION = "1"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"

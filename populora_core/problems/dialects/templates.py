@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from populora_core.errors import ProblemError
+from populora_core.support.errors import ProblemError
 
 TEMPLATE_ROOT = Path(__file__).resolve().parent.parent / "templates"
 

@@ -12,8 +12,8 @@ from populora_core.problems.types.rules import (
     refuse_long,
     reveals,
 )
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.protocol import Job, JobResult
 
 
 class CodeF:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from populora_core.problems.model import Problem
 from populora_core.problems.types.registry import AnswerForm, TypeRules
 from populora_core.problems.types.rules import OneExample
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verdicts import AttemptVerdict
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.protocol import Job, JobResult
 
 
 class CodeO(OneExample):

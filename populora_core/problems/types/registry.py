@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from populora_core.errors import ProblemError
 from populora_core.problems.model import Draft, Problem
-from populora_core.verifier.protocol import Job, JobResult
-from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.support.errors import ProblemError
 
 
 @dataclass(frozen=True, slots=True)

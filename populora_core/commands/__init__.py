@@ -1,0 +1,1 @@
+"""Commands of `populora` that need no Prefect."""

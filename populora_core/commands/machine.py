@@ -1,0 +1,124 @@
+"""Commands that need no run: verify programs, build the sandbox image, measure, and say what this machine can do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from populora_core.support.errors import EXIT_ERROR, PopuloraError
+
+BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
+
+machine_app = typer.Typer()
+image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
+machine_app.add_typer(image_app, name="image")
+
+
+@machine_app.command()
+def verify(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="lines {id, program, inputs}; - reads stdin")
+    ],
+    sandbox: Annotated[Literal["auto", "docker", "bubblewrap", "launcher"], typer.Option()] = "auto",
+    no_policy: Annotated[bool, typer.Option("--no-policy", help="skip the static import policy")] = False,
+    once: Annotated[bool, typer.Option("--once", help="run once, without the determinism check")] = False,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="CPU seconds of one program")] = 2.0,
+    memory_limit: Annotated[int, typer.Option(min=32, help="MiB of one program")] = 256,
+) -> None:
+    """Run programs in the sandbox: JSON lines in, JSON lines out, in the same order."""
+    from populora_core.sandbox.jsonl import verify_lines
+    from populora_core.sandbox.open import open_sandbox
+    from populora_core.sandbox.protocol import Limits
+
+    lines = sys.stdin.readlines() if file == "-" else _read_lines(Path(file))
+    limits = Limits(cpu_seconds=time_limit, wall_seconds=4 * time_limit, memory_bytes=memory_limit << 20)
+    with open_sandbox(sandbox, limits, os.cpu_count() or 1) as opened:
+        for line in verify_lines(lines, opened, policy=not no_policy, determinism=not once):
+            print(line)
+        if opened.outage is not None:
+            raise opened.outage
+
+
+@image_app.command("build")
+def image_build(
+    base_image: Annotated[
+        str | None, typer.Option(help="any image with Python 3.9 or later (default: python:3.12-slim)")
+    ] = None,
+    from_debootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--from-debootstrap", help="make the base from Debian packages: root, no image registry"
+        ),
+    ] = False,
+) -> None:
+    """Build the image that the docker sandbox runs programs in. Needs a Docker daemon on this machine."""
+    from populora_core.sandbox import image
+
+    if base_image is not None and from_debootstrap:
+        raise typer.BadParameter("give --base-image or --from-debootstrap, not both")
+    with _narrated() as say:
+        tag = image.build(
+            image.debootstrap_base(say) if from_debootstrap else base_image or image.DEFAULT_BASE, say
+        )
+    print(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it")
+
+
+@machine_app.command()
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"one of: {', '.join(BENCHES)}")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of a table")] = False,
+    samples: Annotated[
+        int, typer.Option(min=3, help="interleaved pairs a ratio; its interval needs 15")
+    ] = 15,
+) -> None:
+    """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""
+    from importlib import import_module  # by name: nothing but this command knows of bench
+
+    if name not in BENCHES:
+        raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
+    with _narrated() as say:
+        rows = import_module(f"bench.{name}").run(samples, say)
+    harness = import_module("bench.harness")
+    print(harness.as_json(name, rows)) if as_json else harness.print_table(name, rows)
+
+
+@machine_app.command()
+def doctor(
+    require: Annotated[
+        Literal["nothing", "sandbox"], typer.Option(help="fail unless this works")
+    ] = "nothing",
+) -> None:
+    """Say what this machine can do, and what to install for more."""
+    from populora_core.commands.doctor import examine
+
+    if not examine(require):
+        raise typer.Exit(EXIT_ERROR)
+
+
+@contextmanager
+def _narrated() -> Iterator[Callable[[str], None]]:
+    """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("") as status:
+        yield lambda line: status.update(f"[dim]{escape(line)}[/]")
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PopuloraError(
+            f"cannot read {path}", came=str(error), remedy="give a JSON-lines file, or -"
+        ) from error

@@ -1,0 +1,158 @@
+"""What `populora evaluate` says: what it will cost, how far it is, and the table of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from populora_core.benchmarks.contamination import Contamination
+from populora_core.benchmarks.scores import ALL, group_interval, headline_rows
+from populora_core.benchmarks.suite import Suite
+from populora_core.commands.console import console
+from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import BASE, Evaluation
+
+Row = Mapping[str, Any]
+
+COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
+
+
+def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None) -> None:
+    """Evaluate a run, telling cost, progress and scores."""
+    with Session(run) as session:
+        asked = RunEvaluation(session, suite, members, generation)
+        _say(cost_line(asked.evaluation, suite))
+        with progress_bar(console) as progress:
+            found = asked.run(progress)
+    console.print(score_table(found.rows, suite))
+    if len(suite.benchmarks) > 1:
+        console.print(*benchmark_tables(found.rows), sep="\n")
+    for line in population_lines(found.rows, found.items(), suite):
+        _say(line)
+    _say(contamination_line(overlap(run, suite, found.generation)))
+    _say(where(found.folder, run.directory))
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def cost_line(evaluation: Evaluation, suite: Suite) -> str:
+    """What the evaluation asks for, before it starts."""
+    problems = sum(len(shard.items) for shard in evaluation.shards)
+    line = (
+        f"suite {suite.suite}, {evaluation.part} half: {problems} problems, {len(evaluation.players)} players, "
+        f"{evaluation.completions} completions of together at most {evaluation.most_tokens:,} tokens, "
+        f"in {len(evaluation.shards)} shards"
+    )
+    done = evaluation.done
+    return line + (f"; {done} completions are there already" if done else "")
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[int, int], None]]:
+    """Draws completions done and the time that is left; one line a tenth where there is no terminal."""
+    if not console.is_terminal:
+        yield _Tenths(console)
+        return
+    columns = (TextColumn("answering"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("answering", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+class _Tenths:
+    def __init__(self, console: Console) -> None:
+        self._console, self._told = console, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // total
+        if tenth > self._told:
+            self._told = tenth
+            self._console.print(f"{done} of {total} completions")
+
+
+def score_table(rows: Sequence[Row], suite: Suite) -> Table:
+    """The players' scores over the whole suite with intervals, and the paired difference to the base model."""
+    first = rows[0]
+    table = Table(
+        title=f"suite {first['suite']}, {first['part']} half, after generation {first['generation']}",
+        title_justify="left",
+    )
+    table.add_column("member", no_wrap=True)
+    for name in ("right", "score", "95 % interval", "minus base"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in headline_rows(rows, suite):
+        table.add_row(
+            row["member_id"],
+            f"{row['n_correct']}/{row['n']}",
+            f"{row['score']:.3f}",
+            f"{row['low']:.3f} {row['high']:.3f}",
+            "" if row["delta"] is None else _signed(row["delta"], row["delta_low"], row["delta_high"]),
+        )
+    return table
+
+
+def benchmark_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """The scores by benchmark and metric, a few columns at a time; their intervals stand in the view `evaluations`."""
+    names = list(dict.fromkeys(_column(row) for row in rows if row["benchmark"] != ALL))
+    for start in range(0, len(names), COLUMNS):
+        shown = names[start : start + COLUMNS]
+        table = Table(title="by benchmark" if start == 0 else None, title_justify="left")
+        table.add_column("member", no_wrap=True)
+        for name in shown:
+            table.add_column(name, justify="right")
+        for member in dict.fromkeys(row["member_id"] for row in rows):
+            own = {_column(row): f"{row['score']:.3f}" for row in rows if row["member_id"] == member}
+            table.add_row(member, *(own.get(name, "") for name in shown))
+        yield table
+
+
+def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) -> list[str]:
+    """Mean with interval, minimum and maximum of each role over the whole suite."""
+    scores = {row["member_id"]: row["score"] for row in headline_rows(rows, suite)}
+    lines = []
+    for role in sorted({member.partition("-")[0] for member in scores if member != BASE}):
+        own = {member: score for member, score in scores.items() if member.startswith(f"{role}-")}
+        mean = group_interval(items, suite, sorted(own))
+        if mean is not None:
+            low, high = min(own, key=own.__getitem__), max(own, key=own.__getitem__)
+            lines.append(
+                f"{role}s: mean {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f}), "
+                f"minimum {own[low]:.3f} ({low}), maximum {own[high]:.3f} ({high})"
+            )
+    return lines
+
+
+def contamination_line(found: Contamination) -> str:
+    """How much of the suite the run's problems repeat."""
+    return (
+        f"contamination: {found.overlapping} of {found.items} problems of the suite share {found.n} words in a row "
+        f"with one of the {found.documents} problems of the run; mean overlap {found.mean_share:.1%}, "
+        f"highest {found.highest:.0%}"
+    )
+
+
+def where(folder: Path, run_dir: Path) -> str:
+    return (
+        f"every answer is in {folder}; "
+        f'populora query {run_dir} "SELECT * FROM evaluation_items WHERE NOT correct LIMIT 5"'
+    )
+
+
+def _column(row: Row) -> str:
+    warm = f", T {row['temperature']:g}" if row["temperature"] else ""
+    return f"{row['benchmark']} {row['metric']}{warm}"
+
+
+def _signed(value: float, low: float, high: float) -> str:
+    mark = " *" if low > 0 or high < 0 else ""
+    return f"{value:+.3f} ({low:+.3f} {high:+.3f}){mark}"

@@ -1,0 +1,60 @@
+"""Commands about the store that a run's machines share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from populora_core.commands.typed import typed
+
+stores_app = typer.Typer()
+store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
+stores_app.add_typer(store_app, name="store")
+
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="file:///folder or s3://bucket/prefix, as in store.url")
+]
+
+
+@stores_app.command()
+def pull(
+    url: Url,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
+) -> None:
+    """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
+    from populora_core.lifecycle.pull import pull as pull_run
+
+    done = pull_run(url, directory)
+    print(f"{directory}: {done.brought} stages brought, {done.kept} were here")
+    print(typed(f"populora resume {directory} goes on from here; populora inspect {directory} looks into it"))
+
+
+@store_app.command()
+def check(url: Url) -> None:
+    """Try whether a store refuses a second writer, keeps bytes as they are, and lists and deletes them."""
+    from populora_core.sharing.objects import open_objects
+    from populora_core.sharing.shared import try_out
+
+    for line in try_out(open_objects(url)):
+        print(line)
+
+
+@store_app.command()
+def sweep(
+    url: Url,
+    days: Annotated[float, typer.Option(min=1.0, help="only what is older than this")] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
+) -> None:
+    """Remove objects that no manifest names and uploads that never ended, both left by killed writers."""
+    from populora_core.sharing.objects import open_objects
+    from populora_core.sharing.sweeping import sweep as sweep_store
+
+    swept = sweep_store(open_objects(url), days, dry_run)
+    for name in (*(item.key for item in swept.stored), *(f"upload of {key}" for key in swept.unfinished)):
+        print(name)
+    print(
+        f"{'would remove' if dry_run else 'removed'} {len(swept.stored)} objects of {swept.bytes / 2**20:.1f} MiB "
+        f"and {len(swept.unfinished)} uploads"
+    )

@@ -1,0 +1,71 @@
+"""`populora suite`: getting the rows of public benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from populora_core.benchmarks.suite import Entry
+
+SUITES = Path(__file__).resolve().parents[2] / "configs" / "suites"
+
+suite_app = typer.Typer(no_args_is_help=True, help="The rows of public benchmarks.")
+
+
+@suite_app.callback()
+def _suite() -> None:
+    """Keeps `fetch` a command of its own while it is the only one."""
+
+
+@suite_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="a suite (paper, or a suite file), or a benchmark of --suite")],
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="take the published files from here")
+    ] = None,
+    suite: Annotated[Path, typer.Option(help="the suite file that pins data sets")] = SUITES / "paper.toml",
+) -> None:
+    """Get the rows of a suite's benchmarks, or of one, and keep them with their checksum.
+
+    What is not there yet after an error, a second call gets.
+    """
+    from populora_core.benchmarks.fetch import fetch as fetch_rows
+    from populora_core.benchmarks.fetch import fetched_file
+
+    entries = entries_named(name, suite)
+    if given is not None and len(entries) > 1:
+        entries = [entry for entry in entries if (given / entry.benchmark).is_dir()] or entries
+    for entry in entries:
+        source = given
+        if given is not None and (given / entry.benchmark).is_dir():
+            source = given / entry.benchmark
+        record = fetch_rows(entry, source)
+        print(f"{entry.benchmark:<16} {record.rows:>6} problems   {fetched_file(entry)}")
+
+
+def entries_named(name: str, suite: Path) -> list[Entry]:
+    """The entries that `populora suite fetch NAME` means; those that come with the project are left out.
+
+    Raises:
+        BenchmarkError: no suite and no benchmark of `suite` has this name.
+    """
+    from populora_core.benchmarks.suite import load_suite
+    from populora_core.support.errors import BenchmarkError
+
+    for path in (SUITES / f"{name}.toml", Path(name)):
+        if path.suffix == ".toml" and path.is_file():
+            return [entry for entry in load_suite(path).benchmarks if entry.bundled is None]
+    known = load_suite(suite).benchmarks
+    found = [entry for entry in known if entry.benchmark == name]
+    if not found:
+        raise BenchmarkError(
+            f"there is no suite and no benchmark {name!r}",
+            expected=", ".join(
+                [path.stem for path in sorted(SUITES.glob("*.toml"))] + [e.benchmark for e in known]
+            ),
+            came=name,
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Settings: read, checked against themselves, nothing looked up."""

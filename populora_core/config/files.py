@@ -1,0 +1,100 @@
+"""Configurations as plain data: files, of which one may extend another, and settings given beside them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from populora_core.support.errors import ConfigError
+
+EXTENDS = "extends"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The sections of a TOML file; what it extends gives every key that it does not set itself.
+
+    `extends = "FILE"`, relative to the file that says so, stands above the first section. Sections are merged
+    key by key; a key's value replaces the whole value that it had, tables and lists included.
+
+    Raises:
+        ConfigError: a file is missing, is not valid TOML, or extends itself by way of others.
+    """
+    return _read(path, ())
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set one key of plain data, as `section.key=value` says it; a value that is not TOML is taken as text.
+
+    Raises:
+        ConfigError: it does not name a section and a key.
+    """
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or len(parts) != 2 or not all(parts):
+        raise ConfigError(
+            f"cannot read the setting {override!r}",
+            expected="section.key=value, for instance run.seed=7",
+            remedy="quote it in the shell when the value holds spaces",
+        )
+    section = data.setdefault(parts[0], {})
+    if not isinstance(section, dict):
+        raise ConfigError(
+            f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
+        )
+    try:
+        section[parts[1]] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        section[parts[1]] = text
+
+
+def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
+    data = _parse(path, descent)
+    if EXTENDS not in data:
+        return data
+    name = data.pop(EXTENDS)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{path}: {EXTENDS} names no file",
+            expected=f'{EXTENDS} = "demo.toml", a path relative to this file',
+            came=repr(name),
+        )
+    above, descent = path.parent / name, (*descent, path)
+    if above.resolve() in (file.resolve() for file in descent):
+        raise ConfigError(
+            f"{path} extends itself",
+            expected="a chain of files that ends",
+            came=" -> ".join(map(str, (*descent, above))),
+            remedy=f"take {EXTENDS} out of one of them",
+        )
+    return _merged(_read(above, descent), data)
+
+
+def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
+    if not path.is_file():
+        if descent:
+            raise ConfigError(
+                f"{descent[-1]} extends a file that is not there",
+                expected=f"a TOML file, relative to {descent[-1].parent}",
+                came=str(path),
+                remedy=f"correct the path in {EXTENDS}",
+            )
+        raise ConfigError(
+            f"there is no configuration file {path}",
+            expected="a TOML file",
+            remedy="ls configs/ shows the shipped ones; pass one with --config",
+        )
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML", came=str(error), remedy="mend that line") from error
+
+
+def _merged(above: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(above)
+    for section, settings in own.items():
+        inherited = above.get(section)
+        if isinstance(inherited, dict) and isinstance(settings, dict):
+            settings = inherited | settings
+        merged[section] = settings
+    return merged

@@ -1,0 +1,139 @@
+"""A run's configuration: strict TOML, one section a stage, refused before any work when it cannot run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, model_validator
+
+from populora_core.config.files import apply_override, read_config
+from populora_core.config.sections import (
+    AdapterSection,
+    BaseSection,
+    ComputeSection,
+    EvaluateSection,
+    EvolveSection,
+    GradeSection,
+    MatchSection,
+    PopulationSection,
+    ProposeSection,
+    RatingSection,
+    RunSection,
+    SamplerSection,
+    SandboxSection,
+    Section,
+    SolveSection,
+    StoreSection,
+    UpdateSection,
+)
+from populora_core.config.trackers import TrackersSection
+from populora_core.runs.preflight import check_folders, check_gpus, check_names, check_packages, closest
+from populora_core.support.errors import ConfigError
+
+
+class Config(Section):
+    """Everything a run needs to know."""
+
+    run: RunSection = RunSection()
+    base: BaseSection = BaseSection()
+    population: PopulationSection = PopulationSection()
+    adapters: AdapterSection = AdapterSection()
+    rating: RatingSection = RatingSection()
+    match: MatchSection = MatchSection()
+    propose: ProposeSection = ProposeSection()
+    sandbox: SandboxSection = SandboxSection()
+    solve: SolveSection = SolveSection()
+    sampler: SamplerSection = SamplerSection()
+    grade: GradeSection = GradeSection()
+    update: UpdateSection = UpdateSection()
+    evolve: EvolveSection = EvolveSection()
+    evaluate: EvaluateSection = EvaluateSection()
+    compute: ComputeSection = ComputeSection()
+    store: StoreSection = StoreSection()
+    trackers: TrackersSection = TrackersSection()
+
+    @model_validator(mode="after")
+    def _members_for_adapters(self) -> Config:
+        for role in ("teachers", "students", "solo"):
+            members, given = getattr(self.population, role), len(getattr(self.adapters.start_from, role))
+            if given > members:
+                raise ValueError(
+                    f"adapters.start_from.{role} names {given} adapters, but population.{role} is {members}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _one_engine(self) -> Config:
+        if self.sampler.engine == "vllm" and self.compute.shards != 1 and self.compute.backend != "ray":
+            raise ValueError(
+                "sampler.engine vllm holds every member in one engine, so compute.shards must be 1; "
+                f"it is {self.compute.shards}"
+            )
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a TOML file and what it extends, apply `section.key=value` overrides, refuse what cannot run.
+
+    Raises:
+        ConfigError: missing file or folder, bad TOML, unknown key, wrong value, impossible combination.
+    """
+    data = read_config(Path(path))
+    for override in overrides:
+        apply_override(data, override)
+    config = build_config(data, str(path))
+    check_folders(config, str(path))
+    check_packages(config, str(path))
+    return config
+
+
+def build_config(data: Mapping[str, Any], source: str) -> Config:
+    """Validate plain data into a `Config` that can run (see `load_config`)."""
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(
+            f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
+            remedy="mend these keys; every key and its default stands in populora_core/config/sections.py",
+        ) from error
+    check_names(config, source)
+    check_gpus(config, source)
+    return config
+
+
+def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
+    """The configuration with `section.key=value` settings in place of its own (see `load_config`)."""
+    data = config.as_json()
+    for override in overrides:
+        apply_override(data, override)
+    return build_config(data, "the settings given with --set")
+
+
+def _explain(item: Mapping[str, Any]) -> str:
+    location = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{location}: unknown key (came {_short(item['input'])}). {closest(location, _all_keys())}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not location:  # what several sections decide together; the message names them
+        return message
+    return f"{location}: {message} (came {_short(item['input'])})"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _all_keys(section: type[Section] = Config, prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys += _all_keys(field.annotation, f"{prefix}{name}.")
+    return keys

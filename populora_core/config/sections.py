@@ -1,0 +1,303 @@
+"""The sections of a run's configuration, one a stage or service.
+
+Every section says which stages read it; a stage's key holds only those sections, so that changing one
+setting redoes only the stages that it matters to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+BUNDLED = "bundled:"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** steps
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+Setting = bool | int | float | str
+
+
+class Section(BaseModel):
+    """A frozen group of settings that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunSection(Section):
+    """What the run is. `generations` is the target that `resume` goes on to."""
+
+    generations: Count = 10
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class BaseSection(Section):
+    """The frozen base model and how it is spoken to (all stages but match and evolve)."""
+
+    path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
+    dialect: Literal["compact", "instruct"] = "compact"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def folder(self) -> Path:
+        """The folder of the checkpoint; `bundled:tiny` is base_model/tiny of this project."""
+        if self.path.startswith(BUNDLED):
+            return REPOSITORY / "base_model" / self.path.removeprefix(BUNDLED)
+        return Path(self.path).expanduser()
+
+
+class PopulationSection(Section):
+    """How many members each sub-population has: teachers and students, or one solo member (found)."""
+
+    teachers: Annotated[int, Field(ge=0, le=9999)] = 4
+    students: Annotated[int, Field(ge=0, le=9999)] = 4
+    solo: Annotated[int, Field(ge=0, le=1)] = Field(0, description="1: a single agent that plays both roles")
+
+    @model_validator(mode="after")
+    def _somebody_for_each_role(self) -> PopulationSection:
+        if self.solo and (self.teachers or self.students):
+            raise ValueError(
+                f"a solo member plays alone, but there are {self.teachers} teachers and {self.students} "
+                "students; set teachers = 0 and students = 0, or solo = 0"
+            )
+        if not self.solo and not (self.teachers and self.students):
+            raise ValueError(
+                f"nobody {'solves' if self.teachers else 'proposes'}: teachers and students must each be at "
+                "least 1; for the single agent set solo = 1, teachers = 0 and students = 0"
+            )
+        return self
+
+    @property
+    def proposers(self) -> int:
+        """Members that write problems."""
+        return self.teachers + self.solo
+
+
+class StartSection(Section):
+    """PEFT folders that founders start from, in the order of slots; members without one are newborn (found)."""
+
+    teachers: tuple[str, ...] = ()
+    students: tuple[str, ...] = ()
+    solo: tuple[str, ...] = ()
+
+
+class AdapterSection(Section):
+    """LoRA on every linear layer of the decoder (found, propose, solve, update, evaluate, evolve)."""
+
+    rank: Count = 8
+    alpha: Positive = 16.0
+    start_from: StartSection = StartSection()
+
+    def shape(self) -> dict[str, Any]:
+        """What of this section decides results: adapters to start from count by content, not by place."""
+        return {"rank": self.rank, "alpha": self.alpha}
+
+
+class RatingSection(Section):
+    """TrueSkill constants (found, match, grade, evolve)."""
+
+    mu: float = 25.0
+    sigma: Positive = 25.0 / 3.0
+    beta: Positive = 25.0 / 6.0
+    tau: Annotated[float, Field(ge=0.0)] = 25.0 / 300.0
+    draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    draw_band: Share = 0.02
+
+
+class MatchSection(Section):
+    """How teachers draw students (match)."""
+
+    scheme: str = "pfsp"
+    uniform_floor: Share = 0.1
+    parameters: dict[str, Setting] = Field(
+        {}, description="settings of the scheme: hardness, the k of pfsp_hard's (1 - p)^k"
+    )
+
+
+class ProposeSection(Section):
+    """What a teacher is asked for in one generation (propose)."""
+
+    types: tuple[str, ...] = ("code_o", "code_i", "code_f")
+    per_type: Count = 32
+    references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
+    reference_source: Literal["buffer", "archive"] = Field(
+        "buffer",
+        description="archive: the most learnable problem of every cell of the problem space (extra `archive`)",
+    )
+    buffer_capacity: Count = 16384
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Count = 160
+
+    @model_validator(mode="after")
+    def _references_in_order(self) -> ProposeSection:
+        low, high = self.references
+        if not 0 <= low <= high:
+            raise ValueError("references must be [fewest, most] with 0 <= fewest <= most")
+        if len(set(self.types)) != len(self.types) or not self.types:
+            raise ValueError("types must name at least one problem type, each once")
+        return self
+
+
+class SandboxSection(Section):
+    """Where and how long a model-written program may run (verify, grade)."""
+
+    backend: Literal["auto", "docker", "bubblewrap", "launcher"] = "auto"
+    workers: Count = 2
+    cpu_seconds: Positive = 2.0
+    wall_seconds: Positive = 8.0
+    memory_mib: Annotated[int, Field(ge=32)] = 256
+    output_kib: Count = 16
+
+    @model_validator(mode="after")
+    def _wall_beyond_cpu(self) -> SandboxSection:
+        if self.wall_seconds < self.cpu_seconds:
+            raise ValueError("wall_seconds must be at least cpu_seconds: time-outs are judged on CPU time")
+        return self
+
+
+class SolveSection(Section):
+    """How a student answers (solve)."""
+
+    attempts: Annotated[int, Field(ge=1, le=99)] = 8
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Count = 96
+
+
+class SamplerSection(Section):
+    """What members write with (propose, solve, evaluate); of it, only the engine decides results."""
+
+    engine: Literal["auto", "torch", "vllm"] = Field(
+        "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"
+    )
+    cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
+    max_loras: Annotated[int, Field(ge=0)] = Field(
+        0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
+    )
+    recycle_after: Count = Field(
+        200, description="vllm: adapters loaded before the engine is started anew, against leaks"
+    )
+
+
+class GradeSection(Section):
+    """What teachers and students are paid (grade)."""
+
+    teacher_invalid: float = -1.0
+    teacher_unsolved: float = 0.0
+    teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")
+    student_correct: float = 1.0
+    student_wrong: float = -0.5
+    student_format: float = -1.0
+    eligible_window: Count = Field(4, description="generations without success before a member ranks last")
+
+
+class UpdateSection(Section):
+    """The policy-gradient step of every member (update)."""
+
+    estimator: str = Field("reinforce_pp", description="how rewards become advantages: trr_pp, grpo")
+    learning_rate: Positive = 2e-3
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    clip: Positive = 0.2
+    importance_cap: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
+    )
+    grad_clip: Positive = 1.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    pack_tokens: Count = Field(
+        192, description="completions of one prompt share its tokens in sequences up to this length"
+    )
+    gradient_checkpointing: bool = Field(False, description="a third more time for much less memory")
+    std_floor: Positive = 0.1
+    advantage_clip: Positive = 5.0
+
+
+class EvolveSection(Section):
+    """When and how the weakest are replaced (evolve)."""
+
+    every: Annotated[int, Field(ge=0)] = Field(10, description="generations between replacements; 0: never")
+    fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
+    minimum_age: Count = 10
+    crossover_probability: Share = 0.5
+    mutations: tuple[str, ...] = ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian")
+    crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "average")
+    fitness: str = Field("internal", description="what ranks members: internal, external, blend")
+    selection: str = Field("truncation", description="which survivors breed")
+    replacement: str = Field("worst_fraction", description="who makes room; none: evolution without effect")
+    parameters: dict[str, dict[str, Setting]] = Field(
+        {}, description="name of an operator or function above -> its settings"
+    )
+
+    @model_validator(mode="after")
+    def _operators_named(self) -> EvolveSection:
+        if self.crossover_probability < 1.0 and not self.mutations:
+            raise ValueError("mutations is empty, so crossover_probability must be 1")
+        if self.crossover_probability > 0.0 and not self.crossovers:
+            raise ValueError("crossovers is empty, so crossover_probability must be 0")
+        return self
+
+
+class EvaluateSection(Section):
+    """When the population is measured on problems that it did not set (evaluate)."""
+
+    every: Annotated[int, Field(ge=0)] = Field(0, description="generations between evaluations; 0: never")
+    suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
+    window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
+
+    def file(self) -> Path:
+        """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
+        if self.suite.startswith(BUNDLED):
+            return REPOSITORY / "configs" / "suites" / f"{self.suite.removeprefix(BUNDLED)}.toml"
+        return Path(self.suite).expanduser()
+
+    def plan(self) -> dict[str, Any]:
+        """What of this section decides results: the suite by content, and nothing where it is never used."""
+        if not self.every:
+            return {"every": 0}
+        from populora_core.benchmarks.suite import load_suite, suite_digest
+
+        return {"every": self.every, "window": self.window, "suite": suite_digest(load_suite(self.file()))}
+
+
+class ComputeSection(Section):
+    """Where shards run; the shard plan is part of every stage key that it matters to."""
+
+    backend: Literal["local", "inline", "ray"] = Field(
+        "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
+    )
+    shards: Count = 2
+    threads: Count = Field(1, description="threads of one shard")
+    address: str = Field(
+        "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
+    )
+    shard_cpus: Positive = Field(1.0, description="ray: cores that a shard's actor reserves on its node")
+    shard_gpus: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="ray: GPUs, or a part of one, likewise"
+    )
+    shard_seconds: Positive = Field(
+        3600.0, description="ray: after this long a shard is done elsewhere as well"
+    )
+    gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
+    gpu_tflops: Positive = Field(
+        400.0, description="10^12 operations a second that it keeps up, likewise: 40 % of an H100's peak"
+    )
+    gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives, likewise")
+
+    def plan(self) -> dict[str, int]:
+        """What of this section decides results: the backend does not."""
+        return {"shards": self.shards, "threads": self.threads}
+
+
+class StoreSection(Section):
+    """What is kept, and where else than in the run directory."""
+
+    keep_adapters: Literal["all"] = "all"
+    url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")

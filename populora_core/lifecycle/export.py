@@ -1,0 +1,183 @@
+"""Members leave a run: as a PEFT adapter, or merged into the base as a whole checkpoint, each with a model card."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from populora_core.report.model_card import Snapshot, model_card, serve_command
+from populora_core.runs.run import Run
+from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
+from populora_core.store.catalogue import Catalogue
+from populora_core.support.durable import fsync, fsync_tree, temporary_folder
+from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Where an export lies, what it holds, and the command that serves it with vLLM."""
+
+    folder: Path
+    member_id: str
+    generation: int
+    command: str
+
+
+def export_member(
+    run: Run,
+    member_id: str,
+    to: str | Path,
+    *,
+    generation: int | None = None,
+    merge: bool = False,
+    base_name: str | None = None,
+) -> Exported:
+    """Write a member as it was after a generation to a new folder: whole, or not at all.
+
+    Args:
+        generation: None for the newest that the member has an adapter of.
+        merge: write a checkpoint of base and adapter, in the precision that the run computes in.
+        base_name: how users find the base model, a name on a hub, say; None for its folder on this machine.
+
+    Raises:
+        RunDirectoryError: no such member, or it was not there in that generation.
+        AdapterError: its adapter is missing or not the one that the run recorded.
+        BaseModelError: the base to merge into is missing or not the one that the run began with.
+        ArtifactError: `to` is not free, or could not be written.
+    """
+    to = Path(to).expanduser()
+    _refuse_occupied(to)
+    snapshot = take(run, member_id, generation)
+    base = base_name or str(run.config.base.folder().resolve())
+    card = model_card(snapshot, base, to, merge)
+    merged = _merge(snapshot) if merge else None  # before anything is written: it may be refused
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(to.parent, to.name) as new:
+            if merged is None:
+                _write_adapter(snapshot, base, new)
+            else:
+                merged.save(new)
+            (new / CARD).write_text(card, encoding="utf-8")
+            fsync_tree(new)
+            os.rename(new, to)  # takes the place of an empty folder
+            fsync(to.parent)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(
+            f"{to} could not be written; nothing of it was left behind",
+            came=str(error),
+            remedy="free space on the disk, or choose another --to",
+        ) from error
+    command = serve_command(snapshot, base, to, merge)
+    return Exported(to, member_id, snapshot.generation, command)
+
+
+def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
+    """Find a member's adapter after a generation and check that it is what the run recorded.
+
+    Raises:
+        RunDirectoryError: no such member, or it was not there in that generation.
+        AdapterError: the adapter is missing or damaged.
+    """
+    with Catalogue(run.directory) as catalogue:
+        members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members ORDER BY 1")}
+        adapters = catalogue.rows(
+            "SELECT * FROM adapters WHERE member_id = ? ORDER BY generation", [member_id]
+        )
+    if member_id not in members:
+        close = difflib.get_close_matches(member_id, members, n=3)
+        raise RunDirectoryError(
+            f"{run.directory} has no member {member_id}",
+            expected="one of its members" + (", for instance " + ", ".join(close) if close else ""),
+            came=member_id,
+            remedy=f"populora inspect {run.directory} lists the living ones",
+        )
+    found = [row for row in adapters if generation in (None, row["generation"])]
+    if not found:
+        raise RunDirectoryError(
+            f"{member_id} has no adapter of generation {generation}",
+            expected=f"a generation in which it lived: {_lifetime(members[member_id], adapters)}",
+            came=str(generation),
+            remedy="choose one of these with --generation, or leave it out for the newest",
+        )
+    row = found[-1]
+    folder = run.directory / row["path"]
+    if not adapter_whole(folder, row["sha256"]):
+        raise AdapterError(
+            f"the adapter in {folder} is not the one that the run recorded",
+            expected=" and ".join(ADAPTER_FILES) + f", the first with sha256 {row['sha256'][:12]}",
+            **what_is_wrong(folder),
+        )
+    return Snapshot(run, members[member_id], row["generation"], folder, row["sha256"])
+
+
+def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
+    numbers = [row["generation"] for row in adapters] or [member["born_generation"]]
+    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+
+
+def _refuse_occupied(to: Path) -> None:
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ArtifactError(
+            f"{to} is not free",
+            expected="a new or an empty folder",
+            came="a folder with other files" if to.is_dir() else "a file",
+            remedy="choose another --to; nothing was changed",
+        )
+
+
+def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:
+    """The run's own files; only the name of the base is told as the outside knows it."""
+    weights, config = ADAPTER_FILES
+    shutil.copyfile(snapshot.adapter / weights, folder / weights)
+    settings = json.loads((snapshot.adapter / config).read_text())
+    settings["base_model_name_or_path"] = base
+    (folder / config).write_text(json.dumps(settings, indent=2) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """A model and its tokenizer in memory."""
+
+    model: Any
+    tokenizer: Any
+
+    def save(self, folder: Path) -> None:
+        from populora_core.model.base import quiet_transformers
+
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        for file in folder.glob("*.safetensors"):  # written for their owner alone
+            file.chmod((folder / "config.json").stat().st_mode)
+
+
+def _merge(snapshot: Snapshot) -> _Checkpoint:
+    """The base with scale * B A added to each weight, summed in float32."""
+    import torch
+
+    from populora_core.model.adapter_files import read_peft
+    from populora_core.model.base import load_base, require_same
+    from populora_core.model.layout import AdapterLayout
+
+    run = snapshot.run
+    settings, adapters = run.config.base, run.config.adapters
+    base = load_base(settings.folder(), settings.dtype)
+    require_same(settings.folder(), base.digest, run.record["base_digest"])
+    layout = AdapterLayout.of(base.model, adapters.rank, adapters.alpha)
+    row = read_peft(snapshot.adapter, layout)
+    with torch.no_grad():
+        for name, (a, b) in layout.views(row).items():
+            weight = base.model.get_submodule(name).weight
+            weight.copy_(weight.float() + layout.scale * (b @ a))
+    return _Checkpoint(base.model, base.tokenizer)

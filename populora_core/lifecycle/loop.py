@@ -1,0 +1,199 @@
+"""The loop over generations, and the three ways back into it: resume, rerun, fork."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from populora_core.config.load import Config
+from populora_core.lifecycle.pruning import require_redoable, require_startable
+from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.report.write import outdated, refresh
+from populora_core.runs.run import Run, refuse_occupied
+from populora_core.runs.session import Session
+from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
+from populora_core.stages.table import STAGES, stages_of
+from populora_core.store.artifacts import (
+    FileRecord,
+    generation_dir,
+    link_tree,
+    read_manifest,
+    stage_dir,
+    supersede,
+)
+from populora_core.store.blocks import compact
+from populora_core.store.catalogue import publish
+from populora_core.support import durable
+from populora_core.support.errors import RunDirectoryError
+
+RunGeneration = Callable[[Session, int], object]
+
+
+def train(session: Session, generations: int, run_one: RunGeneration = run_generation) -> None:
+    """Go on to the given number of generations; what is done and follows from its inputs stays.
+
+    Args:
+        run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
+    """
+    found = False
+    for generation in range(generations + 1):
+        found = is_done(session, generation)
+        if found:
+            session.observer.generation_found(generation)
+            continue
+        run_one(session, generation)
+        _publish(session, generation)
+        session.observer.generation_ended(generation)
+    if found and outdated(session.run.directory):  # killed when all stages were done
+        _publish(session, generations)
+
+
+def rerun(
+    session: Session,
+    generation: int,
+    stage_name: str,
+    seed: int | None = None,
+    truncate: bool = False,
+    run_one: Callable[..., StageResult] = run_stage,
+) -> list[StageResult]:
+    """Make one stage anew, then the later stages of its generation whose inputs changed.
+
+    Args:
+        seed: draw anew with this seed; None repeats the stage as it was.
+        truncate: let later generations go to superseded/ when they no longer follow.
+        run_one: runs one stage, as `run_stage` does; Prefect's tasks take its place.
+
+    Raises:
+        RunDirectoryError: no such stage yet, or the content changed under later generations.
+    """
+    run = session.run
+    stages = stages_of(generation)
+    if stage_name not in (stage.name for stage in stages):
+        raise RunDirectoryError(
+            f"generation {generation} has no stage {stage_name!r}",
+            expected="one of " + ", ".join(stage.name for stage in stages),
+            remedy="populora inspect shows the stages of a run",
+        )
+    stage = STAGES[stage_name]
+    before = read_manifest(stage_dir(run.directory, generation, stage_name))
+    if before is None:
+        raise RunDirectoryError(
+            f"{stage_name} of generation {generation} was never made",
+            remedy=f"populora resume {run.directory} makes it",
+        )
+    require_redoable(run, generation)
+    old = {file.name: file.content for file in before.files}
+
+    def guard(files: Sequence[FileRecord]) -> None:
+        changed = [file.name for file in files if file.content != old.get(file.name)]
+        later = later_generations(run, generation)
+        redraws = run.redraws() | ({} if seed is None else {f"{generation:04d}/{stage_name}": seed})
+        if changed and later and not truncate:
+            raise RunDirectoryError(
+                f"{stage_name} of generation {generation} came out different, "
+                f"so generations {later[0]} to {later[-1]} would no longer follow from it",
+                came="other content in " + ", ".join(changed),
+                remedy="repeat with --truncate to move them to superseded/, or populora fork "
+                "to keep both; nothing was changed",
+            )
+        if seed is not None and session.shared is not None:
+            session.shared.redraw(redraws)
+        if changed:
+            supersede_later(run, generation)
+        if seed is not None:
+            run.save_redraws(redraws)
+
+    results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
+    for follower in stages[stages.index(stage) + 1 :]:
+        results.append(run_one(session, generation, follower))
+    _publish(session, generation)
+    return results
+
+
+def _publish(session: Session, generation: int) -> None:
+    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
+    session.heartbeat.at(generation, "publish")
+    supersede_outdated(session.run, generation)
+    compact(session.run.directory)
+    publish(session.run.directory)
+    figures = refresh(session.run.directory)
+    if figures is not None:
+        session.trackers.follow(figures)
+
+
+def supersede_later(run: Run, generation: int) -> None:
+    """Move the generations after `generation` to superseded/."""
+    for number in reversed(later_generations(run, generation)):  # a kill in between leaves a whole prefix
+        supersede(run.directory, generation_dir(run.directory, number))
+
+
+def later_generations(run: Run, generation: int) -> list[int]:
+    """The numbers of the generations after `generation` that have a folder."""
+    numbers = (int(path.name) for path in (run.directory / "generations").glob("[0-9]*"))
+    return sorted(number for number in numbers if number > generation)
+
+
+def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
+    """Start a new run directory from the first generations of an old one (by hard links, no copy), all or nothing.
+
+    The inherited generations are settled: they stay although `config` would make them differently.
+
+    Raises:
+        RunDirectoryError: the generation is not complete, or `to` is not free.
+        ArtifactError: the new directory could not be made; nothing of it is left.
+    """
+    to = Path(to).resolve()
+    refuse_occupied(to)
+    for number in range(generation + 1):
+        for stage in stages_of(number):
+            if read_manifest(stage_dir(source.directory, number, stage.name)) is None:
+                raise RunDirectoryError(
+                    f"{source.directory} has no complete generation {number}",
+                    came=f"no {stage.name} of generation {number}",
+                    remedy="fork from an earlier generation, or resume the old run first",
+                )
+    require_startable(source, generation)
+    if config.store.url:
+        from populora_core.sharing.shared import require_unpruned
+
+        require_unpruned(config.store.url, source.directory, generation)
+    _refuse_other_shapes(source.config, config)
+    with durable.writing(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        durable.sweep(to.parent)
+        with durable.temporary_folder(to.parent, to.name) as folder:
+            _inherit(source, generation, folder / to.name, config)
+            durable.fsync_tree(folder)
+            os.rename(folder / to.name, to)
+            durable.fsync(to.parent)
+    publish(to)
+    return Run.open(to)
+
+
+def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
+    """Make a run directory with all that a fork takes over."""
+    origin = {"run": source.directory.name, "generation": generation}
+    run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
+    for number in range(generation + 1):
+        link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
+    for folder in sorted((source.directory / "members").glob("*/g[0-9]*")):
+        if int(folder.name[1:]) <= generation:
+            link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
+    redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}
+    shared = run.shared()
+    if shared is not None:
+        shared.push(redraws)
+    if redraws:
+        run.save_redraws(redraws)
+
+
+def _refuse_other_shapes(old: Config, new: Config) -> None:
+    changed: Iterable[str] = (s for s in ("population", "adapters") if getattr(old, s) != getattr(new, s))
+    for section in changed:
+        raise RunDirectoryError(
+            f"a fork cannot change [{section}]: the inherited members would not fit",
+            expected=str(getattr(old, section)),
+            came=str(getattr(new, section)),
+            remedy="start a new run for another population or adapter shape",
+        )

@@ -1,0 +1,156 @@
+"""`populora pull`: a run directory from its shared store alone, or brought up to date from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from populora_core.lifecycle.loop import supersede_later
+from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.report.write import refresh
+from populora_core.runs.lock import lock
+from populora_core.runs.reap import clear
+from populora_core.runs.run import RECORD, Run, refuse_occupied
+from populora_core.sharing.objects import ObjectStore, open_objects
+from populora_core.sharing.shared import (
+    Entry,
+    SharedRun,
+    entries_under,
+    open_shared,
+    read_history,
+    read_record,
+    require_same,
+)
+from populora_core.stages.engine import commit_shared, is_whole, stage_inputs, stage_seed
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
+from populora_core.store.catalogue import publish
+from populora_core.support.durable import write_atomically, writing
+from populora_core.support.errors import RunDirectoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull did: stages brought from the store, and stages that were here."""
+
+    run: Run
+    brought: int
+    kept: int
+
+
+def pull(url: str, directory: str | Path) -> Pulled:
+    """Make or bring up to date a run directory, so that it holds what the store holds.
+
+    It goes from stage to stage, taking at each what follows from what it has: no model, sandbox or key is needed.
+    What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to superseded/,
+    and so do evaluations of members that are no more.
+
+    Raises:
+        RunDirectoryError: the store holds no run or the beginning of a fork, or the directory another one or
+            anything else.
+        DamagedObject: the store lost a file; everything before it is here.
+        StoreUnavailable: the store does not answer; the same command goes on.
+    """
+    objects = open_objects(url)
+    record = read_record(objects)
+    _require_pushed(objects, record)
+    directory = Path(directory).resolve()
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with lock(directory):
+        run = _opened(directory, record, url)
+        clear(directory)
+        brought = kept = 0
+        reached = set()
+        shared = open_shared(url, run.directory, run.record, run.redraws())
+        for entry, here in _stages(run, shared):
+            reached.add(entry.manifest.generation)
+            if here:
+                kept += 1
+                continue
+            _supersede_what_differs(run, entry.manifest)
+            commit_shared(run, shared, entry)
+            brought += 1
+        # Of what is here too: a pull may have been killed between a stage and this.
+        outdated = [path for generation in sorted(reached) for path in supersede_outdated(run, generation)]
+        if brought or outdated:
+            publish(directory)
+            refresh(directory)
+    return Pulled(run, brought, kept)
+
+
+def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
+    """Raise RunDirectoryError if the run is a fork that was cut short before all that it inherits was shared.
+
+    Going on with it would make inherited generations by the fork's own configuration.
+    """
+    origin = record.get("forked_from")
+    if not origin:
+        return
+    generation = origin["generation"]
+    for stage in stages_of(generation):
+        if next(iter(objects.listing(entries_under(generation, stage.name))), None) is None:
+            raise RunDirectoryError(
+                f"the fork whose run {objects.url} holds was never finished",
+                expected=f"every stage up to generation {generation}, which it takes over",
+                came=f"no {stage.name} of generation {generation}",
+                remedy="fork again with another store.url; this store can be removed",
+            )
+
+
+def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
+    """The run of the directory, with the store's redraws; it is started where there is none."""
+    if not (directory / RECORD).exists():
+        refuse_occupied(directory)
+        record["config"]["store"]["url"] = url  # as this machine sees it
+        write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
+    run = Run.open(directory)
+    require_same(url, directory, run.record, record)
+    history = read_history(open_objects(url))
+    redraws = history[-1] if history else {}
+    if redraws != run.redraws():
+        run.save_redraws(redraws)
+    return run
+
+
+def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[Entry, bool]]:
+    """What the store's run consists of, in order, and whether each stage is here already.
+
+    Several entries follow from equal inputs and an equal seed where the code or the sandbox changed meanwhile: then
+    the newest version counts, and of those the last that was made.
+    """
+    for generation in count():
+        for stage in stages_of(generation):
+            _, inputs = stage_inputs(run, generation, stage)
+            seed = stage_seed(run, generation, stage)
+            follows = [
+                entry
+                for entry in shared.found(generation, stage.name)
+                if entry.manifest.inputs == inputs
+                and (entry.manifest.seed == seed or generation <= run.settled)
+            ]
+            if not follows:
+                return
+            folder = stage_dir(run.directory, generation, stage.name)
+            found = read_manifest(folder)
+            here = (
+                found is not None
+                and found.key in {entry.manifest.key for entry in follows}
+                and is_whole(run, generation, folder, found, found.key, inputs)
+            )
+            yield max(follows, key=lambda e: (e.manifest.stage_version, e.manifest.started_at)), here
+
+
+def _supersede_what_differs(run: Run, coming: Manifest) -> None:
+    """Before a stage comes with other content, what was made after it goes, as with `rerun --truncate`."""
+    before = read_manifest(stage_dir(run.directory, coming.generation, coming.stage))
+    if before is not None and _content(before) != _content(coming):
+        supersede_later(run, coming.generation)
+
+
+def _content(manifest: Manifest) -> dict[str, str]:
+    return {file.name: file.content for file in manifest.files}

@@ -1,0 +1,249 @@
+"""Evaluating a run: its members after a generation and the base model beside them, on the half that is reported.
+
+The result lies beside the stages of that generation, in `generations/0012/evaluate-SUITE`, committed as they are;
+so it goes where the generation goes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core.benchmarks.contamination import Contamination, contamination
+from populora_core.benchmarks.scores import score_rows
+from populora_core.benchmarks.suite import Part, Suite, suite_items
+from populora_core.population.fitness import rank
+from populora_core.population.member import Role
+from populora_core.population.rating import lower_bound
+from populora_core.runs.run import Run, code_revision
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import BASE, BASE_PLAYER, ITEMS, Evaluation, players_of
+from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
+from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
+from populora_core.store.catalogue import publish
+from populora_core.store.manifest import Manifest, generation_dir, shards_dir
+from populora_core.store.schema import to_table
+from populora_core.support.errors import RunDirectoryError
+
+VERSION = 1
+PREFIX = "evaluate-"
+SELECTION = "members"
+Progress = Callable[[int, int], None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A committed evaluation of a run.
+
+    Attributes:
+        reused: it was there already, and nothing had to be done.
+    """
+
+    folder: Path
+    generation: int
+    rows: list[Row]
+    reused: bool
+
+    def items(self) -> list[Row]:
+        """Every completion behind the scores."""
+        return read_table(self.folder, ITEMS).to_pylist()
+
+
+class RunEvaluation:
+    """The test half of a suite for members of a run.
+
+    Args:
+        members: `all`, `best` (the fittest of each role, by play), or a member's id.
+        generation: after which; None for the newest that is complete.
+
+    Raises:
+        RunDirectoryError: no such generation, or no such member in it.
+        BenchmarkError: the suite cannot be used with this run.
+    """
+
+    def __init__(
+        self, session: Session, suite: Suite, members: str = "all", generation: int | None = None
+    ) -> None:
+        self.session, self.suite = session, suite
+        run = session.run
+        self.generation = newest_generation(run) if generation is None else generation
+        self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
+        finished = shards_dir(run.directory, self.generation, self._folder.name)
+        chosen = _choose(run, self.generation, members)
+        alive = read_table(_source(run, self.generation), "population").num_rows
+        self._selection = "all" if len(chosen) == alive else members
+        self.evaluation = Evaluation(
+            session,
+            suite,
+            Part.TEST,
+            [*players_of(chosen), BASE_PLAYER],
+            self.generation,
+            finished,
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was committed before, from the same members by the same rules, and is whole."""
+        found = read_manifest(self._folder)
+        return found is not None and found.key == self.evaluation.key and intact(self._folder, found)
+
+    def run(self, progress: Progress = lambda done, total: None) -> Evaluated:
+        """Make it, unless it is done; what was there before goes to superseded/.
+
+        Raises:
+            SandboxUnavailable: the sandbox went down; finished shards stay for the next time.
+            ArtifactError: the result could not be written.
+        """
+        run = self.session.run
+        if self.is_done:
+            return Evaluated(self._folder, self.generation, _rows(self._folder), True)
+        self.session.heartbeat.at(self.generation, self._folder.name)
+        started = time.time()
+        with StageWriter(run.directory, self.generation, self._folder.name) as writer:
+            items = self.evaluation.run(progress)
+            rows = score_rows(items.to_pylist(), self.suite, base=BASE)
+            writer.write_table(ITEMS, items)
+            writer.write_table("evaluations", to_table("evaluations", rows))
+            writer.commit(
+                writer.draft(
+                    key=self.evaluation.key,
+                    stage_version=VERSION,
+                    seed=self.suite.seed,
+                    config={"suite": self.suite.model_dump(mode="json")},
+                    inputs=_inputs(run, self.generation),
+                    started=started,
+                    seconds=time.time() - started,
+                    code_revision=code_revision(),
+                    extra={SELECTION: self._selection},
+                )
+            )
+        self.evaluation.clear()
+        publish(run.directory)
+        return Evaluated(self._folder, self.generation, rows, False)
+
+
+def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
+    """How much of the suite's reported half the problems of the run up to a generation repeat."""
+    items = [item for _, own in suite_items(suite, Part.TEST) for item in own]
+    texts = []
+    for number in range(1, generation + 1):
+        problems = read_table(stage_dir(run.directory, number, "verify"), "problems")
+        texts += [f"{row['program']}\n{row['message']}" for row in problems.to_pylist()]
+    return contamination(items, texts)
+
+
+def newest_generation(run: Run) -> int:
+    """The newest generation whose members are all there.
+
+    Raises:
+        RunDirectoryError: there is none yet.
+    """
+    numbers = (int(path.name) for path in (run.directory / "generations").glob("[0-9]*"))
+    for number in sorted(numbers, reverse=True):
+        if read_manifest(_source(run, number)) is not None:
+            return number
+    raise RunDirectoryError(
+        f"{run.directory} has no complete generation yet", remedy=f"populora resume {run.directory}"
+    )
+
+
+def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
+    """Whether these of the newest generation's members, as it holds them now, were evaluated by this very suite.
+
+    Args:
+        members: as they are asked for: all, best, or a member's id.
+
+    Raises:
+        RunDirectoryError: the run has no complete generation yet.
+    """
+    newest = newest_generation(run)
+    return any(
+        manifest.inputs == _inputs(run, newest)
+        and manifest.config.get("suite") == suite.model_dump(mode="json")
+        and selection(manifest) in ("all", members)
+        and intact(folder, manifest)
+        for folder, manifest in evaluations_of(run, newest)
+    )
+
+
+def selection(evaluation: Manifest) -> str:
+    """Which members an evaluation is of: all, best, or a member's id."""
+    return evaluation.extra.get(SELECTION, "all")
+
+
+def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:
+    """The committed evaluations of the members after a generation."""
+    for folder in sorted(generation_dir(run.directory, generation).glob(f"{PREFIX}*")):
+        manifest = read_manifest(folder)
+        if manifest is not None:
+            yield folder, manifest
+
+
+def supersede_outdated(run: Run, generation: int) -> list[Path]:
+    """Set aside evaluations of members that the generation no longer has; returns where they went."""
+    outdated = [f for f, m in evaluations_of(run, generation) if m.inputs != _inputs(run, generation)]
+    return [supersede(run.directory, folder) for folder in outdated]
+
+
+def _source(run: Run, generation: int) -> Path:
+    """The stage folder that holds the members at the end of a generation."""
+    return stage_dir(run.directory, generation, giver(MEMBERS, stages_of(generation)).name)
+
+
+def _inputs(run: Run, generation: int) -> dict[str, str]:
+    manifest = read_manifest(_source(run, generation))
+    if manifest is None:
+        return {}
+    return {name: manifest.content(file_name(name)) for name in ("population", MEMBERS)}
+
+
+def _choose(run: Run, generation: int, members: str) -> dict[str, str]:
+    """member_id -> sha256 of its weights, of the chosen members."""
+    source = _source(run, generation)
+    manifest = read_manifest(source)
+    if manifest is None or not intact(source, manifest):
+        raise RunDirectoryError(
+            f"{run.directory} has no complete generation {generation}",
+            expected=f"a generation up to {newest_generation(run)}",
+            came="damaged files" if manifest else "nothing",
+            remedy=f"populora resume {run.directory} makes what is missing",
+        )
+    rows = read_table(source, "population").to_pylist()
+    hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
+    if members == "all":
+        return hashes
+    if members == "best":
+        return {member: hashes[member] for member in _best(run, generation, rows)}
+    if members in hashes:
+        return {members: hashes[members]}
+    raise RunDirectoryError(
+        f"{members} does not live in generation {generation}",
+        expected="all, best, or one of " + ", ".join(sorted(hashes)),
+        came=members,
+        remedy="name the generation that it lived in with --generation",
+    )
+
+
+def _best(run: Run, generation: int, rows: list[Row]) -> list[str]:
+    """The fittest member of each role, by play alone: a choice by test scores would flatter them."""
+    from populora_core.stages.context import member_of
+
+    members = [member_of(row) for row in rows]
+    eligible = {member.member_id: True for member in members}
+    if generation > 0:
+        ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
+        eligible |= {row["member_id"]: row["eligible"] for row in ratings}
+    fitness = {member.member_id: lower_bound(member.rating) for member in members}
+    best = []
+    for role in Role:
+        own = [member for member in members if member.role is role]
+        best += [member.member_id for member in rank(own, fitness, eligible)[:1]]
+    return best
+
+
+def _rows(folder: Path) -> list[Row]:
+    return read_table(folder, "evaluations").to_pylist()

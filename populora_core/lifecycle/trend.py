@@ -1,0 +1,91 @@
+"""How a run's population does on a suite over its generations, and whether it has dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from populora_core.benchmarks.metrics import Interval
+from populora_core.benchmarks.scores import by_problem, difference, group_interval, headlines, shared_scores
+from populora_core.benchmarks.suite import Suite
+from populora_core.lifecycle.run_evaluation import PREFIX, selection
+from populora_core.runs.run import Run
+from populora_core.stages.evaluation import BASE
+from populora_core.store.artifacts import intact, read_manifest, read_table, stage_dir
+from populora_core.store.manifest import generation_dir
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The population after one generation.
+
+    Attributes:
+        mean: over its members, with an interval over problems.
+        change: minus the evaluated generation before, paired by problems; None for the first.
+    """
+
+    generation: int
+    members: int
+    mean: Interval
+    change: Interval | None
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the whole interval of the change lies below 0."""
+        return self.change is not None and self.change.high < 0
+
+
+def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
+    """Every evaluated generation of a run, oldest first, by the mean over its members; the base is left out.
+
+    Left out too are evaluations by another version of the suite, whose problems differ, and of other members: a mean
+    over the best does not compare with one over all.
+
+    Args:
+        members: as they were asked for: all, best, or a member's id.
+    """
+    points: list[Point] = []
+    before: list[Row] | None = None
+    for generation in evaluated_generations(run, suite, members):
+        items = _members_items(run, generation, suite)
+        measured = sorted({row["member_id"] for row in items})
+        mean = group_interval(items, suite, measured) if measured else None
+        if mean is None:
+            continue
+        change = None if before is None else _change(items, before, suite)
+        points.append(Point(generation, len(measured), mean, change))
+        before = items
+    return points
+
+
+def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[int]:
+    """The generations with a whole evaluation of these members by this very suite, oldest first."""
+    found = []
+    for folder in generation_dir(run.directory, 0).parent.glob(f"[0-9]*/{PREFIX}{suite.suite}"):
+        manifest = read_manifest(folder)
+        if (
+            manifest is not None
+            and manifest.config.get("suite") == suite.model_dump(mode="json")
+            and selection(manifest) == members
+            and intact(folder, manifest)
+        ):
+            found.append(int(folder.parent.name))
+    return sorted(found)
+
+
+def _members_items(run: Run, generation: int, suite: Suite) -> list[Row]:
+    folder = stage_dir(run.directory, generation, PREFIX + suite.suite)
+    rows = read_table(folder, "evaluation_items").to_pylist()
+    return [row for row in rows if row["member_id"] != BASE]
+
+
+def _change(now: Sequence[Row], before: Sequence[Row], suite: Suite) -> Interval | None:
+    """The mean over the members now minus that of the members before, paired by problems."""
+    pairs = []
+    for metric in headlines(suite):
+        sides = [[own.scores for own in by_problem(items, metric).values()] for items in (now, before)]
+        pairs.append(shared_scores(*sides))
+    return difference(pairs, suite.seed, "trend")

@@ -1,0 +1,1 @@
+"""The frozen base, stacked adapters over it, and their files."""

@@ -1,0 +1,205 @@
+"""The frozen base model: an ordinary transformers checkpoint folder, loaded once and never trained."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora_core.support.errors import BaseModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+READ_SUFFIXES = frozenset({".json", ".safetensors", ".model", ".txt", ".jinja"})
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+GENERATION_CONFIG = "generation_config.json"
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+REMEDY = "give a complete checkpoint folder; `hf download NAME --local-dir FOLDER` makes one"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """A frozen causal language model with its tokenizer.
+
+    Attributes:
+        digest: sha256 over the checkpoint's files (see `base_digest`).
+        stop_ids: token ids that end a completion.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    digest: str
+    stop_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What turns text into tokens and back, and the token ids that end a completion."""
+
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: frozenset[int]
+
+
+def base_digest(path: str | Path) -> str:
+    """sha256 over names and contents of the files that transformers reads from the folder."""
+    total = hashlib.sha256()
+    for file in sorted(Path(path).iterdir()):
+        if file.is_file() and file.suffix in READ_SUFFIXES:
+            with open(file, "rb") as stream:
+                total.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> BaseModel:
+    """Load a checkpoint folder: every parameter frozen, evaluation mode, no remote code.
+
+    Args:
+        dtype: name of the torch dtype that the base computes in.
+
+    Raises:
+        BaseModelError: the folder lacks config, weights, tokenizer or end token, cannot be read, or its
+            architecture changes the logits after the output layer.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(path)
+    vocabulary = load_vocabulary(folder)
+    with _loading(folder):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True, **LOCAL
+        )
+    unset = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if unset:  # transformers would fill these at random and merely warn
+        raise BaseModelError(
+            f"the weights in {folder} do not fill the model of its config.json",
+            expected="every parameter in the safetensors files",
+            came=f"{len(unset)} missing, first {unset[0]}",
+            remedy=REMEDY,
+        )
+    model.requires_grad_(False).eval().to(device)
+    _require_plain_head(model)
+    return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """The tokenizer and end tokens of a checkpoint folder, without its weights.
+
+    Raises:
+        BaseModelError: the folder lacks config, weights, tokenizer or end token, or cannot be read.
+    """
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    folder = Path(path)
+    require_files(folder)
+    with _loading(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
+        if (folder / GENERATION_CONFIG).is_file():
+            generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+        else:
+            generation = GenerationConfig.from_model_config(config)
+    listed = generation.eos_token_id
+    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id}
+    size = config.get_text_config().vocab_size
+    stop_ids = frozenset(token for token in named if token is not None and token < size)
+    if not stop_ids:
+        raise BaseModelError(
+            f"the base model in {folder} has no end token",
+            expected="eos_token_id in generation_config.json, or eos_token in tokenizer_config.json",
+            remedy="add it: without an end token no completion ever ends",
+        )
+    return Vocabulary(tokenizer, stop_ids)
+
+
+def require_same(folder: str | Path, digest: str, recorded: str) -> None:
+    """Raise BaseModelError unless the base in `folder` has the digest that the run began with."""
+    if digest != recorded:
+        raise BaseModelError(
+            f"the base model in {folder} is not the one that this run began with",
+            expected=f"files with digest {recorded[:12]}",
+            came=digest[:12],
+            remedy="restore the old files; for the new ones start a new run",
+        )
+
+
+def hidden_states(model: PreTrainedModel, **inputs: Any) -> Tensor:
+    """Hidden states [N, T, d] of the decoder after its final norm, that is without the output layer."""
+    return model.base_model(**inputs).last_hidden_state
+
+
+def output_layer(model: PreTrainedModel) -> Any:
+    """The layer that turns hidden states [..., d] into logits [..., V]."""
+    return model.get_output_embeddings()
+
+
+def require_files(folder: Path) -> None:
+    """Raise BaseModelError unless the folder has all parts of a checkpoint; reads none of them."""
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    needed = {
+        "config.json": "config.json" in names,
+        "weights (*.safetensors)": any(name.endswith(".safetensors") for name in names),
+        "a tokenizer (tokenizer.json)": any(name in names for name in TOKENIZER_FILES),
+    }
+    missing = [what for what, present in needed.items() if not present]
+    if missing:
+        raise BaseModelError(
+            f"{folder} is not a usable base model",
+            expected="a folder with config.json, *.safetensors and tokenizer files",
+            came="no such folder" if not folder.is_dir() else "without " + " and ".join(missing),
+            remedy=REMEDY,
+        )
+
+
+def _require_plain_head(model: PreTrainedModel) -> None:
+    """Learner and sampler apply the output layer themselves, to the few positions that need it."""
+    import torch
+
+    probe = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        expected = model(input_ids=probe, use_cache=False).logits
+        found = output_layer(model)(hidden_states(model, input_ids=probe, use_cache=False))
+    if not torch.equal(expected, found):
+        raise BaseModelError(
+            f"{type(model).__name__} changes its logits after the output layer",
+            expected="logits that are the output layer of the last hidden state",
+            remedy="choose a base without logit soft-capping or scaling, for instance a Qwen2.5 or Llama",
+        )
+
+
+@contextmanager
+def _loading(folder: Path) -> Iterator[None]:
+    """transformers raises whatever its parts raise: OSError, ValueError, ..."""
+    with quiet_transformers():
+        try:
+            yield
+        except Exception as error:
+            raise BaseModelError(
+                f"the base model in {folder} cannot be loaded",
+                came=str(error).strip().split("\n")[0],
+                remedy=REMEDY,
+            ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Loading reports on stderr look like failures to a newcomer; what matters is raised instead."""
+    from transformers.utils import logging
+
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()

@@ -1,0 +1,28 @@
+"""What the learner's own forward pass makes of a given text: what a sampler is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.stacked import StackedAdapters
+
+
+@torch.no_grad()
+def given_logprobs(
+    stacked: StackedAdapters, member_id: str | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+) -> tuple[float, ...]:
+    """Log-probability of each completion token under softmax(logits), alone in one pass over the whole text.
+
+    Args:
+        member_id: a resident member; None for the bare base.
+    """
+    ids = torch.tensor([[*prompt_ids, *completion_ids]], device=stacked.device)
+    with stacked.routed([stacked.slot(member_id)]):
+        states = hidden_states(stacked.model, input_ids=ids[:, :-1], use_cache=False)
+    logits = output_layer(stacked.model)(states[0, len(prompt_ids) - 1 :])
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    targets = ids[0, len(prompt_ids) :, None]
+    return tuple(torch.log_softmax(logits, dim=-1).gather(-1, targets).squeeze(-1).tolist())

@@ -1,0 +1,1 @@
+"""What memory and time a run will take."""

@@ -1,0 +1,142 @@
+"""From completions to verdicts: what a dialect reads, the sandbox runs, and a problem type decides.
+
+Stages, benchmarks and the base model's card all judge through these two functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from populora_core.problems.dialects import Dialect
+from populora_core.problems.model import Draft, Problem
+from populora_core.problems.parsing import FormatError, ProgramSyntaxError
+from populora_core.problems.types import problem_type
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status, proposal_verdict
+from populora_core.sampler.protocol import FinishReason
+from populora_core.sandbox.protocol import Job, JobResult
+
+RunJobs = Callable[[Sequence[Job]], list[JobResult]]
+NO_END = "no end token within max_tokens"
+ADDRESS = re.compile(
+    r"0x[0-9a-fA-F]+|\d{9,}"
+)  # where objects lay differs from run to run, and verdicts are content
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalCheck:
+    """What became of one proposal before duplicates are decided.
+
+    Attributes:
+        draft: what the dialect read; None where it could not.
+        outputs: canonical outputs, one an input; empty unless the verdict is valid.
+        detail: why it was refused, in words.
+    """
+
+    verdict: ProposalVerdict
+    draft: Draft | None = None
+    outputs: tuple[str, ...] = ()
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptJudgement:
+    """The verdict on one attempt, and the answer that it was given for."""
+
+    verdict: AttemptVerdict
+    answer: str | None = None
+
+
+def check_proposals(
+    dialect: Dialect, run_jobs: RunJobs, proposals: Sequence[Mapping[str, Any]]
+) -> list[ProposalCheck]:
+    """Check proposals, in order.
+
+    Args:
+        run_jobs: runs jobs in a sandbox with the determinism check, results in order.
+        proposals: mappings with problem_type, completion and finish_reason.
+    """
+    checks = [_read_proposal(dialect, proposal) for proposal in proposals]
+    running = {
+        str(index): check.draft
+        for index, check in enumerate(checks)
+        if check.draft is not None and check.verdict is ProposalVerdict.VALID
+    }
+    jobs = [Job(index, draft.program, draft.inputs) for index, draft in running.items()]
+    for result in run_jobs(jobs):
+        draft = running[result.job_id]
+        refused, detail = _refuse_result(dialect, draft, result)
+        outputs = () if refused is not None else result.outputs
+        checks[int(result.job_id)] = ProposalCheck(refused or ProposalVerdict.VALID, draft, outputs, detail)
+    return checks
+
+
+def judge_attempts(
+    dialect: Dialect, run_jobs: RunJobs, attempts: Sequence[tuple[Problem, Mapping[str, Any]]]
+) -> list[AttemptJudgement]:
+    """Judge attempts, in order; equal completions for one problem are read once, equal answers run once.
+
+    Args:
+        run_jobs: runs jobs in a sandbox, results in order.
+        attempts: each the problem and a mapping with completion and finish_reason.
+    """
+    known: dict[tuple[str, ...], AttemptJudgement] = {}
+    read: list[AttemptJudgement] = []
+    for problem, attempt in attempts:
+        key = (problem.problem_id, attempt["finish_reason"], attempt["completion"])
+        if key not in known:
+            known[key] = _read_attempt(dialect, problem, attempt)
+        read.append(known[key])
+    jobs: dict[tuple[str, str], Job] = {}
+    for (problem, _), judgement in zip(attempts, read, strict=True):
+        if judgement.answer is not None and (problem.problem_id, judgement.answer) not in jobs:
+            job = problem_type(problem.problem_type).answer_job(problem, judgement.answer, dialect.rules)
+            if job is not None:
+                jobs[problem.problem_id, judgement.answer] = job
+    results = dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
+    return [
+        judgement
+        if judgement.answer is None
+        else AttemptJudgement(
+            problem_type(problem.problem_type).judge(
+                problem, judgement.answer, results.get((problem.problem_id, judgement.answer))
+            ),
+            judgement.answer,
+        )
+        for (problem, _), judgement in zip(attempts, read, strict=True)
+    ]
+
+
+def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any]) -> ProposalCheck:
+    if proposal["finish_reason"] != FinishReason.STOP:
+        return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=NO_END)
+    try:
+        draft = dialect.parse_proposal(proposal["problem_type"], proposal["completion"])
+    except FormatError as error:
+        return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=str(error))
+    except ProgramSyntaxError as error:
+        return ProposalCheck(ProposalVerdict.SYNTAX_ERROR, detail=str(error))
+    refused = problem_type(draft.problem_type).refuse_draft(draft, dialect.rules)
+    return ProposalCheck(refused or ProposalVerdict.VALID, draft)
+
+
+def _refuse_result(
+    dialect: Dialect, draft: Draft, result: JobResult
+) -> tuple[ProposalVerdict | None, str | None]:
+    if result.status is not Status.OK:
+        return proposal_verdict(result.status), ADDRESS.sub("…", result.error)
+    return problem_type(draft.problem_type).refuse_outputs(draft, result.outputs, dialect.rules), None
+
+
+def _read_attempt(dialect: Dialect, problem: Problem, attempt: Mapping[str, Any]) -> AttemptJudgement:
+    """The answer, with a verdict that stands only where there is none."""
+    if attempt["finish_reason"] != FinishReason.STOP:
+        return AttemptJudgement(AttemptVerdict.FORMAT_ERROR)
+    try:
+        return AttemptJudgement(AttemptVerdict.WRONG, dialect.parse_answer(problem, attempt["completion"]))
+    except FormatError:
+        return AttemptJudgement(AttemptVerdict.FORMAT_ERROR)
+    except ProgramSyntaxError:
+        return AttemptJudgement(AttemptVerdict.SYNTAX_ERROR)

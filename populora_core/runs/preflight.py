@@ -1,0 +1,198 @@
+"""What a configuration says of the world beyond it: names must be known to their registries, folders be there."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from populora_core.support.errors import ConfigError, PopuloraError
+
+if TYPE_CHECKING:
+    from populora_core.config.load import Config
+    from populora_core.config.sections import Setting
+
+
+def check_folders(config: Config, source: str) -> None:
+    """Raise ConfigError unless base model and suite are there, and every adapter to start from is whole."""
+    from populora_core.runs.warm_start import require_files, start_folders
+
+    folder = config.base.folder()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{source}: base.path names no folder",
+            expected="a folder with config.json, model weights and a tokenizer",
+            came=f"{config.base.path} (looked in {folder})",
+            remedy="give the folder of a transformers checkpoint, or bundled:tiny",
+        )
+    if config.evaluate.every:
+        _check_suite(config, source)
+    for member, folder in start_folders(config).items():
+        with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
+            require_files(folder)
+
+
+def check_packages(config: Config, source: str) -> None:
+    """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
+    check_archive(config, source)
+    for name in config.trackers.use:
+        _require_extra(
+            name, name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use"
+        )
+    if config.compute.backend == "ray":
+        _require_extra(
+            "ray",
+            "ray",
+            f'{source}: compute.backend = "ray" needs Ray',
+            'run shards in processes of this machine: backend = "local"',
+        )
+    if config.store.url:
+        from populora_core.sharing.objects import open_objects
+
+        with _said_of(f"{source}: store.url cannot be used"):
+            open_objects(config.store.url)
+
+
+def check_archive(config: Config, source: str) -> None:
+    """Raise ConfigError unless pyribs is installed where references come from its archive."""
+    if config.propose.reference_source == "archive":
+        _require_extra(
+            "archive",
+            "ribs",
+            f'{source}: propose.reference_source = "archive" needs pyribs',
+            "draw references from the buffer",
+        )
+
+
+def check_gpus(config: Config, source: str) -> None:
+    """Raise ConfigError where shards on Ray compute on GPUs that they do not ask for."""
+    if config.compute.backend == "ray" and config.base.device == "cuda" and not config.compute.shard_gpus:
+        raise ConfigError(
+            f"{source}: base.device is cuda, but a shard on Ray is given no GPU",
+            expected="compute.shard_gpus above 0",
+            came="compute.shard_gpus = 0",
+            remedy="set it to 1, or to 0.5 for two shards on one GPU",
+        )
+
+
+def _require_extra(extra: str, package: str, use: str, otherwise: str) -> None:
+    """Raise ConfigError unless the package can be imported.
+
+    A mere folder of its name, such as the one that wandb writes to, does not count.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise ConfigError(
+            f"{use}, which is not installed",
+            expected=f"the extra `{extra}`",
+            remedy=f"pip install -e '.[{extra}]', or {otherwise}",
+        )
+
+
+def _check_suite(config: Config, source: str) -> None:
+    """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
+    from populora_core.benchmarks.suite import Part, load_suite, suite_items
+
+    with _said_of(f"{source}: evaluate.suite cannot be used"):
+        suite = load_suite(config.evaluate.file())
+        empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
+    if empty:
+        raise ConfigError(
+            f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",
+            expected="validation above 0 in the suite file: the loop never sees the half that is reported",
+            came=f"validation = {suite.validation}",
+            remedy="set validation in a suite file of your own, for instance 0.5",
+        )
+
+
+def check_names(config: Config, source: str) -> None:
+    """Names must be known to their registries, or be the place of a function that can be imported.
+
+    Raises:
+        ConfigError: one is not, or it has settings that nothing takes.
+    """
+    from populora_core.learner.estimators import ESTIMATORS
+    from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
+    from populora_core.population.matchmaking import SCHEMES
+    from populora_core.population.replacement import REPLACEMENTS
+    from populora_core.population.selection import SELECTIONS
+    from populora_core.population.variation import CROSSOVERS, MUTATIONS
+    from populora_core.problems.types import PROBLEM_TYPES
+    from populora_core.support.registry import is_place
+
+    evolve = config.evolve
+    named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
+        ("match.scheme", (config.match.scheme,), SCHEMES),
+        ("propose.types", config.propose.types, PROBLEM_TYPES),
+        ("update.estimator", (config.update.estimator,), ESTIMATORS),
+        ("evolve.mutations", evolve.mutations, MUTATIONS),
+        ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
+        ("evolve.fitness", (evolve.fitness,), FITNESS),
+        ("evolve.selection", (evolve.selection,), SELECTIONS),
+        ("evolve.replacement", (evolve.replacement,), REPLACEMENTS),
+    ]
+    by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
+    if config.match.parameters:
+        by_name[config.match.scheme] = config.match.parameters
+    if config.update.estimator not in ESTIMATORS:
+        by_name[config.update.estimator] = {
+            "std_floor": config.update.std_floor,
+            "clip": config.update.advantage_clip,
+        }
+    for key, names, registry in named:
+        for name in names:
+            if name not in registry and (not is_place(name) or registry is PROBLEM_TYPES):
+                raise ConfigError(
+                    f"{source}: {key} names {name!r}, which is not registered",
+                    expected="one of " + ", ".join(sorted(registry)),
+                    came=repr(name),
+                    remedy=closest(name, registry),
+                )
+            if registry is not PROBLEM_TYPES:
+                _check_function(source, key, name, registry, by_name.pop(name, {}))
+    for name in by_name:
+        raise ConfigError(
+            f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
+            expected="a name that stands in evolve.mutations, crossovers, fitness, selection or replacement",
+            came=repr(name),
+            remedy="take the settings out or name the function",
+        )
+    every = config.evaluate.every
+    if evolve.fitness in NEEDS_EVALUATION and evolve.every and (not every or evolve.every % every):
+        raise ConfigError(
+            f"{source}: evolve.fitness is {evolve.fitness!r}, but not every evolution follows an evaluation",
+            expected=f"evaluate.every = {evolve.every}, or a divisor of evolve.every",
+            came=f"evaluate.every = {every}",
+            remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
+        )
+
+
+def _check_function(
+    source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
+) -> None:
+    """A function named by its place can be imported, and has the settings that it is given."""
+    from populora_core.support.registry import find, is_place, settings_of
+
+    if not is_place(name) and not parameters:
+        return  # ours, which need not be imported to be known
+    with _said_of(f"{source}: {key}"):
+        settings_of(name, find(registry, name, "function", key), parameters)
+
+
+@contextmanager
+def _said_of(where: str) -> Iterator[None]:
+    """Turn what another part says into a ConfigError that begins with where it stands."""
+    try:
+        yield
+    except PopuloraError as error:
+        raise ConfigError(
+            f"{where}: {error.problem}", expected=error.expected, came=error.came, remedy=error.remedy
+        ) from error
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint for a person who wrote `name`."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else "See populora_core/config/sections.py for every key"

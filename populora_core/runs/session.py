@@ -1,0 +1,187 @@
+"""An open run: its lock, and the services that live as long as it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.compute.shards import Shards
+from populora_core.problems.dialects import Dialect, dialect
+from populora_core.runs.heartbeat import Heartbeat
+from populora_core.runs.lock import lock
+from populora_core.runs.reap import clear
+from populora_core.runs.run import Run
+from populora_core.sampler.open import choose_engine
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.support.devices import hold_device
+from populora_core.trackers.follow import Trackers
+
+if TYPE_CHECKING:
+    from populora_core.compute.ray_cluster import RayCluster
+    from populora_core.sharing.shared import SharedRun
+
+RAY = "ray"  # the backend of shards on a cluster
+
+_open: dict[Path, Session] = {}
+
+
+class Observer(Protocol):
+    """Hears what a session does; the command line draws it, Prefect tasks log it."""
+
+    def stage_started(self, generation: int, stage: str) -> None: ...
+
+    def stage_progress(self, done: int, total: int) -> None: ...
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
+
+    def generation_found(self, generation: int) -> None: ...
+
+    def generation_ended(self, generation: int) -> None: ...
+
+
+class Silent:
+    """The observer that says nothing."""
+
+    def stage_started(self, generation: int, stage: str) -> None: ...
+
+    def stage_progress(self, done: int, total: int) -> None: ...
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
+
+    def generation_found(self, generation: int) -> None: ...
+
+    def generation_ended(self, generation: int) -> None: ...
+
+
+class Session:
+    """A run held open for writing. Workers and the sandbox start when a stage first needs them.
+
+    Use it as a context manager; leaving it ends every process that it started.
+    """
+
+    def __init__(self, run: Run, observer: Observer | None = None) -> None:
+        self.run = run
+        self.observer: Observer = observer or Silent()
+        self.heartbeat = Heartbeat(run.directory, self._workers)
+        self.shared: SharedRun | None = None
+        self._exit = ExitStack()
+
+    def __enter__(self) -> Session:
+        directory = self.run.directory
+        with ExitStack() as stack:
+            stack.enter_context(lock(directory))
+            clear(directory)
+            self.shared = self.run.shared()
+            _open[directory] = self
+            stack.callback(_open.pop, directory)
+            stack.enter_context(self.heartbeat)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit.close()
+
+    def _workers(self) -> Sequence[int]:
+        """Process ids of the workers that have been started."""
+        started = (self.__dict__.get(name) for name in ("cluster", "compute"))
+        return [pid for part in started if part is not None for pid in part.pids]
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        return dialect(self.run.config.base.dialect)
+
+    @cached_property
+    def cluster(self) -> RayCluster:
+        """The Ray cluster of a run whose shards run there: joined, or started and ended with the session."""
+        from populora_core.compute.ray_cluster import RayCluster
+
+        cluster = RayCluster(self.run.config.compute.address)
+        self._exit.callback(cluster.close)
+        return cluster
+
+    @cached_property
+    def compute(self) -> Compute:
+        plan = self.run.config.compute
+        compute: Compute
+        if plan.backend == RAY:
+            from populora_core.compute.ray_compute import RayCompute
+
+            compute = RayCompute(self.cluster, plan, self.model_spec)
+        else:
+            self._exit.enter_context(hold_device(self.run.config.base.device))
+            compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
+        self._exit.callback(compute.close)
+        return compute
+
+    def shards(self, key: str, folder: Path) -> Shards:
+        """The shards of a piece of work with the given key; see `Shards`."""
+        config = self.run.config
+        url = config.store.url if config.compute.backend == RAY else ""
+        return Shards(lambda: self.compute, key, folder, url)
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        settings = self.run.config.sandbox
+        limits = Limits(
+            cpu_seconds=settings.cpu_seconds,
+            wall_seconds=settings.wall_seconds,
+            memory_bytes=settings.memory_mib << 20,
+            output_bytes=settings.output_kib << 10,
+        )
+        sandbox = self.open_sandbox(limits, hash_seed=self.run.config.run.seed)
+        self._exit.callback(sandbox.close)
+        return sandbox
+
+    def open_sandbox(self, limits: Limits, hash_seed: int) -> Sandbox:
+        """A sandbox of the configured kind, on every node where shards run on Ray; close it."""
+        settings = self.run.config.sandbox
+        if self.run.config.compute.backend == RAY:
+            from populora_core.compute.ray_sandbox import ShardedSandbox
+
+            return ShardedSandbox(
+                self.cluster,
+                settings.backend,
+                limits,
+                settings.workers,
+                hash_seed,
+                self.run.config.compute.shard_seconds,
+            )
+        return open_sandbox(settings.backend, limits, settings.workers, hash_seed)
+
+    @cached_property
+    def trackers(self) -> Trackers:
+        trackers = Trackers(self.run)
+        self._exit.callback(trackers.close)
+        return trackers
+
+    @cached_property
+    def model_spec(self) -> ModelSpec:
+        base, adapters, sampler = (getattr(self.run.config, s) for s in ("base", "adapters", "sampler"))
+        engine = choose_engine(sampler.engine, base.device)
+        return ModelSpec(
+            folder=base.folder(),
+            name=base.path,
+            digest=self.run.record["base_digest"],
+            dialect=base.dialect,
+            dtype=base.dtype,
+            device=base.device,
+            rank=adapters.rank,
+            alpha=adapters.alpha,
+            sampler=sampler.model_copy(update={"engine": engine}),
+        )
+
+
+@contextmanager
+def attach(directory: str | Path) -> Iterator[Session]:
+    """The session that this process holds on the directory, or a new one for as long as the block lasts."""
+    held = _open.get(Path(directory).resolve())
+    if held is not None:
+        yield held
+        return
+    with Session(Run.open(directory)) as session:
+        yield session

@@ -1,0 +1,131 @@
+"""Opening a sandbox: which backends there are, which work here, and what to do where none does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox import bubblewrap, launcher
+from populora_core.sandbox.connection import Backend, CommandBackend
+from populora_core.sandbox.host import can_spare_uids
+from populora_core.sandbox.pool import SandboxPool
+from populora_core.sandbox.protocol import Job, Limits, Sandbox
+from populora_core.support.errors import SandboxUnavailable
+
+SandboxKind = Literal["auto", "docker", "bubblewrap", "launcher"]
+
+
+def _docker() -> Backend:
+    from populora_core.sandbox.containers import DockerBackend  # the docker client is slow to import
+
+    return DockerBackend()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "docker": _docker,
+    "bubblewrap": lambda: CommandBackend("bubblewrap", bubblewrap.command),
+    "launcher": lambda: CommandBackend("launcher", launcher.command),
+}
+"""In the order in which `auto` tries them: from the strongest walls to those that need least."""
+
+_USER_NAMESPACE_SETTINGS = {
+    "kernel/unprivileged_userns_clone": ("0", "1"),
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "user/max_user_namespaces": ("0", "15000"),
+}
+"""Settings in /proc/sys that can forbid users to make namespaces: the value that does, one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendReport:
+    """What `populora doctor` says of one backend.
+
+    Attributes:
+        reason: why it does not work; empty if it does.
+        command: the one command to run to change that; empty if there is none or nothing to change.
+        gives: where it works, how far it goes beyond what every backend gives.
+    """
+
+    name: str
+    works: bool
+    reason: str
+    command: str
+    gives: str = ""
+
+
+def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int = 0) -> Sandbox:
+    """Start a sandbox; close it, or use it as a context manager.
+
+    Args:
+        kind: a backend, or `auto` for the first that works.
+        workers: how many sandbox processes work at a time; at least two are started.
+        hash_seed: names the pair of hash seeds that programs run under.
+
+    Raises:
+        SandboxUnavailable: nothing works; names the one command to run. There is no unprotected fallback.
+    """
+    if kind != "auto":
+        return _open(kind, limits, workers, hash_seed)
+    failures: list[str] = []
+    for name in BACKENDS:
+        try:
+            return _open(name, limits, workers, hash_seed)
+        except SandboxUnavailable as error:
+            failures.append(f"{name}: {_summary(error)}")
+    raise SandboxUnavailable(
+        "no sandbox can be started on this machine, and model-written code is never run without one",
+        expected="docker, bubblewrap, or the right to make namespaces",
+        came="; ".join(failures),
+        remedy=remedy(),
+    )
+
+
+def describe_backends() -> list[BackendReport]:
+    """What every backend comes to on this machine, found by running a program in each."""
+    return [_try_backend(name) for name in BACKENDS]
+
+
+def remedy() -> str:
+    """The one command to run where no sandbox works."""
+    for setting, (bad, good) in _USER_NAMESPACE_SETTINGS.items():
+        path = Path("/proc/sys", setting)
+        if os.geteuid() != 0 and path.exists() and path.read_text().strip() == bad:
+            return f"sudo sysctl -w {setting.replace('/', '.')}={good}"
+    if bubblewrap.executable() is None:
+        return bubblewrap.INSTALL
+    return "in a container: start it with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
+
+
+def _open(name: str, limits: Limits, workers: int, hash_seed: int) -> SandboxPool:
+    try:
+        return SandboxPool(BACKENDS[name](), limits, workers, hash_seed)
+    except SandboxUnavailable as error:
+        error.remedy = error.remedy or remedy()
+        raise
+
+
+def _try_backend(name: str) -> BackendReport:
+    job = Job("try", "def f(x):\n    return x + 1", ("(1,)",))
+    try:
+        with _open(name, Limits(), workers=1, hash_seed=0) as sandbox:
+            (result,) = sandbox.run([job])
+    except SandboxUnavailable as error:
+        return BackendReport(name, False, _summary(error), error.remedy)
+    if result.status is not Status.OK:
+        return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
+    return BackendReport(name, True, "", "", _gives(name))
+
+
+def _gives(name: str) -> str:
+    if name == "docker":
+        return "a user id for each program; cgroup limits on memory, processes and CPU"
+    ids = "a user id for each program" if can_spare_uids() else "one user id for all programs"
+    return f"{ids}; no cgroup limits on the sandbox as a whole"
+
+
+def _summary(error: SandboxUnavailable) -> str:
+    return f"{error.problem} ({error.came})" if error.came else error.problem

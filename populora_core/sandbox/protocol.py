@@ -1,0 +1,122 @@
+"""What a sandbox is to its callers: jobs in, results out, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, Self
+
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.literals import MAX_LITERAL_CHARS
+from populora_core.support.errors import ConfigError, SandboxUnavailable
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One program to run on its inputs, all in one process.
+
+    Args:
+        job_id: the caller's name for it; comes back in the result and is never sent into the sandbox.
+        program: Python source that defines the entry function `f`.
+        inputs: the literal of each argument tuple, such as `(3, [1, 2])`.
+    """
+
+    job_id: str
+    program: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job came to.
+
+    Attributes:
+        outputs: the canonical literal of each output, one an input when the status is ok, otherwise empty.
+        error: why the status is not ok; text for people, written in part by the program.
+        cpu_seconds: what the program used; a measurement, so no part of equality.
+    """
+
+    job_id: str
+    status: Status
+    outputs: tuple[str, ...] = ()
+    error: str = ""
+    cpu_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may take, with all its inputs together.
+
+    Attributes:
+        cpu_seconds: time-outs are judged on CPU time, so that a busy machine does not change verdicts.
+        wall_seconds: ends programs that sleep in this time rather than compute; longer than `cpu_seconds`.
+        memory_bytes: address space beyond what the interpreter itself takes.
+        output_bytes: all literals of the outputs, and the text that the program prints.
+        request_bytes: the program and its inputs on their way in; a larger job is refused as an error.
+        literal_chars: the literal of one output.
+        modules: modules of the standard library that a program can import beyond those that the static policy
+            allows; more memory for each program, and no wall less.
+
+    Raises:
+        ConfigError: a limit that is not positive, which would be no limit at all.
+    """
+
+    cpu_seconds: float = 2.0
+    wall_seconds: float = 8.0
+    memory_bytes: int = 256 * MIB
+    output_bytes: int = 64 * 1024
+    request_bytes: int = MIB
+    literal_chars: int = MAX_LITERAL_CHARS
+    modules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name != "modules" and value <= 0:
+                raise ConfigError(
+                    f"the sandbox limit {name} is not positive",
+                    expected="a number above 0",
+                    came=str(value),
+                    remedy=f"set {name} to what one program may take",
+                )
+
+
+class Sandbox(Protocol):
+    """Runs untrusted programs, each in a process of its own that can only compute.
+
+    Attributes:
+        name: the backend.
+        identity: backend, digest of what it is made of and Python version inside; results may differ between
+            identities, so it belongs into stage keys.
+        outage: why the last batch was given up, its unanswered jobs being `infrastructure`; None if it was not.
+    """
+
+    name: str
+    identity: str
+    limits: Limits
+    outage: SandboxUnavailable | None
+
+    def run(
+        self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
+    ) -> list[JobResult]:
+        """Run every job; the results are in the order of the jobs. See `outage` for what could not be run.
+
+        Which of the two hash seeds a job runs under depends on its program and inputs alone.
+
+        Args:
+            progress: called with the number of jobs done so far.
+            repeat: run each job under the other hash seed, in another process.
+
+        Raises:
+            SandboxUnavailable: the sandbox is closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """End every process of the sandbox; returns when they are gone."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...

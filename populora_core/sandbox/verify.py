@@ -1,0 +1,109 @@
+"""Verifying programs: the static policy, then two runs that must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.policy import refuse_program
+from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+
+NEAR_LIMIT = 0.5
+"""A program that used this share of its CPU time, or timed out, is tried once more alone."""
+
+_OF_THE_MACHINE = frozenset({Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INFRASTRUCTURE})
+"""How a second run may end differently without the program's result having changed."""
+
+
+def verify(
+    sandbox: Sandbox,
+    jobs: Sequence[Job],
+    *,
+    policy: bool = True,
+    determinism: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> list[JobResult]:
+    """Run every job and say what it came to, in the order of the jobs.
+
+    Args:
+        policy: refuse programs by the static policy before anything runs.
+        determinism: run what succeeds once more, in another process under another hash seed; programs whose
+            canonical outputs differ are nondeterministic.
+        progress: called with the number of jobs whose result is known.
+
+    Raises:
+        SandboxUnavailable: the sandbox cannot go on.
+    """
+    report = progress or (lambda done: None)
+    results: dict[int, JobResult] = {}
+    if policy:
+        for index, job in enumerate(jobs):
+            refusal = refuse_program(job.program)
+            if refusal is not None:
+                results[index] = JobResult(job.job_id, refusal.status, error=refusal.reason)
+
+    left = [index for index in range(len(jobs)) if index not in results]
+    first = _run(sandbox, [jobs[index] for index in left], None if determinism else report, len(results))
+    results.update(zip(left, first, strict=True))
+    if determinism:
+        again = [index for index in left if results[index].status is Status.OK]
+        repeats = [jobs[index] for index in again]
+        if sandbox.outage is None:
+            second = _run(sandbox, repeats, report, len(jobs) - len(again), repeat=True)
+        else:
+            reason = sandbox.outage.problem
+            second = [JobResult(job.job_id, Status.INFRASTRUCTURE, error=reason) for job in repeats]
+        for index, repeated in zip(again, second, strict=True):
+            results[index] = _agreed(results[index], repeated)
+    report(len(jobs))
+    return [results[index] for index in range(len(jobs))]
+
+
+def verify_or_raise(
+    sandbox: Sandbox,
+    jobs: Sequence[Job],
+    *,
+    determinism: bool,
+    progress: Callable[[int], None] | None = None,
+) -> list[JobResult]:
+    """As `verify`, for whoever learns from the results: a batch that an outage cut short is worth nothing.
+
+    Raises:
+        SandboxUnavailable: the sandbox went down for good and left jobs unanswered.
+    """
+    results = verify(sandbox, jobs, determinism=determinism, progress=progress)
+    if sandbox.outage is not None:
+        raise sandbox.outage
+    return results
+
+
+def _run(
+    sandbox: Sandbox,
+    jobs: Sequence[Job],
+    report: Callable[[int], None] | None,
+    settled: int,
+    repeat: bool = False,
+) -> list[JobResult]:
+    """Run the jobs together, then each of those near the time limit alone: load must not decide a verdict.
+
+    Nothing more is run after an outage, which the sandbox would forget by that.
+    """
+    progress = (lambda done: report(settled + done)) if report else None
+    results = sandbox.run(jobs, progress, repeat=repeat)
+    for place, (job, result) in enumerate(zip(jobs, results, strict=True)):
+        if sandbox.outage is not None:
+            break
+        near = result.cpu_seconds >= NEAR_LIMIT * sandbox.limits.cpu_seconds
+        if near or result.status is Status.TIMEOUT:
+            (results[place],) = sandbox.run([job], repeat=repeat)
+    return results
+
+
+def _agreed(first: JobResult, second: JobResult) -> JobResult:
+    if second.status in _OF_THE_MACHINE:
+        return second
+    if second.status is Status.OK and second.outputs == first.outputs:
+        return first
+    reason = "two runs under different hash seeds gave different outputs"
+    return replace(first, status=Status.NONDETERMINISTIC, outputs=(), error=reason)

@@ -1,0 +1,368 @@
+"""A run's shared store: what its run directories on several machines agree on.
+
+    URL/run.json                             the run's record
+    URL/stages/<generation>/<stage>/<key>    what a stage is, once and for all: its manifest, which names its files
+    URL/objects/<sha256>                     every file of every stage and of every member's PEFT folder
+    URL/history/000001                       the first redraw, then the second ..., each the whole of redraws.json
+
+A stage's files are uploaded first, then its one small document is put if it is absent; whoever comes second takes what
+stands there in place of its own. So one key has one result, and a machine that dies in between leaves files that
+nobody names. Nothing is overwritten: other inputs or another seed make another key.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, open_objects, require_key
+from populora_core.store.adapters import ADAPTER_FILES, PROBE, WEIGHTS, staged_adapter
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import FileRecord, Manifest, committed_stages, file_sha256, pruned
+from populora_core.support.errors import ArtifactError, RunDirectoryError, StoreUnavailable
+
+RECORD = "run.json"
+STAGES = "stages"
+HISTORY = "history"
+PROBES = "probes"  # what `require_conditional` puts and removes
+SHARDS = "shards"  # documents of finished shards, until their stage is committed
+STREAMS = 8  # files on their way at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a stage is, for every run directory of the run.
+
+    Attributes:
+        adapters: the files of its PEFT folders; names are relative to the run directory.
+    """
+
+    manifest: Manifest
+    adapters: tuple[FileRecord, ...]
+
+    @property
+    def key(self) -> str:
+        return entry_key(self.manifest.generation, self.manifest.stage, self.manifest.key)
+
+    def to_bytes(self) -> bytes:
+        return _document(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Entry:
+        """Raises ArtifactError where the document is not one of ours."""
+        try:
+            document = json.loads(data)
+            adapters = tuple(FileRecord(**file) for file in document["adapters"])
+            manifest = Manifest.from_json(json.dumps(document["manifest"]))
+            for file in (*manifest.files, *adapters):
+                require_key(file.name)
+            return cls(manifest, adapters)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(
+                f"{where} cannot be read",
+                expected="the manifest of a stage, as populora puts it",
+                came=f"{type(error).__name__}: {error}",
+                remedy="restore the store from a copy",
+            ) from error
+
+
+def entries_under(generation: int, stage: str) -> str:
+    return f"{STAGES}/{generation:04d}/{stage}"
+
+
+def entry_key(generation: int, stage: str, key: str) -> str:
+    return f"{entries_under(generation, stage)}/{key}"
+
+
+class SharedRun:
+    """The shared store of one run, as one of its run directories sees it."""
+
+    def __init__(self, objects: ObjectStore, run_dir: Path, redraws: Mapping[str, int]) -> None:
+        """Raises RunDirectoryError where another machine redrew a stage that this directory knows nothing of."""
+        self._objects = objects
+        self._run_dir = run_dir
+        history = read_history(objects)
+        self._known = len(history)
+        if (history[-1] if history else {}) != redraws:
+            raise self._rewritten()
+
+    def find(self, generation: int, stage: str, key: str) -> Entry | None:
+        """What the stage is under this key, if any machine has made it."""
+        name = entry_key(generation, stage, key)
+        data = self._objects.get(name)
+        return None if data is None else Entry.from_bytes(data, f"{self._objects.url}/{name}")
+
+    def found(self, generation: int, stage: str) -> list[Entry]:
+        """All that the stage ever was, under any key."""
+        listed = self._objects.listing(entries_under(generation, stage))
+        entries = (self.find(generation, stage, item.key.rpartition("/")[2]) for item in listed)
+        return [entry for entry in entries if entry is not None]
+
+    def settle(self, manifest: Manifest, writer: StageWriter) -> Manifest:
+        """Share a stage that is about to be committed.
+
+        Returns:
+            What the stage is: this manifest, or the one that another machine put first, and then the writer
+            holds that one's files.
+
+        Raises:
+            StoreUnavailable: the store does not answer; nothing was committed.
+            RunDirectoryError: another machine redrew a stage meanwhile.
+        """
+        if self._objects.get(_rewrite(self._known + 1)) is not None:
+            raise self._rewritten()
+        folders = {path: staged_adapter(writer, path) for path in _adapters_of(manifest)}
+        ours = Entry(manifest, _adapter_records(folders))
+        self._upload(
+            [
+                *(writer.path(file.name) for file in manifest.files),
+                *(folders[_folder(file)] / _name(file) for file in ours.adapters),
+            ]
+        )
+        if self._objects.put_if_absent(ours.key, ours.to_bytes()):
+            return manifest
+        theirs = self.find(manifest.generation, manifest.stage, manifest.key)
+        if theirs is None:
+            raise StoreUnavailable(
+                f"{self._objects.url}/{ours.key} was removed while it was being put",
+                expected="documents that nobody removes",
+                remedy="resume: this stage is then shared anew",
+            )
+        self.bring(theirs, writer)
+        return theirs.manifest
+
+    def bring(self, entry: Entry, writer: StageWriter) -> None:
+        """Fill the writer with a stage's files, by hash; what it holds already stays.
+
+        Raises:
+            ArtifactError: an object is missing or damaged in the store.
+        """
+        wanted = {writer.path(file.name): file.sha256 for file in entry.manifest.files}
+        for record in writer.records():
+            if writer.path(record.name) not in wanted:
+                writer.path(record.name).unlink()
+        for file in entry.adapters:
+            wanted[staged_adapter(writer, _folder(file)) / _name(file)] = file.sha256
+        lacking = [
+            (sha256, path)
+            for path, sha256 in wanted.items()
+            if not path.is_file() or file_sha256(path) != sha256
+        ]
+        with ThreadPoolExecutor(STREAMS) as pool:
+            list(pool.map(lambda item: self._objects.fetch(*item), lacking))
+
+    def push(self, redraws: Mapping[str, int]) -> None:
+        """Share what was committed without this store: the inherited generations of a fork, and their redraws.
+
+        Generation by generation, so that a pull sees by the last one what was cut short.
+        """
+        if redraws:
+            self.redraw(redraws)
+        for folder, manifest in committed_stages(self._run_dir):
+            folders = {path: self._run_dir / path for path in _adapters_of(manifest)}
+            entry = Entry(manifest, _adapter_records(folders))
+            self._upload(
+                [
+                    *(folder / file.name for file in manifest.files),
+                    *(self._run_dir / file.name for file in entry.adapters),
+                ]
+            )
+            self._objects.put_if_absent(entry.key, entry.to_bytes())
+
+    def redraw(self, redraws: Mapping[str, int]) -> None:
+        """Say to all machines that a stage is drawn with another seed from now on.
+
+        Raises:
+            RunDirectoryError: another machine said something else first; nothing was changed.
+        """
+        if not self._objects.put_if_absent(_rewrite(self._known + 1), _document({"redraws": dict(redraws)})):
+            raise self._rewritten()
+        self._known += 1
+
+    def _upload(self, files: Iterable[Path]) -> None:
+        once = {file_sha256(path): path for path in files}  # most members' adapter_config.json are one object
+        with ThreadPoolExecutor(STREAMS) as pool:
+            list(pool.map(self._objects.put, once.values()))
+
+    def _rewritten(self) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"{self._run_dir} and {self._objects.url} tell different histories of the run",
+            expected="the same redraws of stages in both",
+            came="a `populora rerun --seed` that only one of them knows",
+            remedy=f"populora pull {self._objects.url} {self._run_dir} takes the store's over; "
+            "what no longer follows goes to superseded/",
+        )
+
+
+def require_unpruned(url: str, run_dir: Path, generation: int) -> None:
+    """Raise ArtifactError unless every file up to a generation is there for a fork to share."""
+    gone = [
+        path
+        for folder, manifest in committed_stages(run_dir)
+        if manifest.generation <= generation
+        for path in (
+            *(folder / file.name for file in manifest.files),
+            *(run_dir / adapter / WEIGHTS for adapter in _adapters_of(manifest)),
+        )
+        if pruned(path)
+    ]
+    if gone:
+        raise ArtifactError(
+            f"{url} cannot hold the whole run: populora prune removed some of it",
+            expected="a run of which every file is there",
+            came=f"{gone[0]} and {len(gone) - 1} more are pruned",
+            remedy="fork without a store.url, or from a run directory that was not pruned",
+        )
+
+
+def open_shared(url: str, run_dir: Path, record: Mapping[str, Any], redraws: Mapping[str, int]) -> SharedRun:
+    """The shared store of an existing run.
+
+    Raises:
+        StoreUnavailable: it does not answer, or cannot refuse a second writer.
+        RunDirectoryError: it holds no run or another one, or its history is another.
+    """
+    objects = open_objects(url)
+    require_same(url, run_dir, record, read_record(objects))
+    require_conditional(objects)
+    return SharedRun(objects, run_dir, redraws)
+
+
+def require_same(url: str, run_dir: Path, record: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+    """Raise RunDirectoryError unless the record of the run directory is that of the store's run."""
+    if _identity(stored) != _identity(record):
+        raise RunDirectoryError(
+            f"{url} holds another run than {run_dir}",
+            expected=f"the run created at {record['created_at']}",
+            came=f"one created at {stored['created_at']}",
+            remedy="mend store.url, or choose another folder; nothing was changed",
+        )
+
+
+def claim(url: str, record: Mapping[str, Any]) -> None:
+    """Make the store that of a new run.
+
+    Raises:
+        StoreUnavailable: it does not answer, or cannot refuse a second writer.
+        RunDirectoryError: it holds a run.
+    """
+    objects = open_objects(url)
+    require_conditional(objects)
+    if not objects.put_if_absent(RECORD, _document(record)):
+        raise RunDirectoryError(
+            f"{url} already holds a run",
+            expected="a store of its own for every run, forks included",
+            remedy=f"populora pull {url} DIR and populora resume DIR go on with that run; "
+            f"for a new one choose another, e.g. --set store.url={url.rstrip('/')}-2",
+        )
+
+
+def read_record(objects: ObjectStore) -> dict[str, Any]:
+    """The record of the run that the store holds.
+
+    Raises:
+        RunDirectoryError: it holds none.
+    """
+    data = objects.get(RECORD)
+    if data is None:
+        raise RunDirectoryError(
+            f"{objects.url} holds no run",
+            expected=f"{RECORD}, which the start of a run puts there",
+            came="nothing under that key",
+            remedy="mount the folder, or mend the url; a new run starts with --set store.url=...",
+        )
+    return json.loads(data)
+
+
+def read_history(objects: ObjectStore) -> list[dict[str, int]]:
+    """The redraws after each time that `rerun --seed` changed them."""
+    history: list[dict[str, int]] = []
+    while (data := objects.get(_rewrite(len(history) + 1))) is not None:
+        history.append(json.loads(data)["redraws"])
+    return history
+
+
+def require_conditional(objects: ObjectStore) -> None:
+    """Try the one thing that everything rests upon: a second writer of a key is refused.
+
+    Raises:
+        StoreUnavailable: it is not, or the store does not answer.
+    """
+    key = f"{PROBES}/{secrets.token_hex(16)}"
+    try:
+        heard = [objects.put_if_absent(key, text) for text in (b"first", b"second")]
+        stands = objects.get(key)
+    finally:
+        objects.delete(key)
+    if heard != [True, False] or stands != b"first":
+        raise StoreUnavailable(
+            f"{objects.url} cannot hold a run that several machines write",
+            expected="of two puts with If-None-Match: * the second is refused with 412, and the first stands",
+            came=f"{'both were taken' if all(heard) else 'neither held'}: the condition is ignored",
+            remedy="use a server that honours it (AWS S3, Ceph, MinIO of 2024 or later), or a shared folder",
+        )
+
+
+def try_out(objects: ObjectStore) -> Iterator[str]:
+    """Try everything that a run asks of its store; says what holds, a line each.
+
+    Raises:
+        StoreUnavailable: something does not, or the store does not answer.
+    """
+    require_conditional(objects)
+    yield "a second writer of a key is refused"
+    data = secrets.token_bytes(1 << 10)
+    sha256 = objects.put_bytes(data)
+    try:
+        objects.get_bytes(sha256)  # raises where they differ
+        yield "bytes come back as they went"
+        listed = any(item.key == object_key(sha256) for item in objects.listing(OBJECTS))
+        yield (
+            "what was put is listed at once"
+            if listed
+            else "listings lag: sweep and pull may miss what is new"
+        )
+    finally:
+        objects.delete(object_key(sha256))
+    yield f"{objects.url} can hold a run"
+
+
+def _adapters_of(manifest: Manifest) -> Sequence[str]:
+    return sorted(manifest.extra.get("adapters", {}))
+
+
+def _adapter_records(folders: Mapping[str, Path]) -> tuple[FileRecord, ...]:
+    records = []
+    for path, folder in folders.items():
+        for name in (*ADAPTER_FILES, PROBE):
+            sha256 = file_sha256(folder / name)
+            size = (folder / name).stat().st_size
+            records.append(FileRecord(f"{path}/{name}", size, sha256, sha256, None))
+    return tuple(records)
+
+
+def _folder(file: FileRecord) -> str:
+    return file.name.rpartition("/")[0]
+
+
+def _name(file: FileRecord) -> str:
+    return file.name.rpartition("/")[2]
+
+
+def _rewrite(number: int) -> str:
+    return f"{HISTORY}/{number:06d}"
+
+
+def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record is the same in every run directory: all but where that one finds the store."""
+    config = {name: section for name, section in record["config"].items() if name != "store"}
+    return {**record, "config": config}
+
+
+def _document(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()

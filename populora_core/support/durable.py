@@ -1,0 +1,139 @@
+"""File operations after which a crash, a full disk or a power cut leaves the old state or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from populora_core.support.errors import ArtifactError
+from populora_core.support.processes import started
+
+TEMPORARY_PREFIX = ".tmp-"
+_OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def fsync(path: Path) -> None:
+    """Force a file's content, or a folder's entries, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Force every file and folder under `folder`, and itself, to disk."""
+    for parent, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            fsync(Path(parent, name))
+        fsync(Path(parent))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a text file: readers see the old content or the new, never a part.
+
+    Raises:
+        ArtifactError: it could not be written; the old file is untouched.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A hidden path beside `path` to write to, which takes its place when the block ends well.
+
+    Raises:
+        ArtifactError: it could not be written; what was at `path` is untouched.
+    """
+    temporary = temporary_name(path.parent, path.name)
+    with writing(path):
+        try:
+            yield temporary
+            fsync(temporary)
+            os.replace(temporary, path)
+            fsync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def temporary_name(parent: Path, label: str) -> Path:
+    """An unused hidden path in `parent` whose name tells which process it belongs to."""
+    pid = os.getpid()
+    name = f"{TEMPORARY_PREFIX}{label}-{secrets.token_hex(4)}-{pid}-{started(pid)}@{socket.gethostname()}"
+    return parent / name
+
+
+@contextmanager
+def temporary_folder(parent: Path, label: str) -> Iterator[Path]:
+    """A hidden folder beside its destination, removed at the end unless it was renamed into place."""
+    folder = temporary_name(parent, label)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Remove what processes of this host that are gone left in `parent` under temporary names.
+
+    Several may sweep one folder at the same time.
+
+    Returns:
+        The removed paths. Another host's are never touched: whether their processes live cannot be seen. Nor are
+        another user's, who may forbid it.
+
+    Raises:
+        ArtifactError: one could not be removed.
+    """
+    removed = []
+    for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
+        owner = _OWNER.search(path.name)
+        if owner and owner["host"] == socket.gethostname() and started(int(owner["pid"])) != owner["started"]:
+            with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
+                if path.lstat().st_uid != os.geteuid():
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+                removed.append(path)
+    return removed
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn a failure to write into an ArtifactError that names `target` and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(target, error) from error
+
+
+def write_error(target: Path, error: OSError) -> ArtifactError:
+    """The ArtifactError that stands for `error`."""
+    return ArtifactError(
+        f"{target} could not be written; nothing that was committed before is touched",
+        expected="a writable disk with free space",
+        came=str(error),
+        remedy="free space on the disk, then resume" if disk_full(error) else "mend the cause, then resume",
+    )
+
+
+def disk_full(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in _DISK_FULL
+
+
+def refused(error: BaseException) -> bool:
+    """Whether a disk of this machine will not take what is written to it."""
+    return isinstance(error, OSError) and error.errno in _REFUSED

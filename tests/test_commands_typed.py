@@ -1,0 +1,85 @@
+"""What a command says at its end can be typed as it stands, also where `populora` is not on the PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, PATIENCE
+
+from populora_core.commands.typed import shown, typed
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = Path(sys.executable).with_name("populora")
+BARE = os.pathsep.join(
+    place for place in os.environ["PATH"].split(os.pathsep) if not Path(place, "populora").exists()
+)
+
+
+def shell(line: str, folder: Path) -> str:
+    """What a line says to somebody in a folder, in a plain shell."""
+    environment = os.environ | {"PATH": BARE, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, (line, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+@pytest.mark.skipif(not SCRIPT.exists(), reason="populora is not installed: pip install -e '.[dev]'")
+def test_the_closing_lines_of_a_run_can_be_typed_as_they_stand(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copy_of().rename(tmp_path / "a run")
+    said = shell(f"{SCRIPT} resume 'a run' --generations {GENERATIONS} --plain", tmp_path)
+    lines = re.findall(r"^  (\S*populora .*)$", said[said.index("what to try next") :], re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "resume"]
+    for line in lines[:-1]:
+        assert shell(line, tmp_path)
+    assert "--generations" in shell(f"{lines[-1]} --help", tmp_path)
+    assert (directory / "report.html").exists()
+
+
+def test_the_demo_leaves_the_path_alone() -> None:
+    """Else the command took its own folder for one on the user's PATH."""
+    told = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ".venv/bin/populora run --config configs/demo.toml" in told
+    assert "PATH=" not in told
+
+
+def environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's environment below a folder; gives its populora."""
+    own = folder / ".venv/bin/populora"
+    own.parent.mkdir(parents=True)
+    own.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(own.with_name("python")))
+    return own
+
+
+def test_a_command_is_shown_by_its_name_only_where_the_name_leads_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = environment(tmp_path / "my project", monkeypatch)
+    other = tmp_path / "other" / "populora"
+    other.parent.mkdir()
+    other.touch(mode=0o755)
+    line = "see runs/populora or populora inspect"
+    for path, folder, program in (
+        (own.parent, tmp_path, "populora"),
+        (other.parent, tmp_path, "'my project/.venv/bin/populora'"),
+        (tmp_path, tmp_path / "my project", ".venv/bin/populora"),
+        (tmp_path, other.parent, f"'{own}'"),
+    ):
+        monkeypatch.setenv("PATH", str(path))
+        monkeypatch.chdir(folder)
+        assert typed(line) == f"see runs/populora or {program} inspect"
+    own.unlink()
+    assert typed(line).endswith("python' -m flows.cli inspect")
+    assert shown(tmp_path / "other" / "runs") == "runs"

@@ -1,0 +1,406 @@
+"""A run on a Ray cluster ends as one on this machine does, whatever dies under it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import GENERATIONS, PATIENCE, alive, contents, small_config, start, wait_for
+from two_nodes import TwoNodes
+
+from populora_core.compute import leftovers
+from populora_core.compute.protocol import ModelSpec, Shard
+from populora_core.compute.shards import Shards
+from populora_core.config.sections import ComputeSection
+from populora_core.lifecycle.loop import train
+from populora_core.model.base import base_digest
+from populora_core.problems.verdicts import Status
+from populora_core.runs.heartbeat import Beat
+from populora_core.runs.reap import reap
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session, Silent
+from populora_core.sandbox.protocol import Job, Limits
+from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support.errors import (
+    AdapterError,
+    BaseModelError,
+    ClusterUnavailable,
+    SandboxUnavailable,
+    StoreUnavailable,
+)
+from populora_core.support.processes import Owner
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
+
+from populora_core.compute import crew  # it needs Ray
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ROOT / "base_model" / "tiny"
+SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
+SHARED = ("propose", "verify", "solve", "update")
+
+
+@pytest.mark.parametrize(
+    ("overdue", "attempts", "goes_on"), [(True, 1, True), (False, 1, False), (True, 4, False)]
+)
+def test_what_an_overdue_actor_complains_of_ends_the_actor_alone(
+    monkeypatch: pytest.MonkeyPatch, overdue: bool, attempts: int, goes_on: bool
+) -> None:
+    complaint, ended = StoreUnavailable("stale file handle"), []
+    monkeypatch.setattr(crew.ray, "get", lambda ref: ("error", complaint))
+    monkeypatch.setattr(crew.ray, "kill", ended.append)
+    one = crew.Crew("workers", dict, lambda place: None)
+    task = crew.Task(lambda hand: None, len, seconds=1.0)
+    one._running["ref"] = crew.Running(0, crew.Hand("actor", "here"), 0.0, overdue)
+    batch = crew.Batch([task], lambda done: None)
+    batch.attempts[0] = attempts
+    with nullcontext() if goes_on else pytest.raises(StoreUnavailable):
+        one._take("ref", batch)
+    assert ended == (["actor"] if goes_on else [])
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
+    token = tmp_path_factory.mktemp("ray") / "token"
+    token.write_text(secrets.token_hex(32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")
+        two = TwoNodes()
+        yield two
+        two.cluster.shutdown()
+
+
+class Faults(Silent):
+    """Kills a worker in each shared stage of one generation, and takes a node away in each of the next."""
+
+    def __init__(self, nodes: TwoNodes, patch: pytest.MonkeyPatch) -> None:
+        from populora_core.compute import ray_compute
+        from populora_core.compute import ray_sandbox as sharded
+
+        self.nodes, self.position, self.struck = nodes, (0, ""), set()
+        self.session: Any = None
+        self.partial = 0
+        for module, name in ((ray_compute, "_perform"), (sharded, "_ask")):
+            patch.setattr(module, name, self._striking(getattr(module, name)))
+        patch.setattr(sharded, "JOBS", (4, 8))  # so that both machines get some
+
+    def stage_started(self, generation: int, stage: str) -> None:
+        self.position = generation, stage
+
+    def stage_progress(self, done: int, total: int) -> None:
+        self.partial += 0 < done < total
+
+    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
+        if (generation, stage) in self.struck and generation == 3:
+            self.nodes.replace_second()
+            for crew in (self.session.compute._crew, self.session.sandbox._crew):
+                crew.ready(2)  # so that the new machine has its part in the next stage
+
+    def _striking(self, ask: Callable) -> Callable:
+        """Asks a worker for a shard, and does away with it or its machine while it is at it."""
+
+        def asked(*arguments: Any) -> Any:
+            hand, ref = arguments[-1], ask(*arguments)
+            generation, stage = self.position
+            if stage not in SHARED or generation < 2 or self.position in self.struck:
+                return ref
+            if generation == 2:
+                self.struck.add(self.position)
+                os.kill(hand.met.pid, signal.SIGKILL)
+            elif hand.place == self.nodes.second.node_id:
+                self.struck.add(self.position)
+                os.kill(hand.met.pid, signal.SIGSTOP)  # else it may answer before its machine is gone
+                self.nodes.lose_second()
+                with suppress(ProcessLookupError):
+                    os.kill(hand.met.pid, signal.SIGKILL)
+            return ref
+
+        return asked
+
+
+@pytest.fixture(scope="module")
+def disturbed(nodes: TwoNodes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Faults]:
+    """The small run on two nodes: a quiet generation, one in which workers die, one in which machines do."""
+    directory = tmp_path_factory.mktemp("runs") / "disturbed"
+    with pytest.MonkeyPatch.context() as patch:
+        faults = Faults(nodes, patch)
+        config = small_config(compute={"backend": "ray", "address": nodes.address})
+        with Session(start(directory, config), faults) as session:
+            faults.session = session
+            train(session, GENERATIONS)
+    return directory, faults
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_run_on_two_nodes_is_the_run_of_one_machine_though_workers_and_nodes_are_lost(
+    disturbed: tuple[Path, Faults], finished: Path
+) -> None:
+    directory, faults = disturbed
+    assert faults.struck == {(generation, stage) for generation in (2, 3) for stage in SHARED}
+    assert contents(directory) == contents(finished)
+    assert not list(directory.rglob(".shards-*"))
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+@pytest.mark.parametrize("generation", [1, 2, 3])
+@pytest.mark.parametrize("stage", SHARED)
+def test_only_the_lost_shard_is_done_again(
+    disturbed: tuple[Path, Faults], generation: int, stage: str
+) -> None:
+    manifest = read_manifest(stage_dir(disturbed[0], generation, stage))
+    assert manifest is not None
+    records = manifest.extra["shards"]
+    again = [record for record in records if record["attempts"] > 1]
+    assert len(records) >= 2
+    assert [record["attempts"] for record in again] == ([] if generation == 1 else [2])
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_progress_is_reported_from_within_shards(disturbed: tuple[Path, Faults]) -> None:
+    assert disturbed[1].partial > 0
+
+
+@pytest.fixture
+def session(nodes: TwoNodes, tmp_path: Path) -> Iterator[Session]:
+    """A session of a run on the two nodes, which starts no stage."""
+    config = small_config(compute={"backend": "ray", "address": nodes.address})
+    with Session(start(tmp_path / "run", config)) as session:
+        yield session
+
+
+def founding(folder: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+    return [
+        {"seeds": {"a": seed}, "sources": {}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
+        for seed in seeds
+    ]
+
+
+def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
+    from populora_core.compute.ray_compute import RayCompute
+
+    return RayCompute(session.cluster, ComputeSection(backend="ray", **plan), spec)
+
+
+def test_a_worker_that_hangs_is_given_up_after_its_deadline(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from populora_core.compute import ray_compute as module
+
+    compute = ray_compute(session, shard_seconds=PATIENCE)
+    Shards(lambda: compute, "warm", tmp_path / "warm").map("found", founding(tmp_path, (1, 2)))
+    ask, frozen = module._perform, []
+
+    def freezing(shard: Any, hand: Any) -> Any:
+        ref = ask(shard, hand)
+        if not frozen:
+            frozen.append(hand.met.pid)
+            os.kill(hand.met.pid, signal.SIGSTOP)
+        return ref
+
+    monkeypatch.setattr(module, "_perform", freezing)
+    compute._plan = compute._plan.model_copy(update={"shard_seconds": 40.0})
+    shards = Shards(lambda: compute, "hangs", tmp_path / "hangs")
+    shards.map("found", founding(tmp_path, (3, 4)))
+    assert sorted(record["attempts"] for record in shards.records) == [1, 2]
+    assert {record["pid"] for record in shards.records}.isdisjoint(frozen)
+    with suppress(ProcessLookupError):
+        os.kill(frozen[0], signal.SIGCONT)
+    wait_for(lambda: not alive(frozen[0]))
+    compute.close()
+
+
+def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+    pytest.importorskip("ray")  # takes its time, once
+    from populora_core.compute.ray_cluster import RayCluster
+
+    started = time.monotonic()
+    with pytest.raises(ClusterUnavailable, match=r"at 127.0.0.1:1 cannot be joined"):
+        RayCluster("127.0.0.1:1")
+    with pytest.raises(ClusterUnavailable, match="the Ray cluster at auto cannot be joined"):
+        RayCluster("auto")
+    assert time.monotonic() - started < 30.0
+
+
+def test_errors_of_ours_come_through_as_they_are_and_are_not_tried_again(
+    session: Session, tmp_path: Path
+) -> None:
+    compute = ray_compute(session)
+    (tmp_path / "broken").mkdir()
+    payload = founding(tmp_path, (1,))[0] | {"sources": {"b": tmp_path / "broken"}}
+    with pytest.raises(AdapterError):
+        Shards(lambda: compute, "key", tmp_path / "shards").map("found", [payload])
+    compute.close()
+
+
+def test_a_node_without_the_base_model_is_named(session: Session, tmp_path: Path) -> None:
+    compute = ray_compute(session, replace(SPEC, name=str(tmp_path / "nowhere")))
+    with pytest.raises(BaseModelError, match="has no base model in"):
+        Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
+    compute.close()
+
+
+def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from populora_core.compute.ray_compute import ShardWorker
+
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # which the worker sets
+        monkeypatch.setenv(variable, "1")
+    shard = Shard("found", 0, "0" * 64, founding(tmp_path, (1,))[0], (tmp_path / "elsewhere").as_uri())
+    kind, error = ShardWorker(SPEC, 1, False).perform(shard)
+    assert kind == "error"
+    assert isinstance(error, StoreUnavailable)
+    assert "does not see" in error.problem
+    assert "store.url" in error.remedy
+
+
+def test_what_no_node_can_hold_is_refused_at_once(session: Session) -> None:
+    with pytest.raises(ClusterUnavailable, match="no machine of the Ray cluster can hold a shard") as refusal:
+        ray_compute(session, shard_cpus=64)
+    assert "64 CPUs" in refusal.value.expected
+    assert "1 CPUs" in refusal.value.came
+
+
+def test_nodes_whose_sandboxes_or_versions_differ_are_refused(session: Session) -> None:
+    from populora_core.compute import ray_compute as module
+    from populora_core.compute.ray_sandbox import Greeting, ShardedSandbox
+
+    sandbox = object.__new__(ShardedSandbox)
+    sandbox.name, sandbox.identity = "docker", "docker-1-python3.11.7"
+    with pytest.raises(SandboxUnavailable, match="the sandbox of far is not that of the other machines"):
+        sandbox._welcome(Greeting("far", 1, "docker", "docker-2-python3.11.7"))
+    with pytest.raises(ClusterUnavailable, match="far has other versions"):
+        ray_compute(session)._welcome(module.Greeting("far", 1, {"torch": "1.0"}))
+
+
+@pytest.mark.sandbox
+def test_a_sandbox_that_is_lost_everywhere_is_an_outage_and_no_verdict(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from populora_core.compute import ray_sandbox as sharded
+
+    ask = sharded._ask
+    jobs = [Job(str(n), f"def f(x):\n    return x + {n}", ("(1,)",)) for n in range(20)]
+    with session.open_sandbox(Limits(), hash_seed=0) as sandbox:
+        done: list[int] = []
+        assert [result.outputs for result in sandbox.run(jobs, done.append)] == [
+            (str(1 + n),) for n in range(20)
+        ]
+        assert done[-1] == 20
+
+        def killing(part: Any, repeat: bool, hand: Any) -> Any:
+            ref = ask(part, repeat, hand)
+            os.kill(hand.met.pid, signal.SIGKILL)
+            return ref
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sharded, "_ask", killing)
+            results = sandbox.run(jobs)
+        assert {result.status for result in results} == {Status.INFRASTRUCTURE}
+        assert sandbox.outage is not None
+        assert [result.status for result in sandbox.run(jobs)] == [Status.OK] * 20
+        assert sandbox.outage is None
+
+
+def _ray_folders(pid: int) -> list[Path]:
+    """Folders of clusters that the process started."""
+    return [
+        folder
+        for parent in {Path(leftovers.tempfile.gettempdir()), Path("/tmp")}
+        for folder in parent.glob(f"{leftovers.PREFIX}*")
+        if f"-{pid}-" in (folder / leftovers.OWNER).read_text()
+    ]
+
+
+def _sandboxes(pids: list[int]) -> list[str]:
+    """Containers that the processes started."""
+    from populora_core.sandbox.containers import LABEL, connect_daemon
+
+    try:
+        found = connect_daemon().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+    except SandboxUnavailable:
+        return []
+    owners = {each.name: Owner.parse(each.labels[LABEL]) for each in found}
+    return [name for name, owner in owners.items() if owner is not None and owner.pid in pids]
+
+
+def _started(directory: Path, stage: str) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A process that resumes the run on a cluster of its own, at a stage, and the processes of the cluster."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-m", "flows.cli", "resume", str(directory), "--plain"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # ignored by what a script starts aside
+    )
+
+    workers: list[int] = []
+
+    def at_work() -> bool:
+        beat = Beat.read(directory)
+        if beat is not None and beat.pid == process.pid and beat.stage == stage:
+            workers[:] = [owner.pid for owner in map(Owner.parse, beat.children) if owner is not None]
+        return len(workers) > 4
+
+    wait_for(lambda: at_work() or process.poll() is not None)
+    return process, workers
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Path:
+    """A run for which a cluster is started."""
+    few = {"population": {"teachers": 1, "students": 1}, "propose": {"per_type": 8}, "evolve": {"every": 0}}
+    return start(tmp_path / "run", small_config(**few, compute={"backend": "ray"})).directory
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+@pytest.mark.parametrize(("number", "stage"), [(signal.SIGINT, "found"), (signal.SIGTERM, "solve")])
+def test_an_interrupted_run_ends_its_cluster_with_it(
+    own_cluster: Path, number: signal.Signals, stage: str
+) -> None:
+    process, workers = _started(own_cluster, stage)
+    assert workers
+    assert _ray_folders(process.pid)
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 128 + number
+    assert not any(map(alive, workers))
+    assert not _ray_folders(process.pid)
+    wait_for(lambda: not _sandboxes(workers))
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_reap_ends_the_cluster_of_a_killed_run(own_cluster: Path) -> None:
+    process, workers = _started(own_cluster, "solve")
+    assert workers
+    process.kill()
+    process.wait()
+    done = reap(Run.open(own_cluster))
+    assert "was killed: pid" in done[0]
+    assert not any(map(alive, workers))
+    assert not _ray_folders(process.pid)
+    wait_for(lambda: not _sandboxes(workers))

@@ -1,0 +1,376 @@
+"""A shard is committed once, found again by what it follows from, and gone when its stage is committed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PATIENCE, alive, contents, small_config, start, wait_for
+from s3_server import BUCKET, LOGIN, serving, skip_where_missing
+
+from populora_core.compute import work
+from populora_core.compute.parcels import Inbox, Outbox
+from populora_core.compute.protocol import Committed, Progress, Shard
+from populora_core.compute.shards import Shards, perform
+from populora_core.runs.session import Session
+from populora_core.sampler.protocol import Served
+from populora_core.sharing.objects import object_key, open_objects
+from populora_core.store.artifacts import read_manifest, sweep
+from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
+from populora_core.support.errors import ArtifactError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Here:
+    """Performs shards in this process, and counts the calls of their function."""
+
+    shards = 8
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        return [perform(self, shard, progress or (lambda done: None)) for shard in shards]  # type: ignore[arg-type]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None: ...
+
+
+def join(
+    worker: Here, progress: Progress, number: int, source: Path, output: Path, folders: dict[str, Path]
+) -> Any:
+    worker.calls.append(number)
+    progress(2)
+    text = source.read_text() + str(number)
+    output.write_text(text)
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / "weights").write_text(text + name)
+    return {"text": text, "logprob": 0.1 + number}
+
+
+@pytest.fixture(autouse=True)
+def _join_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(work.FUNCTIONS, "join", join)
+    monkeypatch.setitem(work.OUTPUTS, "join", ("output", "folders"))
+
+
+@pytest.fixture
+def payloads(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Payloads of shards that read one file and write into a folder."""
+
+    def make(into: str, text: str = "read ", numbers: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
+        folder = tmp_path / into
+        folder.mkdir(exist_ok=True)
+        (folder / "source").write_text(text)
+        return [
+            {
+                "number": number,
+                "source": folder / "source",
+                "output": folder / f"out{number}",
+                "folders": {"a": folder / f"a{number}", "a-b": folder / f"a-b{number}"},
+            }
+            for number in numbers
+        ]
+
+    return make
+
+
+def mapped(
+    tmp_path: Path, payloads: list[dict[str, Any]], key: str = "stage"
+) -> tuple[Here, Shards, list[Any]]:
+    here = Here()
+    shards = Shards(lambda: here, key, tmp_path / ".shards-solve")
+    return here, shards, shards.map("join", payloads)
+
+
+def test_results_and_files_are_where_the_payloads_want_them(tmp_path: Path, payloads: Callable) -> None:
+    _, shards, results = mapped(tmp_path, payloads("one"))
+    assert results == [{"text": f"read {n}", "logprob": 0.1 + n} for n in range(3)]
+    assert (tmp_path / "one/out1").read_text() == "read 1"
+    assert (tmp_path / "one/a-b2/weights").read_text() == "read 2a-b"
+    assert [(r["shard"], r["reused"], r["pid"]) for r in shards.records] == [
+        (n, False, os.getpid()) for n in range(3)
+    ]
+    shards.release()
+    assert not shards.folder.exists()
+
+
+def test_what_is_committed_is_not_done_again_wherever_its_files_lie(
+    tmp_path: Path, payloads: Callable
+) -> None:
+    mapped(tmp_path, payloads("one", numbers=(0, 1)))
+    counted: list[int] = []
+    here = Here()
+    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve")
+    results = shards.map("join", payloads("two"), counted.append)
+    assert here.calls == [2]
+    assert [record["reused"] for record in shards.records] == [True, True, False]
+    assert [result["text"] for result in results] == ["read 0", "read 1", "read 2"]
+    assert (tmp_path / "two/out0").read_text() == "read 0"
+    assert sum(counted) == 6, "what was found counts as done"
+
+
+def test_in_a_shared_store_only_documents_and_results_go(tmp_path: Path, payloads: Callable) -> None:
+    """Files stay: they are content that other stages may name as well."""
+    here, url = Here(), (tmp_path / "shared").as_uri()
+    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", url)
+    results = shards.map("join", payloads("one", numbers=(0,)))
+    store = open_objects(url)
+    assert len(list(store.listing("shards"))) == 1
+    assert len(list(store.listing("objects"))) == 4
+    shards.release()
+    assert not list(store.listing("shards"))
+    assert sorted(store.get_bytes(Path(each.key).name) for each in store.listing("objects")) == [
+        b"read 0",
+        b"read 0a",
+        b"read 0a-b",
+    ]
+    assert (
+        Shards(lambda: here, "stage", tmp_path / ".shards-solve", url).map(
+            "join", payloads("two", numbers=(0,))
+        )
+        == results
+    )
+    assert here.calls == [0, 0], "released is as never done"
+
+
+@pytest.mark.s3
+def test_shards_are_committed_to_s3_as_to_a_folder(
+    tmp_path: Path, payloads: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_where_missing()
+    import boto3
+
+    with serving() as server:
+        for name, value in (LOGIN | {"AWS_ENDPOINT_URL": server.url}).items():
+            monkeypatch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        here, url = Here(), f"s3://{BUCKET}/runs/shards"
+        for into, calls in (("one", [0, 1]), ("two", [0, 1])):  # the second finds what the first committed
+            shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", url)
+            results = shards.map("join", payloads(into, numbers=(0, 1)))
+            assert [result["text"] for result in results] == ["read 0", "read 1"]
+            assert (tmp_path / into / "a1" / "weights").read_text() == "read 1a"
+            assert here.calls == calls
+        sent = Outbox(open_objects(url)).pack(payloads("three", numbers=(0,))[0], ("output", "folders"))
+        (tmp_path / "inbox").mkdir()
+        opened = Inbox(tmp_path / "inbox").unpack(sent, open_objects(url))
+        assert opened["source"].read_text() == "read "
+
+
+@pytest.mark.parametrize("change", ["key", "text", "number"])
+def test_a_shard_of_another_stage_input_or_number_is_another(
+    tmp_path: Path, payloads: Callable, change: str
+) -> None:
+    mapped(tmp_path, payloads("one"))
+    text = "other " if change == "text" else "read "
+    changed = payloads("two", text, (1, 0, 2) if change == "number" else (0, 1, 2))
+    here, _, _ = mapped(tmp_path, changed, "other" if change == "key" else "stage")
+    assert here.calls == ([1, 0] if change == "number" else [0, 1, 2])
+
+
+@pytest.mark.parametrize("harm", ["object", "document", "gone"])
+def test_a_damaged_shard_is_done_again(tmp_path: Path, payloads: Callable, harm: str) -> None:
+    _, shards, first = mapped(tmp_path, payloads("one", numbers=(0,)))
+    shutil.rmtree(tmp_path / "one")
+    if harm == "document":
+        next((shards.folder / "shards").iterdir()).write_text("{")
+    else:
+        victim = next(p for p in (shards.folder / "objects").iterdir() if p.read_text() == "read 0a")
+        victim.unlink()
+        if harm == "object":
+            victim.write_text("harmed")
+    here, _, again = mapped(tmp_path, payloads("one", numbers=(0,)))
+    assert here.calls == [0]
+    assert again == first
+    assert (tmp_path / "one/a0/weights").read_text() == "read 0a"
+
+
+def test_the_first_to_commit_is_right_and_a_late_worker_adopts_it(
+    tmp_path: Path, payloads: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload = payloads("one", numbers=(0,))[0]
+    shard = Shard("join", 0, "0" * 64, payload, (tmp_path / "store").as_uri())
+    here = Here()
+    met: list[Committed] = []
+    entered: list[bool] = []
+
+    def overtaken(worker: Here, progress: Progress, **arguments: Any) -> Any:
+        """Another worker is done with the same shard before this one."""
+        if not entered:
+            entered.append(True)
+            met.append(perform(worker, shard, progress))  # type: ignore[arg-type]
+        return join(worker, progress, **arguments) | {"text": f"from call {len(here.calls)}"}
+
+    monkeypatch.setitem(work.FUNCTIONS, "join", overtaken)
+    late = perform(here, shard, lambda done: None)  # type: ignore[arg-type]
+    assert len(here.calls) == 2
+    assert late == met[0]
+    store = open_objects(shard.store)
+    assert b"from call 1" in store.get_bytes(late.result)
+
+
+def test_a_function_that_fails_commits_nothing(tmp_path: Path, payloads: Callable) -> None:
+    broken = payloads("one", numbers=(0,))
+    broken[0]["folders"] = {"no/such/parent": tmp_path / "x"}
+    with pytest.raises(FileNotFoundError):
+        mapped(tmp_path, broken)
+    assert [p for p in (tmp_path / ".shards-solve").rglob("*") if p.is_file()] == []
+
+
+def test_payloads_travel_as_objects_and_what_is_no_longer_named_goes(tmp_path: Path) -> None:
+    store = open_objects(str(tmp_path / "store"))
+    folders = []
+    for generation in (1, 2):
+        folder = tmp_path / "student-00" / f"g{generation:04d}"
+        folder.mkdir(parents=True)
+        for name in ("adapter_model.safetensors", "adapter_config.json", "probe.json"):
+            (folder / name).write_text(f"{name} {generation}")
+        folders.append(folder)
+    served = Served("student-00", folders[1], "0" * 64, earlier=(folders[0], tmp_path / "pruned" / "g0000"))
+    (tmp_path / "members").write_text("members")
+    payload = {"adapters": [served], "members_file": tmp_path / "members", "output": tmp_path / "out", "n": 3}
+    sent = Outbox(store).pack(payload, ("output",))
+    (tmp_path / "inbox").mkdir()
+    inbox = Inbox(tmp_path / "inbox")
+    opened = inbox.unpack(sent, store)
+    assert (opened["n"], opened["output"]) == (3, tmp_path / "out")
+    assert opened["members_file"].read_text() == "members"
+    (got,) = opened["adapters"]
+    assert (got.folder / "adapter_model.safetensors").read_text() == "adapter_model.safetensors 2"
+    assert got.folder.parts[-2:] == ("student-00", "g0002")
+    assert [path.name for path in got.earlier[0].iterdir()] == ["probe.json"], (
+        "of earlier versions nothing more"
+    )
+    assert not got.earlier[1].exists()
+    inbox.unpack({"members_file": sent["members_file"]}, store)
+    assert not got.folder.exists()
+    assert opened["members_file"].exists()
+    store.delete(f"objects/{sent['members_file'].files[0][1]}")
+    shutil.rmtree(tmp_path / "inbox")
+    (tmp_path / "inbox").mkdir()
+    with pytest.raises(ArtifactError, match="has no object"):
+        Inbox(tmp_path / "inbox").unpack({"members_file": sent["members_file"]}, store)
+
+
+@pytest.mark.parametrize("with_its_document", [True, False])
+def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
+    tmp_path: Path, payloads: Callable, with_its_document: bool
+) -> None:
+    store = open_objects((tmp_path / "store").as_uri())
+
+    class Overtaken(Here):
+        def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+            done = super().run(shards, progress)
+            if len(self.calls) == 3:
+                if with_its_document:
+                    store.delete(f"shards/{done[1].key}.json")
+                store.delete(object_key(done[1].result))
+            return done
+
+    here = Overtaken()
+    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", (tmp_path / "store").as_uri())
+    assert [result["text"] for result in shards.map("join", payloads("one"))] == [
+        "read 0",
+        "read 1",
+        "read 2",
+    ]
+    assert here.calls == [0, 1, 2, 1]
+
+
+def test_the_sweep_removes_shards_of_committed_stages_alone(tmp_path: Path) -> None:
+    for stage, committed in (("propose", 2), ("solve", None), ("update", 0)):
+        document = shards_dir(tmp_path, 1, stage) / "shards" / "0.json"
+        document.parent.mkdir(parents=True)
+        document.touch()
+        os.utime(document, (1, 1))
+        if committed is not None:
+            manifest = stage_dir(tmp_path, 1, stage) / MANIFEST
+            manifest.parent.mkdir()
+            manifest.touch()
+            os.utime(manifest, (committed, committed))
+    assert sweep(tmp_path) == [shards_dir(tmp_path, 1, "propose")]
+    assert shards_dir(tmp_path, 1, "solve").exists(), "not committed"
+    assert shards_dir(tmp_path, 1, "update").exists(), "on the way to be committed again"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from populora_core.compute.local import LocalCompute
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.lifecycle.loop import train
+
+documents, receive = Path(sys.argv[2]), LocalCompute._receive
+
+def receive_or_die(compute, pipe):
+    told = receive(compute, pipe)
+    if told[0] == "result" and any(documents.glob("*.json")):
+        print(*compute.pids, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return told
+
+LocalCompute._receive = receive_or_die
+with Session(Run.open(Path(sys.argv[1]))) as session:
+    train(session, 1)
+"""
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
+    finished: Path, tmp_path: Path
+) -> None:
+    """SIGKILL as soon as the first shard is committed, so that at most the other one is too."""
+    from populora_core.lifecycle.loop import train
+    from populora_core.runs.run import Run
+
+    directory = tmp_path / "killed"
+    start(directory, small_config(compute={"backend": "local"}))
+    documents = shards_dir(directory, 1, "propose") / "shards"
+    command = [sys.executable, "-c", KILLED, str(directory), str(documents)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    wait_for(lambda: not any(map(alive, map(int, killed.stdout.split()))))
+    assert any(documents.glob("*.json"))
+    with Session(Run.open(directory)) as session:
+        train(session, 1)
+    manifest = read_manifest(stage_dir(directory, 1, "propose"))
+    assert manifest is not None
+    assert any(record["reused"] for record in manifest.extra["shards"])
+    made = contents(directory)
+    assert made == {name: content for name, content in contents(finished).items() if name in made}
+    assert not list(directory.rglob(".shards-*")), "nothing is left behind"
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_manifest_tells_which_shards_there_were(finished: Path) -> None:
+    for folder in stage_folders(finished):
+        manifest = read_manifest(folder)
+        assert manifest is not None
+        told = {record["function"]: record for record in manifest.extra.get("shards", [])}
+        expected = {
+            "found": {"found"},
+            "propose": {"generate"},
+            "solve": {"generate"},
+            "update": {"update", "merge"},
+        }
+        assert set(told) >= expected.get(folder.name, set())
+        for record in told.values():
+            assert record["attempts"] == 1
+            assert record["seconds"] > 0.0
+    assert not list(finished.rglob(".shards-*"))

@@ -1,0 +1,346 @@
+"""A member leaves its run: what comes out is the policy that was in it, with the story of how it came to be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import small_config, start
+from peft import PeftModel
+from safetensors.torch import load_file
+from store_run import TEACHER, commit_stage, evaluation_row, write_run
+from test_cli import ERROR, populora
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from populora_core.lifecycle.export import CARD, export_member
+from populora_core.lifecycle.loop import train
+from populora_core.model.adapter_files import read_layout, read_members
+from populora_core.model.base import load_base
+from populora_core.model.stacked import StackedAdapters
+from populora_core.report.model_card import Snapshot, model_card
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.stages.table import giver, stages_of
+from populora_core.store.artifacts import stage_dir
+from populora_core.store.catalogue import Catalogue
+from populora_core.support.errors import (
+    AdapterError,
+    ArtifactError,
+    BaseModelError,
+    PopuloraError,
+    RunDirectoryError,
+)
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+IDS = torch.tensor(
+    [[2, 40, 51, 62, 73, 84, 95, 106, 17, 28, 39], [5, 60, 71, 82, 93, 14, 25, 36, 47, 58, 69]]
+)
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def run(finished: Path) -> Run:
+    return Run.open(finished)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    """Whether an export succeeds or fails, no temporary folder remains."""
+    yield
+    assert list(tmp_path.rglob(".tmp-*")) == []
+
+
+def members_of(run: Run, condition: str) -> list[str]:
+    with Catalogue(run.directory) as catalogue:
+        return [
+            row["member_id"] for row in catalogue.rows(f"SELECT * FROM members WHERE {condition} ORDER BY 1")
+        ]
+
+
+def oldest(run: Run) -> str:
+    """A member that lived through the whole run."""
+    return members_of(run, "died_generation IS NULL AND born_generation = 0")[0]
+
+
+def expected_logits(run: Run, member_id: str, generation: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [2, T, V] of the member as the learner computes them from the stage's own file, and the base's."""
+    stage = giver("members", stages_of(generation))
+    path = stage_dir(run.directory, generation, stage.name) / "members.safetensors"
+    base = load_base(run.config.base.folder())
+    with torch.no_grad():
+        plain = base.model(input_ids=IDS, use_cache=False).logits
+        stacked = StackedAdapters(base.model, read_layout(path))
+        stacked.load({member_id: read_members(path, [member_id])[member_id].weights})
+        with stacked.routed([0] * len(IDS)):
+            return stacked.model(input_ids=IDS, use_cache=False).logits, plain
+
+
+def logits_of(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(input_ids=IDS, use_cache=False).logits
+
+
+def check(run: Run, model: torch.nn.Module, member_id: str, generation: int) -> None:
+    expected, plain = expected_logits(run, member_id, generation)
+    assert (expected - plain).abs().max() > 100 * TOLERANCE  # else the test could not see the adapter
+    torch.testing.assert_close(logits_of(model), expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def base_of(run: Run) -> torch.nn.Module:
+    return AutoModelForCausalLM.from_pretrained(run.config.base.folder(), dtype="float32")
+
+
+def test_an_adapter_loads_in_peft_with_the_policy_it_had_in_the_run(run: Run, tmp_path: Path) -> None:
+    member = oldest(run)
+    done = export_member(run, member, tmp_path / "out")
+    assert (done.member_id, done.generation) == (member, 3)
+    check(run, PeftModel.from_pretrained(base_of(run), tmp_path / "out"), member, 3)
+
+
+def test_an_adapter_alone_leads_transformers_to_its_base(run: Run, tmp_path: Path) -> None:
+    member = oldest(run)
+    export_member(run, member, tmp_path / "out")
+    check(run, AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="float32"), member, 3)
+
+
+def test_an_adapter_has_what_vllm_reads(run: Run, tmp_path: Path) -> None:
+    """vLLM wants plain LoRA, the rank, and target modules by their last name."""
+    export_member(run, oldest(run), tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert {name: config[name] for name in ("peft_type", "r", "lora_alpha", "bias", "use_dora")} == {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "bias": "none",
+        "use_dora": False,
+    }
+    assert {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"} == set(
+        config["target_modules"]
+    )
+
+
+def test_a_merged_checkpoint_needs_transformers_alone(run: Run, tmp_path: Path) -> None:
+    member = oldest(run)
+    export_member(run, member, tmp_path / "out", merge=True)
+    check(run, AutoModelForCausalLM.from_pretrained(tmp_path / "out"), member, 3)
+    text = "<so>def f(a):\n return a+1\n#2\n:"
+    own, original = (AutoTokenizer.from_pretrained(f) for f in (tmp_path / "out", run.config.base.folder()))
+    assert own(text)["input_ids"] == original(text)["input_ids"]
+    assert own.decode(own(text)["input_ids"]) == text
+    assert not any(path.name.startswith("adapter") for path in (tmp_path / "out").iterdir())
+
+
+def test_a_merged_checkpoint_has_the_precision_of_its_run(run: Run, tmp_path: Path) -> None:
+    folder = export_member(run, oldest(run), tmp_path / "adapter").folder
+    config = small_config(base={"dtype": "bfloat16"}, adapters={"start_from": {"students": [str(folder)]}})
+    with Session(start(tmp_path / "run", config)) as session:
+        train(session, 0)
+    export_member(session.run, "student-00-g0000", tmp_path / "bf16", merge=True)
+    export_member(run, oldest(run), tmp_path / "fp32", merge=True)
+    rounded, exact = (load_file(tmp_path / name / "model.safetensors") for name in ("bf16", "fp32"))
+    assert all(torch.equal(rounded[name], exact[name].to(torch.bfloat16)) for name in exact)
+    assert "Merging rounded each weight" in (tmp_path / "bf16" / CARD).read_text()
+
+
+def test_a_member_leaves_as_it_was_in_an_earlier_generation(run: Run, tmp_path: Path) -> None:
+    member = oldest(run)
+    done = export_member(run, member, tmp_path / "out", generation=1)
+    assert done.generation == 1
+    check(run, PeftModel.from_pretrained(base_of(run), tmp_path / "out"), member, 1)
+    assert "as it was after generation 1." in (tmp_path / "out" / CARD).read_text()
+
+
+def test_a_removed_member_leaves_as_it_was_at_the_end(run: Run, tmp_path: Path) -> None:
+    gone = members_of(run, "died_generation = 2")[0]
+    assert export_member(run, gone, tmp_path / "out").generation == 2
+
+
+def test_the_card_tells_evaluations_that_were_made_by_then(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    run = Run.open(copy_of())
+    member = oldest(run)
+    for generation, score in ((2, 0.5), (3, 0.625)):
+        row = evaluation_row(generation, member, score)
+        commit_stage(run.directory, generation, "evaluate", {"evaluations": [row]})
+    export_member(run, member, tmp_path / "out", generation=2)
+    card = (tmp_path / "out" / CARD).read_text()
+    assert "\n## Evaluations\n" in card
+    assert "| 2 | small | validation | counting | pass@1 | 8 | 0.5 | 0.25 | 0.875 |" in card
+    assert "0.625" not in card
+
+
+def test_ratings_of_a_long_run_stay_a_short_table(tmp_path: Path) -> None:
+    run = start(tmp_path / "long", small_config())
+    write_run(run.directory, 25)
+    with Catalogue(run.directory) as catalogue:
+        member = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [TEACHER])[0]
+    card = model_card(Snapshot(run, member, 25, Path("unread"), "0" * 64), "base", Path("out"), merged=False)
+    ratings = card.partition("## Ratings")[2].partition("## Training")[0]
+    shown = [int(number) for number in re.findall(r"^\| (\d+) \|", ratings, re.MULTILINE)]
+    assert (len(shown), shown[0], shown[-1]) == (10, 1, 25)
+    assert shown == sorted(set(shown))
+
+
+def test_a_founder_without_a_match_has_no_rating_on_its_card(run: Run, tmp_path: Path) -> None:
+    export_member(run, oldest(run), tmp_path / "out", generation=0)
+    assert "It has played no match yet." in (tmp_path / "out" / CARD).read_text()
+
+
+def front_matter(card: str) -> dict:
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_card_tells_lineage_ratings_settings_and_revision(run: Run, tmp_path: Path) -> None:
+    child = members_of(run, "born_generation = 2 AND died_generation IS NULL")[0]
+    export_member(run, child, tmp_path / "out")
+    card = (tmp_path / "out" / CARD).read_text()
+    with Catalogue(run.directory) as catalogue:
+        born = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [child])[0]
+        rating = catalogue.rows("SELECT * FROM ratings WHERE member_id = ? AND generation = 3", [child])[0]
+    assert f"| {child} | 2 | {born['operator']} | {', '.join(born['parent_ids'])} |" in card
+    for parent in born["parent_ids"]:
+        assert f"| {parent} | 0 | founder | none |" in card
+    assert f"mu {rating['mu']:.2f}, sigma {rating['sigma']:.2f}" in card
+    assert "## Evaluations" not in card
+    assert json.loads(re.search(r"```json\n(.*?)```", card, re.DOTALL)[1]) == run.config.as_json()
+    assert run.record["code_revision"] in card
+    assert run.record["base_digest"] in card
+    assert "$" not in card
+
+
+def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> None:
+    export_member(run, oldest(run), tmp_path / "a", base_name="someone/tiny")
+    export_member(run, oldest(run), tmp_path / "m", merge=True)
+    adapter, merged = (front_matter((tmp_path / name / CARD).read_text()) for name in "am")
+    assert adapter == {
+        "library_name": "peft",
+        "base_model": "someone/tiny",
+        "pipeline_tag": "text-generation",
+        "tags": ["populora", "self-play", "student", "lora"],
+        "license": "apache-2.0",
+    }
+    assert merged["library_name"] == "transformers"
+    assert merged["base_model"] == str(run.config.base.folder().resolve())
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_the_snippet_on_the_card_gives_the_policy(run: Run, tmp_path: Path, merge: bool) -> None:
+    member = oldest(run)
+    export_member(run, member, tmp_path / "out", merge=merge)
+    snippet = re.search(r"```python\n(.*?)```", (tmp_path / "out" / CARD).read_text(), re.DOTALL)[1]
+    names: dict = {}
+    exec(snippet, names)
+    check(run, names["model"], member, 3)
+    assert names["tokenizer"]("<po>")["input_ids"]
+
+
+def test_the_commands_for_vllm(run: Run, tmp_path: Path) -> None:
+    member, folder = oldest(run), tmp_path / "an adapter"
+    adapter = export_member(run, member, folder, base_name="someone/tiny")
+    merged = export_member(run, member, tmp_path / "merged", merge=True)
+    assert adapter.command == (
+        f"vllm serve someone/tiny --enable-lora --lora-modules '{member}={folder}' --max-lora-rank 8"
+    )  # 4 is no rank that vLLM accepts
+    assert merged.command == f"vllm serve {tmp_path / 'merged'}"
+    for done in (adapter, merged):
+        assert f"\n{done.command}\n" in (done.folder / CARD).read_text()
+
+
+def test_the_base_is_named_as_the_caller_names_it(run: Run, tmp_path: Path) -> None:
+    export_member(run, oldest(run), tmp_path / "out", base_name="someone/tiny")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "someone/tiny"
+
+
+def test_an_empty_folder_and_new_parents_are_taken(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "new" / "parents" / "out"):
+        export_member(run, oldest(run), folder)
+        assert {path.name for path in folder.iterdir()} == {
+            "adapter_model.safetensors",
+            "adapter_config.json",
+            CARD,
+        }
+
+
+def refused(
+    kind: type[PopuloraError], run: Run, member: str, to: Path, *parts: str, **options: object
+) -> None:
+    before = sorted(to.parent.rglob("*"))
+    with pytest.raises(kind) as caught:
+        export_member(run, member, to, **options)
+    for part in parts:
+        assert part in str(caught.value)
+    assert sorted(to.parent.rglob("*")) == before
+
+
+def test_an_unknown_member_is_refused_and_close_names_are_told(run: Run, tmp_path: Path) -> None:
+    refused(
+        RunDirectoryError,
+        run,
+        "student-00-g000",
+        tmp_path / "out",
+        "no member student-00-g000",
+        "student-00-g0000",
+    )
+
+
+@pytest.mark.parametrize(("born", "generation"), [(2, 1), (2, 9)])
+def test_a_generation_without_the_member_is_refused(
+    run: Run, tmp_path: Path, born: int, generation: int
+) -> None:
+    member = members_of(run, f"born_generation = {born} AND died_generation IS NULL")[0]
+    refused(RunDirectoryError, run, member, tmp_path / "out", "it lived: 2 to 3", generation=generation)
+
+
+def test_an_occupied_place_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("precious")
+    (tmp_path / "file").write_text("precious")
+    for name in ("folder", "file"):
+        refused(ArtifactError, run, oldest(run), tmp_path / name, "is not free", "--to")
+
+
+def test_a_place_that_cannot_be_written_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(ArtifactError, run, oldest(run), tmp_path / "file" / "out", "could not be written")
+
+
+@pytest.mark.parametrize("damage", ["other weights", "missing files"])
+def test_a_damaged_adapter_is_refused(copy_of: Callable[[], Path], tmp_path: Path, damage: str) -> None:
+    run = Run.open(copy_of())
+    member = oldest(run)
+    weights = run.adapter_folder(member, 3) / "adapter_model.safetensors"
+    if damage == "other weights":
+        weights.write_bytes((run.adapter_folder(member, 2) / weights.name).read_bytes())
+    else:
+        weights.unlink()
+    (tmp_path / "exports").mkdir()
+    refused(AdapterError, run, member, tmp_path / "exports" / "out", damage, "sha256", "populora resume")
+
+
+def test_another_base_is_not_merged_into(copy_of: Callable[[], Path], tmp_path: Path) -> None:
+    directory = copy_of()
+    record = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps(record | {"base_digest": "0" * 64}))
+    (tmp_path / "exports").mkdir()
+    run = Run.open(directory)
+    refused(BaseModelError, run, oldest(run), tmp_path / "exports" / "out", "not the one", merge=True)
+
+
+def test_the_command_says_where_it_lies_and_how_to_use_it(finished: Path, tmp_path: Path) -> None:
+    done = populora("export", finished, "student-00-g0000", "--to", tmp_path / "out", "--generation", 1)
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / 'out'} holds student-00-g0000 after generation 1: PEFT adapter" in done.stdout
+    assert f"--lora-modules student-00-g0000={tmp_path / 'out'}" in done.stdout
+    again = populora("export", finished, "student-00-g0000", "--to", tmp_path / "out", "--merge")
+    assert again.returncode == ERROR
+    assert "is not free" in again.stderr
+    assert "Traceback" not in again.stderr

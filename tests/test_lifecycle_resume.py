@@ -1,0 +1,334 @@
+"""Killed, damaged, rerun and forked runs: what is done stays done, what is not is made, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import GENERATIONS, commits, contents, small_config, start
+
+from populora_core.config.load import apply_overrides
+from populora_core.lifecycle import loop
+from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.problems.verdicts import Status
+from populora_core.report.write import outdated
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.engine import run_generation
+from populora_core.stages.table import LOOP, STAGE_NAMES
+from populora_core.store.artifacts import Manifest, StageWriter, link_tree, stage_dir
+from populora_core.support.durable import TEMPORARY_PREFIX
+from populora_core.support.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+class Died(BaseException):
+    """Stands for a kill: nothing after it is done, no cleaning up either."""
+
+
+def begun(finished: Path, folder: Path) -> Run:
+    """The finished run as it was after its first generation."""
+    source = Run.open(finished)
+    return fork(source, 1, folder / "begun", source.config)
+
+
+def first_two(finished: Path) -> dict[str, str]:
+    """What its first two generations hold."""
+    return {name: content for name, content in contents(finished).items() if name < "0003"}
+
+
+def resume(directory: Path) -> None:
+    with Session(Run.open(directory)) as session:
+        train(session, GENERATIONS)
+
+
+def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed_one(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adapters are in place then, the stage is not. Kills at any moment: test_kill.py."""
+    run = begun(finished, tmp_path)
+    directory, commit = run.directory, StageWriter.commit
+    with Session(run) as session:
+        for stage in STAGE_NAMES:
+
+            def die_or_commit(writer: StageWriter, manifest: Manifest) -> Manifest:
+                if (writer._generation, writer._stage) == (2, stage):  # noqa: B023  # called before the next
+                    raise Died
+                return commit(writer, manifest)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(StageWriter, "commit", die_or_commit)
+                patch.setattr(StageWriter, "__exit__", lambda *arguments: None)
+                with pytest.raises(Died):
+                    train(session, 2)
+            assert not stage_dir(directory, 2, stage).exists()
+        train(session, 2)
+    assert contents(directory) == first_two(finished)
+    assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
+
+
+def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+
+    def die(directory: Path) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("populora_core.lifecycle.loop.refresh", die)
+        with Session(Run.open(directory)) as session, pytest.raises(Died):
+            rerun(session, GENERATIONS, "match")
+    assert outdated(directory)
+    counts = commits(directory)
+    resume(directory)
+    assert not outdated(directory)
+    assert commits(directory) == counts
+
+
+def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    with Session(start(directory, small_config(compute={"backend": "local"}))) as session:
+        train(session, 2)
+    assert contents(directory) == first_two(finished)
+
+
+@pytest.mark.parametrize("harm", ["deleted", "flipped"])
+def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path], harm: str) -> None:
+    directory = copy_of()
+    before, counts = contents(directory), commits(directory)
+    with Session(Run.open(directory)) as session:
+        for stage in STAGE_NAMES:
+            victim = sorted(stage_dir(directory, 2, stage).glob("*.parquet"))[0]
+            if harm == "deleted":
+                victim.unlink()
+            else:
+                data = bytearray(victim.read_bytes())
+                data[len(data) // 2] ^= 1
+                victim.write_bytes(data)
+            train(session, GENERATIONS)
+            assert contents(directory) == before, stage
+            counts[f"0002/{stage}"] += 1
+            assert commits(directory) == counts, stage
+
+
+def test_a_damaged_adapter_is_written_again(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    adapter = sorted((directory / "members").glob("*/g0002/adapter_model.safetensors"))[0]
+    whole = adapter.read_bytes()
+    adapter.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    resume(directory)
+    assert adapter.read_bytes() == whole
+
+
+def test_an_early_update_can_be_redone_after_the_run_is_finished(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before = contents(directory)
+    with Session(Run.open(directory)) as session:
+        results = rerun(session, 1, "update")
+    assert [(r.stage, r.reused) for r in results] == [
+        ("update", False),
+        ("evaluate", True),
+        ("evolve", True),
+    ]
+    assert contents(directory) == before
+
+
+def test_a_redraw_under_later_generations_is_refused_and_changes_nothing(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before, counts = contents(directory), commits(directory)
+    with Session(Run.open(directory)) as session, pytest.raises(RunDirectoryError, match="--truncate"):
+        rerun(session, 1, "solve", seed=99)
+    assert (contents(directory), commits(directory)) == (before, counts)
+    resume(directory)
+    assert commits(directory) == counts
+
+
+def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    before = contents(directory)
+    with Session(Run.open(directory)) as session:
+        rerun(session, 1, "solve", seed=99, truncate=True)
+    assert not (directory / "generations" / "0002").exists()
+    assert list((directory / "superseded").glob("*/generations/0002"))
+    redrawn = contents(directory)["0001/solve/attempts.parquet"]
+    assert redrawn != before["0001/solve/attempts.parquet"]
+    resume(directory)
+    assert contents(directory)["0001/solve/attempts.parquet"] == redrawn
+    assert contents(directory).keys() == before.keys()
+
+
+def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]) -> None:
+    with Session(Run.open(copy_of())) as session:
+        with pytest.raises(RunDirectoryError, match="never made"):
+            rerun(session, 9, "solve")
+        with pytest.raises(RunDirectoryError, match="one of match"):
+            rerun(session, 1, "slove")
+
+
+def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path: Path) -> None:
+    source = Run.open(finished)
+    config = apply_overrides(source.config, ["update.learning_rate=0.0001"])
+    forked = fork(source, 2, tmp_path / "fork", config)
+    resume(forked.directory)
+    old, new = contents(finished), contents(forked.directory)
+    assert {name for name in old if old[name] != new[name]} == {
+        name
+        for name in old
+        if name.startswith(("0003/update/", "0003/evolve/members", "0003/evolve/population"))
+        and "advantages" not in name
+    }
+
+
+def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
+    finished: Path, tmp_path: Path
+) -> None:
+    source = Run.open(finished)
+    config = apply_overrides(source.config, ["update.learning_rate=0.001"])
+    forked = fork(source, 1, tmp_path / "fork", config)
+    with Session(forked) as session:
+        assert not any(result.reused for result in rerun(session, 1, "solve", seed=1))
+        assert all(result.reused for result in run_generation(session, 1)), "now it follows"
+
+
+def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:
+    source = Run.open(finished)
+    with pytest.raises(RunDirectoryError, match="no complete generation 4"):
+        fork(source, 4, tmp_path / "fork", source.config)
+    assert not (tmp_path / "fork").exists()
+
+
+def test_a_fork_that_is_broken_off_leaves_nothing_behind(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Run.open(finished)
+    with monkeypatch.context() as patch:
+        patch.setattr("populora_core.lifecycle.loop.link_tree", _after(3, link_tree, _full))
+        with pytest.raises(ArtifactError, match="free space"):
+            fork(source, 2, tmp_path / "fork", source.config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Path, tmp_path: Path) -> None:
+    source, target = Run.open(finished), tmp_path / "fork"
+    child = os.fork()
+    if not child:
+        loop.link_tree = _after(3, link_tree, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            fork(source, 2, target, source.config)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(TEMPORARY_PREFIX)
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
+        Run.open(target)
+    fork(source, 2, target, source.config)
+    assert list(tmp_path.iterdir()) == [target]
+    inherited = {name: hash for name, hash in contents(finished).items() if name < "0003"}
+    assert contents(target) == inherited
+
+
+def _after(calls: int, function: Callable[..., None], instead: Callable[[], object]) -> Callable[..., None]:
+    """The function; from its `calls`-th call on something else."""
+    count = 0
+
+    def counted(*arguments: object) -> None:
+        nonlocal count
+        count += 1
+        if count >= calls:
+            instead()
+        function(*arguments)
+
+    return counted
+
+
+def _full(*arguments: object, **options: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:
+    run = start(tmp_path / "run", small_config())
+    record = json.loads((run.directory / "run.json").read_text())
+    (run.directory / "run.json").write_text(json.dumps(record | {"base_digest": "0" * 64}))
+    with Session(Run.open(run.directory)) as session, pytest.raises(BaseModelError, match="not the one"):
+        train(session, 1)
+
+
+def test_a_full_disk_loses_nothing(copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = copy_of()
+    before, missing = contents(directory), stage_dir(directory, 2, "match") / "matches.parquet"
+    missing.unlink()
+
+    with Session(Run.open(directory)) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr("populora_core.store.artifacts.pq.write_table", _full)
+            with pytest.raises(ArtifactError, match="free space"):
+                train(session, GENERATIONS)
+        assert contents(directory) == before
+        assert not list((directory / "generations").rglob(".tmp-*"))
+        train(session, GENERATIONS)
+    assert contents(directory) == before
+    assert missing.is_file()
+
+
+@pytest.mark.parametrize("stage", [s.name for s in LOOP])
+def test_ctrl_c_in_any_stage_keeps_what_was_committed(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    directory = copy_of()
+    before = contents(directory)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"populora_core.stages.{stage}.run", interrupt)
+        with pytest.raises(KeyboardInterrupt), Session(Run.open(directory)) as session:
+            rerun(session, 3, stage)
+    assert contents(directory) == before
+    assert not list((directory / "generations").rglob(".tmp-*"))
+
+
+class DownFor:
+    """A sandbox that loses its daemon in the middle of a batch."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.name, self.identity, self.limits = sandbox.name, sandbox.identity, sandbox.limits
+        self.outage: SandboxUnavailable | None = None
+
+    def run(
+        self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
+    ) -> list[JobResult]:
+        self.outage = SandboxUnavailable("the daemon is gone", remedy="start it, then resume")
+        return [JobResult(job.job_id, Status.INFRASTRUCTURE) for job in jobs]
+
+
+@pytest.mark.parametrize("stage", ["verify", "grade"])
+def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
+    finished: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(finished, tmp_path)
+    with Session(run) as session:
+        sandbox = session.sandbox
+        down = DownFor(sandbox)
+        monkeypatch.setattr(
+            "populora_core.stages.context.verify_or_raise",
+            lambda _, jobs, **settings: verify_or_raise(
+                down if settings["determinism"] == (stage == "verify") else sandbox, jobs, **settings
+            ),
+        )
+        with pytest.raises(SandboxUnavailable, match="daemon is gone"):
+            train(session, 2)
+    assert not stage_dir(run.directory, 2, stage).exists()
+    monkeypatch.undo()
+    with Session(run) as session:
+        train(session, 2)
+    assert contents(run.directory) == first_two(finished)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_base import VOCABULARY, tiny_model
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+from populora_core.model.base import base_digest, hidden_states, load_base, output_layer
+from populora_core.support.errors import BaseModelError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    letters = ["<pad>", "<eos>", *(chr(ord("a") + index) for index in range(VOCABULARY - 2))]
+    tokenizer = Tokenizer(BPE({letter: index for index, letter in enumerate(letters)}, []))
+    tiny_model().save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>").save_pretrained(
+        tmp_path
+    )
+    return tmp_path
+
+
+def test_a_checkpoint_folder_loads_frozen_and_in_evaluation_mode(folder: Path):
+    base = load_base(folder)
+    ids = torch.tensor([[2, 3, 4]])
+    assert torch.equal(base.model(input_ids=ids).logits, tiny_model()(input_ids=ids).logits)
+    assert not base.model.training
+    assert not any(parameter.requires_grad for parameter in base.model.parameters())
+    assert base.stop_ids == {1}
+    assert base.digest == base_digest(folder)
+
+
+def test_the_dtype_is_the_callers(folder: Path):
+    assert load_base(folder, "bfloat16").model.dtype == torch.bfloat16
+
+
+def test_output_layer_of_hidden_states_gives_the_logits(folder: Path):
+    model = load_base(folder).model
+    ids = torch.tensor([[2, 3, 4]])
+    found = output_layer(model)(hidden_states(model, input_ids=ids, use_cache=False))
+    assert torch.equal(found, model(input_ids=ids).logits)
+
+
+def test_loading_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]):
+    load_base(folder)
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_the_digest_follows_contents_and_ignores_what_is_not_read(folder: Path):
+    before = base_digest(folder)
+    (folder / "README.md").write_text("a card")
+    assert base_digest(folder) == before
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
+    assert base_digest(folder) != before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [("config.json", "config.json"), ("*.safetensors", "weights"), ("tokenizer.json", "tokenizer")],
+)
+def test_a_missing_file_is_named(folder: Path, pattern: str, named: str):
+    for file in folder.glob(pattern):
+        file.unlink()
+    with pytest.raises(BaseModelError) as error:
+        load_base(folder)
+    assert named in error.value.came
+    assert error.value.remedy
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path):
+    with pytest.raises(BaseModelError, match="not a usable base model"):
+        load_base(tmp_path / "nowhere")
+
+
+def test_weights_that_do_not_fill_the_model_are_refused(folder: Path):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BaseModelError, match="do not fill"):
+        load_base(folder)
+
+
+def test_corrupt_weights_are_refused(folder: Path):
+    (folder / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(BaseModelError, match="cannot be loaded"):
+        load_base(folder)
+
+
+def test_a_base_without_an_end_token_is_refused(folder: Path):
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        settings = json.loads((folder / name).read_text())
+        settings.pop("eos_token_id", None)
+        settings.pop("eos_token", None)
+        (folder / name).write_text(json.dumps(settings))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    with pytest.raises(BaseModelError, match="no end token"):
+        load_base(folder)

@@ -1,0 +1,120 @@
+"""From completions to verdicts, with the sandbox at the edge replaced by a table of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import check_proposals, judge_attempts
+from populora_core.problems.model import Problem
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status
+from populora_core.sandbox.protocol import Job, JobResult
+
+COMPACT = dialect("compact")
+PROGRAM = "def f(x):\n return x+1"
+FIND = Problem("p", "code_i", PROGRAM, ("(1,)",), ("2",), "")
+PREDICT = Problem("q", "code_o", PROGRAM, ("(1,)",), ("2",), "")
+
+
+class Table:
+    """Answers jobs from their inputs and remembers what it was asked."""
+
+    def __init__(self, status: Status = Status.OK, error: str = "") -> None:
+        self.asked: list[Job] = []
+        self.status, self.error = status, error
+
+    def __call__(self, jobs: Sequence[Job]) -> list[JobResult]:
+        self.asked += jobs
+        outputs = [tuple(str(int(text.strip("(),")) + 1) for text in job.inputs) for job in jobs]
+        good = self.status is Status.OK
+        return [
+            JobResult(j.job_id, self.status, o if good else (), self.error)
+            for j, o in zip(jobs, outputs, strict=True)
+        ]
+
+
+def proposal(completion: str, finish: str = "stop", kind: str = "code_o") -> dict[str, Any]:
+    return {"problem_type": kind, "completion": completion, "finish_reason": finish}
+
+
+def attempt(completion: str, finish: str = "stop") -> dict[str, Any]:
+    return {"completion": completion, "finish_reason": finish}
+
+
+def test_a_good_proposal_is_valid_with_its_outputs() -> None:
+    (check,) = check_proposals(COMPACT, Table(), [proposal(f"{PROGRAM}\n#4")])
+    assert (check.verdict, check.outputs) == (ProposalVerdict.VALID, ("5",))
+
+
+def test_a_proposal_that_was_cut_off_is_a_format_error_though_it_would_parse() -> None:
+    table = Table()
+    (check,) = check_proposals(COMPACT, table, [proposal(f"{PROGRAM}\n#4", finish="length")])
+    assert check.verdict is ProposalVerdict.FORMAT_ERROR
+    assert table.asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (Status.ERROR, ProposalVerdict.RUNTIME_ERROR),
+        (Status.KILLED, ProposalVerdict.RUNTIME_ERROR),
+        (Status.OOM, ProposalVerdict.OUT_OF_MEMORY),
+        (Status.NONDETERMINISTIC, ProposalVerdict.NONDETERMINISTIC),
+        (Status.INFRASTRUCTURE, ProposalVerdict.INFRASTRUCTURE),
+    ],
+)
+def test_what_the_sandbox_finds_becomes_the_verdict(status: Status, verdict: ProposalVerdict) -> None:
+    (check,) = check_proposals(COMPACT, Table(status), [proposal(f"{PROGRAM}\n#4")])
+    assert (check.verdict, check.outputs) == (verdict, ())
+
+
+def test_memory_addresses_are_masked_since_verdicts_are_content() -> None:
+    (check,) = check_proposals(
+        COMPACT, Table(Status.ERROR, "bad <f at 0x7f00aa>"), [proposal(f"{PROGRAM}\n#4")]
+    )
+    assert check.detail == "bad <f at …>"
+
+
+def test_checks_come_in_the_order_of_the_proposals() -> None:
+    rows = [
+        proposal("nonsense"),
+        proposal(f"{PROGRAM}\n#4"),
+        proposal("def f(x:\n#1"),
+        proposal(f"{PROGRAM}\n#7"),
+    ]
+    checks = check_proposals(COMPACT, Table(), rows)
+    assert [check.outputs for check in checks] == [(), ("5",), (), ("8",)]
+    assert checks[2].verdict is ProposalVerdict.SYNTAX_ERROR
+
+
+def test_equal_answers_to_one_problem_are_run_once() -> None:
+    table = Table()
+    judged = judge_attempts(
+        COMPACT, table, [(FIND, attempt("1")), (FIND, attempt("3")), (FIND, attempt("1"))]
+    )
+    assert [j.verdict for j in judged] == [
+        AttemptVerdict.CORRECT,
+        AttemptVerdict.WRONG,
+        AttemptVerdict.CORRECT,
+    ]
+    assert len(table.asked) == 2
+
+
+def test_an_output_is_judged_without_running_anything() -> None:
+    table = Table()
+    judged = judge_attempts(COMPACT, table, [(PREDICT, attempt("u2\n=2")), (PREDICT, attempt("\n=3"))])
+    assert [j.verdict for j in judged] == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
+    assert table.asked == []
+
+
+def test_infrastructure_failure_is_never_a_wrong_answer() -> None:
+    (judged,) = judge_attempts(COMPACT, Table(Status.INFRASTRUCTURE), [(FIND, attempt("1"))])
+    assert judged.verdict is AttemptVerdict.INFRASTRUCTURE
+
+
+def test_an_answer_that_was_cut_off_is_a_format_error() -> None:
+    (judged,) = judge_attempts(COMPACT, Table(), [(FIND, attempt("1", finish="length"))])
+    assert (judged.verdict, judged.answer) == (AttemptVerdict.FORMAT_ERROR, None)

@@ -1,0 +1,73 @@
+"""What a stage shows: every stage of a run has a headline and tables, and they say what the files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_run import write_run
+
+from populora_core.report.stage_summary import stage_summary
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.support.errors import ArtifactError
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+CHANGE = "change since last generation"
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2])
+def test_every_stage_has_a_headline_and_tables_of_equal_columns(finished: Path, generation: int) -> None:
+    for stage in stages_of(generation):
+        summary = stage_summary(finished, generation, stage.name)
+        assert summary.headline
+        for rows in summary.tables.values():
+            assert rows and all(list(row) == list(rows[0]) for row in rows)
+
+
+def test_verdict_counts_are_those_of_the_file_and_shares_add_up(finished: Path) -> None:
+    checks = read_table(stage_dir(finished, 2, "verify"), "proposal_checks").to_pylist()
+    rows = stage_summary(finished, 2, "verify").tables["verdicts"]
+    assert {row["verdict"]: row["proposals"] for row in rows} == {
+        verdict: sum(check["verdict"] == verdict for check in checks)
+        for verdict in {check["verdict"] for check in checks}
+    }
+    assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+
+
+def test_movement_is_from_the_generation_before_and_unknown_in_the_first(finished: Path) -> None:
+    past = {row["verdict"]: row["share"] for row in stage_summary(finished, 1, "grade").tables["verdicts"]}
+    for row in stage_summary(finished, 2, "grade").tables["verdicts"]:
+        assert row[CHANGE] == pytest.approx(row["share"] - past.get(row["verdict"], 0.0))
+    assert {row[CHANGE] for row in stage_summary(finished, 1, "grade").tables["verdicts"]} == {None}
+
+
+def test_a_childs_rating_has_no_past_and_a_survivors_has(finished: Path) -> None:
+    summary = stage_summary(finished, 2, "evolve")
+    born = {row["child"] for row in summary.tables["replaced"]}
+    assert born
+    for row in summary.tables["population"]:
+        assert (row[CHANGE] is None) == (row["member"] in born)
+
+
+@pytest.mark.parametrize("name", ["generation=9", "sigma=4", "verdict=valid", "it's", "a [b] c", "star*"])
+def test_a_summary_says_what_the_files_say_whatever_the_run_directory_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    plain, named = write_run(tmp_path / "run"), write_run(tmp_path / name)
+    for generation in (0, 1, 2):
+        for stage in stages_of(generation):
+            assert stage_summary(named, generation, stage.name) == stage_summary(
+                plain, generation, stage.name
+            )
+
+
+@pytest.mark.parametrize("left", [None, b"PAR1"])
+def test_a_stage_with_a_missing_or_damaged_file_is_named(tmp_path: Path, left: bytes | None) -> None:
+    directory = write_run(tmp_path, generations=1)
+    file = stage_dir(directory, 1, "match") / "matches.parquet"
+    file.unlink()
+    if left is not None:
+        file.write_bytes(left)
+    with pytest.raises(ArtifactError, match="match of generation 1 cannot be summarised"):
+        stage_summary(directory, 1, "match")

@@ -1,0 +1,535 @@
+"""The sandbox against programs that mean well and programs that do not, in every backend that works here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PATIENCE
+
+from populora_core.problems.verdicts import Status
+from populora_core.sandbox.connection import CommandBackend
+from populora_core.sandbox.jsonl import verify_lines
+from populora_core.sandbox.open import BACKENDS, describe_backends, open_sandbox
+from populora_core.sandbox.pool import SandboxPool
+from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits
+from populora_core.sandbox.verify import verify, verify_or_raise
+from populora_core.sandbox.worker import REQUEST, request_body
+from populora_core.support.errors import ConfigError, PopuloraError, SandboxUnavailable
+
+pytestmark = pytest.mark.sandbox
+
+LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB, output_bytes=4096)
+SQUARE = "def f(x):\n    return x * x"
+LOOP = "def f(x):\n    while True:\n        pass"
+DIED = {Status.ERROR, Status.KILLED}
+
+
+BACKEND_NAMES = [
+    pytest.param(name, marks=pytest.mark.docker) if name == "docker" else name for name in BACKENDS
+]
+
+
+@pytest.fixture(scope="module", params=BACKEND_NAMES)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    try:
+        pool = SandboxPool(BACKENDS[request.param](), LIMITS, workers=2, hash_seed=7)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with pool:
+        yield pool
+
+
+def run(sandbox: SandboxPool, program: str, *inputs: str) -> JobResult:
+    (result,) = sandbox.run([Job("job", program, inputs or ("(3,)",))])
+    return result
+
+
+def attempt(sandbox: SandboxPool, body: str) -> JobResult:
+    """The result of a program of which only the body of `f` is given, with everything imported that helps."""
+    lines = "".join(f"\n    {line}" for line in body.splitlines())
+    return run(sandbox, f"import os, sys, gc, ctypes, signal, time, resource\ndef f(x):{lines}")
+
+
+def processes_below(pids: list[int]) -> set[int]:
+    """The processes with these ids and all their descendants."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    found = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
+    """All processes of a pool, once each worker has a program running below it.
+
+    A container's process id is its runner's; elsewhere a process outside stands above the runner.
+    """
+    end = time.monotonic() + PATIENCE
+    generations = 2 if backend == "docker" else 3
+    while len(found := processes_below(pool_pids)) < generations * len(pool_pids):
+        assert time.monotonic() < end, f"only {found} came"
+        time.sleep(0.01)
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
+@pytest.fixture
+def fresh(sandbox: SandboxPool) -> Iterator[Callable[..., SandboxPool]]:
+    """Makes pools of the same backend that a test may break."""
+    with ExitStack() as pools:
+
+        def make(limits: Limits = LIMITS) -> SandboxPool:
+            pool = SandboxPool(BACKENDS[sandbox.name](), limits, workers=2, hash_seed=0)
+            return pools.enter_context(pool)
+
+        yield make
+
+
+# Programs that mean well
+
+
+def test_outputs_are_canonical_and_in_the_order_of_the_jobs(sandbox: SandboxPool) -> None:
+    jobs = [Job(f"j{n}", SQUARE, (f"({n},)",)) for n in range(40)]
+    assert sandbox.run(jobs) == [JobResult(f"j{n}", Status.OK, (str(n * n),)) for n in range(40)]
+
+
+def test_several_inputs_of_one_program_run_in_one_child_on_fresh_arguments(sandbox: SandboxPool) -> None:
+    program = "seen = []\ndef f(items):\n    items.append(len(seen))\n    seen.append(1)\n    return items"
+    assert run(sandbox, program, "([],)", "([],)", "([5],)").outputs == ("[0]", "[1]", "[5, 2]")
+
+
+def test_values_keep_their_types_and_their_text_is_canonical(sandbox: SandboxPool) -> None:
+    program = (
+        "def f(i):\n    return [True, 1, 1.0, -0.0, {'b': 1, 'a': (2,)}, {3, 1}, set(), 'é\\n', None][i]"
+    )
+    outputs = run(sandbox, program, *(f"({i},)" for i in range(9))).outputs
+    expected = ("True", "1", "1.0", "-0.0", "{'a': (2,), 'b': 1}", "{1, 3}", "set()", "'é\\n'", "None")
+    assert outputs == expected
+
+
+def test_every_allowed_module_can_be_imported_inside(sandbox: SandboxPool) -> None:
+    program = """
+from __future__ import annotations
+import abc, array, bisect, cmath, collections.abc, copy, dataclasses, decimal, enum, fractions, functools
+import heapq, itertools, math, numbers, operator, re, statistics, string, textwrap, typing, unicodedata
+@dataclasses.dataclass
+class Point:
+    x: int
+class Colour(enum.Enum):
+    RED = 1
+def f(x):
+    return Point(x).x + Colour.RED.value + statistics.mean([x, x]) + int(fractions.Fraction(x))
+"""
+    assert verify(sandbox, [Job("job", program, ("(3,)",))]) == [JobResult("job", Status.OK, ("10",))]
+
+
+def test_the_identity_names_backend_runner_and_python_inside(sandbox: SandboxPool) -> None:
+    name, digest, python = sandbox.identity.rsplit("-", 2)
+    inside = attempt(sandbox, "return '.'.join(map(str, sys.version_info[:3]))").outputs[0]
+    assert (name, len(digest), python) == (sandbox.name, 16, f"python{inside.strip(chr(39))}")
+
+
+# Programs that do not
+
+
+def test_endless_loops_time_out_and_their_neighbours_are_right(sandbox: SandboxPool) -> None:
+    stubborn = "def f(x):\n while True:\n  try:\n   while True: pass\n  except BaseException: pass"
+    in_c = "def f(x):\n    return 7 ** 10 ** 9"
+    programs = [SQUARE, LOOP, SQUARE, stubborn, SQUARE, in_c, SQUARE]
+    results = sandbox.run([Job(str(n), program, ("(3,)",)) for n, program in enumerate(programs)])
+    assert [result.status for result in results] == [Status.OK, Status.TIMEOUT] * 3 + [Status.OK]
+    assert all(result.outputs == ("9",) for result in results[::2])
+
+
+def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..., SandboxPool]) -> None:
+    slow = """for _ in range(4):
+    time.sleep(0.7)
+    used = time.process_time()
+    while time.process_time() < used + 0.05:
+        pass
+return x"""
+    assert attempt(fresh(replace(LIMITS, wall_seconds=2.5)), slow).outputs == ("3",)
+
+
+def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
+    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), "time.sleep(60)")
+    assert result.status is Status.TIMEOUT
+    assert result.cpu_seconds < LIMITS.cpu_seconds
+
+
+@pytest.mark.parametrize(
+    "body", ["return [0] * 10 ** 9", "keep = []\nwhile True: keep.append(bytearray(10 ** 6))"]
+)
+def test_memory_bombs_are_stopped(sandbox: SandboxPool, body: str) -> None:
+    assert attempt(sandbox, body).status in {Status.OOM, Status.KILLED}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: print('x' * 1000)",
+        "return 'x' * 5000",
+        "return list(range(10 ** 5))",
+        "return 1 << 20000",
+    ],
+)
+def test_floods_of_output_are_refused_not_cut(sandbox: SandboxPool, body: str) -> None:
+    result = attempt(sandbox, body)
+    assert (result.status, result.outputs) == (Status.OUTPUT_LIMIT, ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return os.fork()",
+        "os.execv('/bin/sh', ['sh'])",
+        "os.kill(1, signal.SIGKILL)",
+        "os.kill(-1, signal.SIGUSR1)",
+        "return open('/runner.py').read()",
+        "return os.listdir('/')",
+        "open('/left', 'w').write('x')",
+        "import _socket\nreturn _socket.socket()",
+        "os.setuid(0)",
+        "os.dup(0)",
+        "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+        "signal.setitimer(signal.ITIMER_PROF, 0)",
+        "if ctypes.CDLL(None).memfd_create(b'x', 0) < 0: raise OSError",
+        "if ctypes.CDLL(None).shmget(7, 4096, 0o1666) < 0: raise OSError",
+        "if ctypes.CDLL(None).ptrace(16, 1, 0, 0) < 0: raise OSError",
+    ],
+)
+def test_what_is_not_computing_fails(sandbox: SandboxPool, body: str) -> None:
+    result = attempt(sandbox, body)
+    assert result.status in DIED, result
+    assert run(sandbox, SQUARE) == JobResult("job", Status.OK, ("9",))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["os._exit(0)", "raise SystemExit(0)", "ctypes.string_at(0)", "raise KeyboardInterrupt", "return f(x)"],
+)
+def test_ending_early_is_not_ok(sandbox: SandboxPool, body: str) -> None:
+    assert attempt(sandbox, body).status in DIED
+
+
+@pytest.mark.parametrize(
+    ("forged", "status"),
+    [
+        (b"\x00(9, 9)", Status.OK),  # its own answer, which it might as well have returned
+        (b"\x00exit()", Status.NOT_PLAIN_DATA),
+        (b"\x00" + b"[" * 500, Status.NOT_PLAIN_DATA),
+        (b"\x00\xff\xfe", Status.NOT_PLAIN_DATA),
+        (b"\x001\n2\n3", Status.ERROR),
+        (b"\x00", Status.ERROR),
+        (b"\x06", Status.ERROR),
+        (b"\xff" * 50, Status.ERROR),
+        (b"\x00" + b"1" * 10**5, Status.OUTPUT_LIMIT),
+    ],
+)
+def test_a_forged_reply_changes_nothing_but_its_own_payload(
+    sandbox: SandboxPool, forged: bytes, status: Status
+) -> None:
+    program = f"""
+import os
+def f(x):
+    for descriptor in range(100):
+        try:
+            os.write(descriptor, {forged!r})
+        except OSError:
+            pass
+    os._exit(0)
+"""
+    jobs = [
+        Job("before", SQUARE, ("(2,)",)),
+        Job("forger", program, ("(1,)",)),
+        Job("after", SQUARE, ("(3,)",)),
+    ]
+    before, forger, after = sandbox.run(jobs)
+    assert (before.outputs, after.outputs) == (("4",), ("9",))
+    assert (forger.job_id, forger.status) == ("forger", status)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "object()",
+        "lambda: 1",
+        "1j",
+        "b'x'",
+        "float('nan')",
+        "[float('inf')]",
+        "frozenset()",
+        "range(3)",
+        "deep()",
+    ],
+)
+def test_what_is_not_plain_data_is_refused(sandbox: SandboxPool, value: str) -> None:
+    program = f"def deep():\n    x = []\n    x.append(x)\n    return x\ndef f(x):\n    return {value}"
+    assert run(sandbox, program).status is Status.NOT_PLAIN_DATA
+
+
+def test_subclasses_that_lie_about_equality_are_not_plain_data(sandbox: SandboxPool) -> None:
+    program = (
+        "class Yes(int):\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return Yes(x)"
+    )
+    assert run(sandbox, program).status is Status.NOT_PLAIN_DATA
+
+
+@pytest.mark.parametrize(
+    "text", ["1) or (True,", "(1+1,)", "[1]", "(print(1),)", "(", "", "(1e999,)", "(x,)"]
+)
+def test_inputs_that_are_not_literals_of_arguments_are_errors(sandbox: SandboxPool, text: str) -> None:
+    result = run(sandbox, SQUARE, text)
+    assert result.status is Status.ERROR
+    assert "literal" in result.error
+
+
+@pytest.mark.parametrize("program", ["x = 1", "f = 3", "def g(x): return x"])
+def test_a_program_without_a_callable_f_is_an_error(sandbox: SandboxPool, program: str) -> None:
+    assert run(sandbox, program).status is Status.ERROR
+
+
+def test_programs_see_nothing_of_the_host_environment(sandbox: SandboxPool) -> None:
+    assert attempt(sandbox, "return dict(os.environ), sys.argv[1:], sys.path").outputs == ("({}, [], [])",)
+
+
+SCAN_HEAP = """
+import ctypes
+def f(pattern):
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    return ctypes.string_at(libc.sbrk(0) - 2**20, 2**20).count(pattern[::-1].encode())
+"""
+
+SCAN_RUNNER = """
+import sys
+def f(pattern):
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "_request"):
+        frame = frame.f_back
+    runner = frame.f_locals["self"]
+    regions = (runner._request, runner._answer)
+    return sum(bytes(region.view).count(pattern[::-1].encode()) for region in regions)
+"""
+
+
+@pytest.mark.parametrize("scan", [SCAN_HEAP, SCAN_RUNNER])
+def test_no_job_is_found_in_the_memory_of_a_later_one(sandbox: SandboxPool, scan: str) -> None:
+    secret = Job("secret", f"def f(x):\n    return {'open sesame ' * 300!r}", ("(1,)",))
+    scanner = Job("scanner", scan, ("('emases nepo',)",))
+    results = sandbox.run([secret, scanner] * 4) + sandbox.run([secret, scanner] * 4, repeat=True)
+    for result in results[1::2]:
+        assert result.status is Status.KILLED or int(result.outputs[0]) < 5
+
+
+def test_error_text_names_the_error_and_is_printable(sandbox: SandboxPool) -> None:
+    result = attempt(sandbox, "raise ValueError('a\\x1b[31m\\nb')")
+    assert (result.status, result.error) == (Status.ERROR, "ValueError: a [31m b")
+
+
+def test_an_unprivileged_sandbox_holds_as_well(
+    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("populora_core.sandbox.host.can_spare_uids", lambda: False)
+    pool = fresh()
+    assert attempt(pool, "return os.getuid(), x").outputs == ("(-1, 3)",)
+    assert attempt(pool, "os.kill(1, signal.SIGKILL)").status is Status.ERROR
+    assert attempt(pool, "return open('/proc/1/mem').read()").status is Status.ERROR
+    assert run(pool, LOOP).status is Status.TIMEOUT
+    assert run(pool, SCAN_RUNNER, "('emases nepo',)").status is Status.KILLED
+    assert run(pool, SQUARE).outputs == ("9",)
+
+
+def test_a_limit_that_limits_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cpu_seconds"):
+        Limits(cpu_seconds=0)
+
+
+# Verification
+
+
+@pytest.mark.parametrize("value", ["hash('abc')", "str({'a', 'b', 'c', 'd', 'e'})", "str(object())"])
+def test_results_that_depend_on_the_process_are_nondeterministic(sandbox: SandboxPool, value: str) -> None:
+    (result,) = verify(sandbox, [Job("job", f"def f(x):\n    return {value}", ("(1,)",))])
+    assert (result.status, result.outputs) == (Status.NONDETERMINISTIC, ())
+
+
+def test_a_run_of_the_same_job_repeats_its_result_even_under_hash_order(sandbox: SandboxPool) -> None:
+    jobs = [Job(str(n), f"def f(x):\n    return hash('{n}')", ("(1,)",)) for n in range(12)]
+    assert sandbox.run(jobs) == sandbox.run(jobs)
+    assert sandbox.run(jobs) != sandbox.run(jobs, repeat=True)
+
+
+def test_verify_gives_every_job_its_own_status_in_order(sandbox: SandboxPool) -> None:
+    programs = {
+        SQUARE: Status.OK,
+        "def f(x:": Status.SYNTAX_ERROR,
+        "import os": Status.FORBIDDEN,
+        LOOP: Status.TIMEOUT,
+        "def f(x):\n    return 1 // 0": Status.ERROR,
+        "def f(x):\n    return f": Status.NOT_PLAIN_DATA,
+        "def f(x):\n    return {1, 'a'}": Status.OK,
+    }
+    heard: list[int] = []
+    jobs = [Job(str(n), program, ("(3,)",)) for n, program in enumerate(programs)]
+    results = verify(sandbox, jobs, progress=heard.append)
+    assert [result.job_id for result in results] == [job.job_id for job in jobs]
+    assert [result.status for result in results] == list(programs.values())
+    assert heard == sorted(heard)
+    assert heard[-1] == len(jobs)
+
+
+class BackSoon:
+    """A sandbox that goes down before the last job of its first batch, and works again when it is next asked."""
+
+    def __init__(self, inner: SandboxPool) -> None:
+        self.inner, self.limits, self.batches = inner, inner.limits, 0
+        self.outage: SandboxUnavailable | None = None
+
+    def run(self, jobs: Sequence[Job], *rest: Any, **named: Any) -> list[JobResult]:
+        results = self.inner.run(jobs, *rest, **named)
+        self.outage = None
+        self.batches += 1
+        if self.batches == 1:
+            self.outage = SandboxUnavailable("the daemon is gone", remedy="start it")
+            results[-1] = replace(results[-1], status=Status.INFRASTRUCTURE)
+        return results
+
+
+@pytest.mark.parametrize("first", [SQUARE, LOOP], ids=["ran", "timed out"])
+def test_an_outage_is_told_though_the_sandbox_is_back_before_programs_run_again(
+    sandbox: SandboxPool, first: str
+) -> None:
+    jobs = [Job("first", first, ("(3,)",)), Job("lost", SQUARE, ("(3,)",))]
+    back: Any = BackSoon(sandbox)
+    with pytest.raises(SandboxUnavailable, match="daemon is gone"):
+        verify_or_raise(back, jobs, determinism=True)
+    results = verify(BackSoon(sandbox), jobs)  # type: ignore[arg-type]
+    assert Status.OK not in [result.status for result in results], "nothing is valid that ran once"
+
+
+def test_json_lines_come_back_in_order(sandbox: SandboxPool) -> None:
+    lines = [json.dumps({"id": name, "program": SQUARE, "inputs": ["(2,)", "(3,)"]}) for name in ("b", "a")]
+    answers = [json.loads(line) for line in verify_lines([lines[0], "\n", lines[1]], sandbox)]
+    assert answers == [
+        {"id": name, "status": "ok", "outputs": ["4", "9"], "error": ""} for name in ("b", "a")
+    ]
+
+
+@pytest.mark.parametrize("line", ["{", "3", '{"id": "a"}', '{"id": 1, "program": "", "inputs": []}'])
+def test_a_bad_json_line_is_named_before_anything_runs(sandbox: SandboxPool, line: str) -> None:
+    good = json.dumps({"id": "a", "program": SQUARE, "inputs": []})
+    with pytest.raises(PopuloraError, match="line 2"):
+        verify_lines([good, line], sandbox)
+
+
+# Processes
+
+
+def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh()
+    killed: list[int] = []
+
+    def kill_at(done: int) -> None:
+        if done >= 10 * (1 + len(killed)) and len(killed) < 3:
+            living = [pid for pid in pool.pids if pid]  # a container that is still to start has none
+            killed.append(living[len(killed) % len(living)])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    results = pool.run([Job(str(n), SQUARE, (f"({n},)",)) for n in range(80)], kill_at)
+    assert len(killed) == 3
+    assert results == [JobResult(str(n), Status.OK, (str(n * n),)) for n in range(80)]
+
+
+def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
+    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 1.0)
+    sleeper = "import time\ndef f(x):\n    time.sleep(60)"
+    jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
+    before, wedges, after = fresh().run(jobs)
+    assert (before.outputs, after.outputs) == (("4",), ("9",))
+    assert wedges.status is Status.INFRASTRUCTURE
+
+
+def test_a_pool_goes_on_after_an_exception_in_the_middle(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh()
+
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([Job(str(n), SQUARE, ("(2,)",)) for n in range(20)], interrupt)
+    assert run(pool, SQUARE).outputs == ("9",)
+
+
+def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
+    body = request_body(Job("loop", LOOP, ("(1,)",)))
+    for worker in pool._workers:
+        worker._connection.send(REQUEST.pack(1, len(body)) + body)
+    pids = processes_once_programs_run(pool.name, pool.pids)
+    pool.close()
+    assert alive(pids) == set()
+
+
+def test_no_process_survives_a_killed_host(sandbox: SandboxPool) -> None:
+    script = f"""
+from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.protocol import Job, Limits
+pool = open_sandbox({sandbox.name!r}, Limits(cpu_seconds=60, wall_seconds=60), workers=2)
+print(*pool.pids, flush=True)
+pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout
+        pids = processes_once_programs_run(sandbox.name, [int(pid) for pid in host.stdout.readline().split()])
+        host.kill()
+    end = time.monotonic() + PATIENCE
+    while alive(pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert alive(pids) == set()
+
+
+def test_backends_report_what_works_here(sandbox: SandboxPool) -> None:
+    reports = {report.name: report for report in describe_backends()}
+    assert reports[sandbox.name].works
+    assert all(report.works or (report.reason and report.command) for report in reports.values())
+
+
+def test_what_a_backend_does_not_give_is_said(monkeypatch: pytest.MonkeyPatch, sandbox: SandboxPool) -> None:
+    monkeypatch.setattr("populora_core.sandbox.open.can_spare_uids", lambda: False)
+    gives = next(report.gives for report in describe_backends() if report.name == sandbox.name)
+    if sandbox.name == "docker":
+        assert "a user id for each program" in gives and "cgroup limits on memory" in gives
+    else:
+        assert "one user id for all programs" in gives and "no cgroup limits" in gives
+
+
+def test_nothing_runs_where_no_backend_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = CommandBackend("broken", lambda contents: ["/bin/sh", "-c", "echo broken >&2; exit 1"])
+    for name in BACKENDS:
+        monkeypatch.setitem(BACKENDS, name, lambda: broken)
+    with pytest.raises(SandboxUnavailable) as caught:
+        open_sandbox("auto", LIMITS, workers=2)
+    assert "broken" in caught.value.came
+    assert caught.value.remedy

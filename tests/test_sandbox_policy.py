@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from populora_core.problems.verdicts import (
+    AttemptVerdict,
+    ProposalVerdict,
+    Status,
+    attempt_verdict,
+    proposal_verdict,
+)
+from populora_core.sandbox.policy import MAX_PROGRAM_CHARS, refuse_program
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def f(x):\n    return x + 1",
+        "import math\nfrom collections import Counter, deque\ndef f(x):\n    return math.gcd(x, 4)",
+        "import collections.abc\ndef f(x):\n    return isinstance(x, collections.abc.Sized)",
+        "class A:\n    def __init__(self, n):\n        self.n = n\n    def __eq__(self, other): return True\n"
+        "class B(A):\n    def __init__(self): super().__init__(1)\ndef f(x):\n    return B().n",
+        "def f(input, id):\n    return input + id",
+        "def f(x):\n    vars = [x]\n    return vars",
+        "if __name__ == '__main__':\n    pass\ndef f(x):\n    print(x)\n    return x",
+    ],
+)
+def test_programs_that_only_compute_pass(program: str) -> None:
+    assert refuse_program(program) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("import os\ndef f(x): return 1", "os"),
+        ("import os.path, math\ndef f(x): return 1", "os.path"),
+        ("from time import time\ndef f(x): return time()", "time"),
+        ("def f(x):\n    import random\n    return random.random()", "random"),
+        ("from . import os\ndef f(x): return 1", "."),
+        ("import sys\ndef f(x): return sys.flags", "sys"),
+        ("def f(x): return eval(x)", "eval"),
+        ("def f(x): return open(x)", "open"),
+        ("def f(x): return __import__('os')", "__import__"),
+        ("def f(x): return input()", "input"),
+        ("def f(x): return id(x)", "id"),
+        ("def f(x): return x.__class__", "__class__"),
+        ("def f(x): return __builtins__", "__builtins__"),
+        ("def f(x): return getattr(x, 'a')", "getattr"),
+    ],
+)
+def test_programs_that_reach_beyond_computing_are_forbidden_by_name(program: str, named: str) -> None:
+    refusal = refuse_program(program)
+    assert refusal is not None
+    assert refusal.status is Status.FORBIDDEN
+    assert named in refusal.reason
+
+
+def test_programs_beyond_the_size_limit_are_forbidden() -> None:
+    refusal = refuse_program("#" * (MAX_PROGRAM_CHARS + 1))
+    assert refusal is not None
+    assert refusal.status is Status.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["def f(x:", "x = \0", "\ud800", "-" * 9000 + "1", "a" + "()" * 9000, "(" * 300, "not " * 4000 + "1"],
+)
+def test_text_that_no_parser_takes_is_a_syntax_error(program: str) -> None:
+    refusal = refuse_program(program)
+    assert refusal is not None
+    assert refusal.status is Status.SYNTAX_ERROR
+
+
+def test_every_status_has_a_verdict_for_proposals() -> None:
+    assert proposal_verdict(Status.OK) is ProposalVerdict.VALID
+    assert proposal_verdict(Status.ERROR) is ProposalVerdict.RUNTIME_ERROR
+    assert proposal_verdict(Status.KILLED) is ProposalVerdict.RUNTIME_ERROR
+    assert proposal_verdict(Status.OOM) is ProposalVerdict.OUT_OF_MEMORY
+    for status in set(Status) - {Status.OK, Status.ERROR, Status.KILLED, Status.OOM}:
+        assert proposal_verdict(status) == status.value
+
+
+def test_every_status_but_ok_has_a_verdict_for_attempts() -> None:
+    assert attempt_verdict(Status.NONDETERMINISTIC) is AttemptVerdict.WRONG
+    for status in set(Status) - {Status.OK, Status.NONDETERMINISTIC}:
+        assert attempt_verdict(status).value == proposal_verdict(status).value
+    with pytest.raises(ValueError, match="comparing"):
+        attempt_verdict(Status.OK)

@@ -1,0 +1,216 @@
+"""The shared store on a disk that several machines see: one winner a key, nothing half, nothing lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_run import age
+
+from populora_core.sharing import objects as module
+from populora_core.sharing.objects import LocalObjects, object_key, open_objects
+from populora_core.sharing.shared import require_conditional
+from populora_core.sharing.sweeping import DAY
+from populora_core.support.errors import (
+    ArtifactError,
+    ConfigError,
+    DamagedObject,
+    StoreUnavailable,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalObjects:
+    return LocalObjects(tmp_path / "store")
+
+
+def test_bytes_are_named_by_their_sha256_and_come_back(store: LocalObjects, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"rows")
+    sha256 = store.put(tmp_path / "file")
+    assert sha256 == hashlib.sha256(b"rows").hexdigest()
+    store.fetch(sha256, tmp_path / "new" / "back")
+    assert (tmp_path / "new" / "back").read_bytes() == store.get_bytes(sha256) == b"rows"
+    assert store.put_bytes(b"rows") == sha256
+    assert [item.key for item in store.listing()] == [object_key(sha256)]
+
+
+def test_on_one_disk_a_fetched_object_takes_no_space(store: LocalObjects, tmp_path: Path) -> None:
+    store.fetch(store.put_bytes(b"weights"), tmp_path / "back")
+    assert (tmp_path / "back").stat().st_nlink == 2
+
+
+def test_a_damaged_or_missing_object_is_refused_and_the_target_stays(
+    store: LocalObjects, tmp_path: Path
+) -> None:
+    sha256 = store.put_bytes(b"weights")
+    path = store.root / object_key(sha256)
+    path.chmod(0o644)
+    path.write_bytes(b"weightS")
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    with pytest.raises(DamagedObject, match="damaged"):
+        store.fetch(sha256, target)
+    with pytest.raises(DamagedObject, match="damaged"):
+        store.get_bytes(sha256)
+    with pytest.raises(DamagedObject, match="no object"):
+        store.fetch("0" * 64, target)
+    assert target.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "target"]
+    assert store.get_bytes(store.put_bytes(b"weights")) == b"weights", "who puts it again mends it"
+
+
+def test_the_first_document_of_a_key_stands(store: LocalObjects) -> None:
+    assert store.get("a/b") is None
+    assert store.put_if_absent("a/b", b"first")
+    assert not store.put_if_absent("a/b", b"second")
+    assert store.put_if_absent("a/b", b"first"), "equal data has won, whoever put it"
+    assert store.get("a/b") == b"first"
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.get("a/b") is None
+
+
+@pytest.mark.parametrize("key", ["", "/a", "../a", "a/../../b", "a//b", "a/"])
+def test_no_key_leads_out_of_the_store(store: LocalObjects, key: str) -> None:
+    with pytest.raises(ArtifactError, match="no key"):
+        store.put_if_absent(key, b"")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "http://host/x", "file://host/x", "s3:///x", "s3://user:secret@bucket/x"]
+)
+def test_a_url_of_another_kind_is_refused_and_no_secret_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_objects(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_store_on_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "populora_core.sharing.s3", raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[s3\]'"):
+        open_objects("s3://bucket/run")
+
+
+def test_a_plain_path_and_its_file_url_are_one_store(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    assert open_objects(str(folder)).url == open_objects(folder.as_uri()).url == folder.as_uri()
+
+
+class Turns:
+    """Lets two threads go on one file operation at a time, in a given order."""
+
+    def __init__(self, order: Sequence[bool]) -> None:
+        self._order = list(order)
+        self._ended: set[str] = set()
+        self._turn = threading.Condition()
+
+    def wait(self) -> None:
+        own = threading.current_thread().name
+        with self._turn:
+            while self._order and not self._ended and str(self._order[0]) != own:
+                self._turn.wait(1.0)
+            if self._order:
+                self._order.pop(0)
+            self._turn.notify_all()
+
+    def end(self) -> None:
+        with self._turn:
+            self._ended.add(threading.current_thread().name)
+            self._turn.notify_all()
+
+
+@contextmanager
+def interleaved(turns: Turns) -> Iterator[None]:
+    """Every operation of a store that another writer could see waits for its turn."""
+    real = {name: getattr(os, name) for name in ("link", "replace", "utime", "stat", "chmod")}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in real:
+
+            def taken(*arguments: object, _name: str = name, **options: object) -> object:
+                if threading.current_thread().name in ("True", "False"):
+                    turns.wait()
+                return real[_name](*arguments, **options)
+
+            patch.setattr(module.os, name, taken)
+        yield
+
+
+@settings(max_examples=60)
+@given(
+    order=st.lists(st.booleans(), max_size=24),
+    data=st.tuples(st.sampled_from([b"one", b"two"]), st.sampled_from([b"one", b"two"])),
+)
+def test_any_interleaving_of_two_writers_ends_with_one_winner(
+    order: list[bool], data: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+    turns, seen, heard = Turns(order), {}, {}
+
+    def write(who: bool) -> None:
+        store = LocalObjects(root)
+        sha256 = store.put_bytes(data[who])
+        heard[who] = store.put_if_absent("stages/manifest", sha256.encode())
+        standing = store.get("stages/manifest")
+        assert standing is not None
+        seen[who] = store.get_bytes(standing.decode())
+        turns.end()
+
+    threads = [threading.Thread(target=write, args=(who,), name=str(who)) for who in (False, True)]
+    with interleaved(turns):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen[False] == seen[True], "both hold what stands"
+    assert [who for who in (False, True) if heard[who]] == [
+        who for who in (False, True) if data[who] == seen[False]
+    ], "who hears that it won holds what it wrote"
+    assert not list(root.rglob(".tmp-*"))
+
+
+def test_a_store_that_takes_a_second_writer_is_refused(store: LocalObjects) -> None:
+    class Old(LocalObjects):
+        def put_if_absent(self, key: str, data: bytes) -> bool:
+            path = self.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            return True
+
+    with pytest.raises(StoreUnavailable, match="condition is ignored"):
+        require_conditional(Old(store.root))
+    require_conditional(store)
+    assert not list(store.listing())
+
+
+def test_what_is_put_again_is_young_again(store: LocalObjects) -> None:
+    """Otherwise a sweep could take it before its manifest is there."""
+    sha256 = store.put_bytes(b"rows")
+    age(store.root / object_key(sha256), 30)
+    store.put_bytes(b"rows")
+    (item,) = store.listing("objects")
+    assert time.time() - item.modified < DAY
+
+
+def test_an_object_that_another_user_put_can_be_put_again(
+    store: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    (tmp_path / "file").write_bytes(b"rows")
+    sha256 = store.put(tmp_path / "file")
+    monkeypatch.setattr(os, "utime", refuse)
+    assert store.put(tmp_path / "file") == sha256
+    assert store.get_bytes(sha256) == b"rows"

@@ -1,0 +1,387 @@
+"""A run of which several machines share one store: the first to commit is agreed with, and what is lost comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from conftest import PATIENCE
+from shared_run import MEMBER, MOMENTS, STAGE, Written, age, begin, files, make
+from store_run import evaluation_row
+from typer.testing import CliRunner
+
+from flows.cli import app
+from populora_core.config.load import apply_overrides
+from populora_core.lifecycle.loop import fork, rerun
+from populora_core.lifecycle.pull import pull
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.sharing.objects import LocalObjects, object_key, open_objects
+from populora_core.sharing.shared import SharedRun
+from populora_core.sharing.sweeping import sweep
+from populora_core.stages.engine import run_stage
+from populora_core.stages.table import MEMBERS, file_name
+from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
+from populora_core.store.catalogue import Catalogue
+from populora_core.store.schema import to_table
+from populora_core.support.errors import (
+    ConfigError,
+    DamagedObject,
+    RunDirectoryError,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalObjects:
+    return LocalObjects(tmp_path / "store")
+
+
+def test_two_machines_that_make_one_stage_agree_on_the_first(tmp_path: Path) -> None:
+    """As two GPUs may: equal inputs, other bits."""
+    url = (tmp_path / "store").as_uri()
+    first = begin(tmp_path / "first", url).directory
+    second = pull(url, tmp_path / "second").run.directory
+    with Session(Run.open(second)) as behind:
+        make(first, b"of the first")
+        Written.weights = b"of the second"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SharedRun, "find", _blind_once(SharedRun.find))
+            run_stage(behind, 0, STAGE)
+    assert files(second) == files(first)
+    assert (
+        first / "members" / MEMBER / "g0000" / "adapter_model.safetensors"
+    ).read_bytes() == b"of the first"
+
+
+def _blind_once(find):  # type: ignore[no-untyped-def]
+    """The second machine looked before the first one had committed."""
+    looked = []
+
+    def blind(self, *arguments):  # type: ignore[no-untyped-def]
+        looked.append(arguments)
+        return None if len(looked) == 1 else find(self, *arguments)
+
+    return blind
+
+
+def test_a_machine_takes_what_another_made(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    first = begin(tmp_path / "first", url).directory
+    second = pull(url, tmp_path / "second").run.directory
+    make(first, b"of the first")
+    Written.times = 0
+    assert make(second, b"of the second").reused
+    assert Written.times == 0
+    assert files(second) == files(first)
+
+
+@pytest.mark.parametrize("lost", ["stage", "table", "weights", "probe"])
+def test_what_is_damaged_here_comes_back_by_hash_and_is_not_made_again(tmp_path: Path, lost: str) -> None:
+    run = begin(tmp_path / "run", (tmp_path / "store").as_uri()).directory
+    make(run)
+    before, adapter = files(run), run / "members" / MEMBER / "g0000"
+    victim = {
+        "stage": stage_dir(run, 0, "found") / "manifest.json",
+        "table": stage_dir(run, 0, "found") / "adapters.parquet",
+        "weights": adapter / "adapter_model.safetensors",
+        "probe": adapter / "probe.json",
+    }[lost]
+    victim.unlink()
+    if lost in ("table", "weights"):
+        victim.write_bytes(b"rubbish")
+    Written.times = 0
+    assert make(run).reused
+    assert Written.times == 0
+    assert files(run) == before
+
+
+def test_what_the_store_lost_is_made_again_and_the_store_whole(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    first = begin(tmp_path / "first", url).directory
+    make(first)
+    for item in list(open_objects(url).listing("objects")):
+        open_objects(url).delete(item.key)
+    with pytest.raises(DamagedObject, match="no object"):
+        pull(url, tmp_path / "second")
+    second = tmp_path / "second"
+    assert not make(second).reused
+    assert files(second) == files(first)
+    assert pull(url, tmp_path / "third").brought == 1
+
+
+def test_other_bits_in_place_of_lost_ones_are_an_error(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    make(begin(tmp_path / "first", url).directory)
+    for item in list(open_objects(url).listing("objects")):
+        open_objects(url).delete(item.key)
+    with pytest.raises(DamagedObject):
+        pull(url, tmp_path / "second")
+    with pytest.raises(DamagedObject, match="restore the store"):
+        make(tmp_path / "second", b"of other rounding")
+    assert not files(tmp_path / "second")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_within_a_commit_a_run_goes_on_and_another_machine_too(tmp_path: Path, moment: str) -> None:
+    url = (tmp_path / "store").as_uri()
+    killed = begin(tmp_path / "killed", url).directory
+    arguments = [sys.executable, str(ROOT / "tests" / "shared_run.py"), moment, url, str(killed)]
+    ended = subprocess.run(arguments, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=PATIENCE)
+    assert ended.returncode == -9
+    assert not files(killed) or moment == "after the manifest"
+    shared = moment == "after the manifest"
+    assert bool(list(open_objects(url).listing("stages"))) == shared
+
+    other = pull(url, tmp_path / "other")
+    assert other.brought == shared
+    Written.times = 0
+    make(other.run.directory)
+    make(killed)
+    assert Written.times == (not shared), "made once, or brought by both"
+    assert files(killed) == files(other.run.directory)
+    assert len(list(open_objects(url).listing("stages"))) == 1
+
+
+def test_a_store_is_of_one_run(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    begin(tmp_path / "one", url)
+    with pytest.raises(RunDirectoryError, match="already holds a run"):
+        begin(tmp_path / "two", url, seed=2)
+    assert not (tmp_path / "two" / "run.json").exists()
+    begin(tmp_path / "three", (tmp_path / "store3").as_uri(), seed=3)
+    with pytest.raises(RunDirectoryError, match="another run"):
+        pull(url, tmp_path / "three")
+
+
+def test_a_store_that_is_not_mounted_is_an_error_and_no_new_store(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", (tmp_path / "store").as_uri()).directory
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    with pytest.raises(RunDirectoryError, match="mount the folder"):
+        make(run)
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        pull((tmp_path / "nothing").as_uri(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    other = pull(url, tmp_path / "other").run
+    with Session(other) as behind:
+        shared = run.shared()
+        assert shared is not None
+        shared.redraw({"0000/found": 7})
+        run.save_redraws({"0000/found": 7})
+        with pytest.raises(RunDirectoryError, match="different histories"):
+            run_stage(behind, 0, STAGE)
+        assert behind.shared is not None
+        with pytest.raises(RunDirectoryError, match="populora pull"):
+            behind.shared.redraw({"0000/found": 8})
+    with pytest.raises(RunDirectoryError, match="different histories"):
+        make(other.directory)
+    assert pull(url, other.directory).run.redraws() == {"0000/found": 7}
+    make(other.directory)
+
+
+def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    make(run.directory, b"first draw")
+    other = pull(url, tmp_path / "other").run.directory
+    first = files(other)
+    redraw(run, b"second draw")
+    assert files(run.directory) != first
+    pulled = pull(url, other)
+    assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
+    assert files(other) == files(run.directory)
+    assert (other / "superseded").is_dir()
+
+
+def redraw(run: Run, weights: bytes) -> None:
+    """Make the stage anew with another seed."""
+    Written.weights = weights
+    with Session(run) as session:
+        rerun(
+            session,
+            0,
+            "found",
+            seed=7,
+            run_one=lambda held, number, stage, **how: run_stage(held, number, STAGE, **how),
+        )
+
+
+def evaluate(run: Path) -> Path:
+    """Commit an evaluation of the members that the run directory has; returns its folder."""
+    members = read_manifest(stage_dir(run, 0, "found"))
+    assert members is not None
+    with StageWriter(run, 0, "evaluate-tiny") as writer:
+        writer.write_table("evaluations", to_table("evaluations", [evaluation_row(0, MEMBER)]))
+        writer.commit(
+            writer.draft(
+                key="key",
+                stage_version=1,
+                seed=0,
+                config={},
+                inputs={name: members.content(file_name(name)) for name in ("population", MEMBERS)},
+                started=0.0,
+                seconds=1.0,
+                code_revision="abc",
+            )
+        )
+    return stage_dir(run, 0, "evaluate-tiny")
+
+
+def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    make(run.directory, b"first draw")
+    other = pull(url, tmp_path / "other").run.directory
+    evaluation = evaluate(other)
+    redraw(run, b"second draw")
+    pull(url, other)
+    assert not evaluation.exists()
+    assert list((other / "superseded").glob("*/generations/0000/evaluate-tiny/evaluations.parquet"))
+    with Catalogue(other) as catalogue:
+        assert catalogue.rows("FROM evaluations") == []
+
+
+def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    make(run.directory, b"first draw")
+    other = pull(url, tmp_path / "other").run.directory
+    evaluation = evaluate(other)
+    redraw(run, b"second draw")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("populora_core.lifecycle.pull.supersede_outdated", _killed)
+        pull(url, other)
+    assert files(other) == files(run.directory) and evaluation.exists()
+    assert pull(url, other).brought == 0
+    assert not evaluation.exists()
+
+
+def _killed(*arguments: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_a_pull_keeps_evaluations_of_members_that_come_back_as_they_were(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url).directory
+    make(run)
+    evaluation = evaluate(run)
+    (stage_dir(run, 0, "found") / "manifest.json").unlink()
+    assert pull(url, run).brought == 1
+    assert evaluation.exists()
+
+
+def test_a_rerun_without_a_seed_keeps_what_the_machines_agreed_on(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", (tmp_path / "store").as_uri()).directory
+    make(run, b"first")
+    before = files(run)
+    make(run, b"of other rounding", force=True)
+    assert files(run) == before
+
+
+def test_a_fork_has_a_store_of_its_own_and_shares_what_it_inherits(tmp_path: Path) -> None:
+    source = begin(tmp_path / "source", (tmp_path / "store").as_uri(), seed=1)
+    make(source.directory)
+    with pytest.raises(RunDirectoryError, match=r"store\.url="):
+        fork(source, 0, tmp_path / "same", source.config)
+    source.save_redraws({"0000/found": 7})
+    url = (tmp_path / "store-2").as_uri()
+    forked = fork(source, 0, tmp_path / "forked", apply_overrides(source.config, [f"store.url={url}"]))
+    pulled = pull(url, tmp_path / "pulled").run
+    assert files(pulled.directory) == files(forked.directory) == files(source.directory)
+    assert pulled.redraws() == {"0000/found": 7}
+
+
+def test_a_fork_that_was_cut_short_is_no_run_to_go_on_with(tmp_path: Path) -> None:
+    def cut(self: LocalObjects, key: str, data: bytes) -> bool:
+        if key.startswith("stages/"):
+            raise KeyboardInterrupt
+        return put(self, key, data)
+
+    put = LocalObjects.put_if_absent
+    source = begin(tmp_path / "source", (tmp_path / "store").as_uri(), seed=1)
+    make(source.directory)
+    url = (tmp_path / "store-2").as_uri()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(LocalObjects, "put_if_absent", cut)
+        fork(source, 0, tmp_path / "forked", apply_overrides(source.config, [f"store.url={url}"]))
+    with pytest.raises(RunDirectoryError, match="never finished"):
+        pull(url, tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_sweep_takes_shards_whose_stage_was_never_committed(store: LocalObjects, tmp_path: Path) -> None:
+    begin(tmp_path / "run", store.root.as_uri())
+    for name, days in (("old", 8), ("young", 0)):
+        sha256 = store.put_bytes(name.encode())
+        store.put_if_absent(f"shards/{name}.json", json.dumps({"result": sha256}).encode())
+        for key in (f"shards/{name}.json", object_key(sha256)):
+            age(store.root / key, days)
+    found = {item.key.partition("/")[0] for item in sweep(store, 7).stored}
+    assert found == {"shards", "objects"}
+    assert {item.key for item in store.listing("shards")} == {"shards/young.json"}
+    assert len(list(store.listing("objects"))) == 1
+
+
+def test_a_sweep_takes_what_nobody_names_and_only_that(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url).directory
+    make(run)
+    store = open_objects(url)
+    assert isinstance(store, LocalObjects)
+    old, young = store.put_bytes(b"nobody's"), store.put_bytes(b"being committed")
+    aside = store.root / "objects" / ".tmp-x-1-2@elsewhere"
+    aside.write_bytes(b"half")
+    for path in store.root.rglob("*"):
+        if path.name != young:
+            age(path, 8)
+    seen = sweep(store, 7, dry_run=True)
+    assert ([item.key for item in seen.stored], len(seen.unfinished)) == ([object_key(old)], 1)
+    assert store.get(object_key(old)) is not None and aside.exists()
+    assert sweep(store, 7) == seen
+    assert store.get(object_key(old)) is None and not aside.exists()
+    assert store.get_bytes(young)
+    assert sweep(store, 7).stored == ()
+    assert files(pull(url, tmp_path / "again").run.directory) == files(run)
+
+
+def test_a_sweep_needs_a_run_and_a_day(store: LocalObjects, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 1 day"):
+        sweep(store, 0.5)
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        sweep(store, 7)
+
+
+def test_the_commands_pull_check_and_sweep(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    make(begin(tmp_path / "run", url).directory)
+    asked = CliRunner()
+    checked = asked.invoke(app, ["store", "check", url])
+    assert "can hold a run" in checked.output
+    pulled = asked.invoke(app, ["pull", url, str(tmp_path / "new")])
+    assert "1 stages brought, 0 were here" in pulled.output
+    assert "0 were here" not in asked.invoke(app, ["pull", url, str(tmp_path / "new")]).output
+    swept = asked.invoke(app, ["store", "sweep", url, "--dry-run"])
+    assert "would remove 0 objects" in swept.output
+    assert json.loads((tmp_path / "new" / "run.json").read_text())["config"]["store"]["url"] == url
+
+
+def test_without_a_url_nothing_is_shared(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", "").directory
+    with Session(Run.open(run)) as session:
+        assert session.shared is None
+    make(run)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]

@@ -1,0 +1,52 @@
+"""One GPU, one run: the lock is exclusive, waits, says so, and goes with its holder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from populora_core.support import devices
+from populora_core.support.devices import DeviceBusy, hold_device
+
+HOLD = """
+import sys, time
+from populora_core.support.devices import hold_device
+with hold_device("cuda"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.02)
+
+
+def test_a_cpu_needs_no_lock(tmp_path: Path) -> None:
+    with hold_device("cpu"), hold_device("cpu"):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_waits_and_gets_the_gpu_when_the_first_is_killed() -> None:
+    first = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None and first.stdout.readline() == "held\n"
+    timer = threading.Timer(0.3, first.kill)
+    timer.start()
+    with pytest.warns(DeviceBusy, match="waiting for the GPU 3: another run holds"), hold_device("cuda"):
+        assert first.wait(10) == -9
+    timer.join()
+
+
+def test_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hold_device("cuda"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+        with hold_device("cuda"):
+            pass
