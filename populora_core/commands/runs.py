@@ -1,0 +1,180 @@
+"""Commands over run directories that need no Prefect: look into them, ask, compare, take out, prune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from populora_core.commands.options import RunDir, Settings
+from populora_core.commands.typed import typed
+from populora_core.support.errors import EXIT_INTERRUPTED
+
+runs_app = typer.Typer()
+
+
+@runs_app.command()
+def fork(
+    directory: RunDir,
+    generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
+    to: Annotated[Path, typer.Option(help="the new run directory")],
+    settings: Settings = None,
+) -> None:
+    """Start a new run from a generation of an old one, with other settings if you like."""
+    from populora_core.config.load import apply_overrides
+    from populora_core.lifecycle.loop import fork as fork_run
+    from populora_core.runs.run import Run
+
+    source = Run.open(directory)
+    forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
+    print(
+        f"{forked.directory} holds generations 0 to {generation}; "
+        + typed(f"populora resume {to} goes on from there")
+    )
+
+
+@runs_app.command()
+def inspect(
+    directory: RunDir,
+    generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
+    stage: Annotated[str | None, typer.Option(help="one stage's manifest (with --generation)")] = None,
+    member: Annotated[str | None, typer.Option(help="one member: ratings, lineage, adapters")] = None,
+    problem: Annotated[str | None, typer.Option(help="one problem with its attempts")] = None,
+) -> None:
+    """Look into a run: overview, generation, stage, member or problem."""
+    from populora_core.commands import inspection
+    from populora_core.runs.run import Run
+
+    opened = Run.open(directory)
+    if problem is not None:
+        inspection.show_problem(opened, problem)
+    elif member is not None:
+        inspection.show_member(opened, member)
+    elif stage is not None:
+        inspection.show_stage(opened, generation, stage)
+    elif generation is not None:
+        inspection.show_generation(opened, generation)
+    else:
+        inspection.show_run(opened)
+
+
+@runs_app.command()
+def query(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to ask as one")
+    ],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
+    format: Annotated[Literal["table", "csv", "json"], typer.Option(help="how to print the rows")] = "table",
+) -> None:
+    """Ask runs in SQL (DuckDB). Rows are printed as they come; the column `run` says of which run they are.
+
+    docs/analytics.md has queries to start from.
+    """
+    from populora_core import open_run
+    from populora_core.commands.answers import print_answer
+
+    with open_run(*directories) as catalogue:
+        print_answer(catalogue.query(sql), format)
+
+
+@runs_app.command()
+def prune(
+    directory: RunDir,
+    keep: Annotated[int, typer.Option(min=1, help="of the newest generations every stage can be redone")] = 3,
+    every: Annotated[
+        int, typer.Option(min=0, help="of every so many generations keep what a fork starts from; 0: of none")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
+) -> None:
+    """Keep a long run small: remove weights and optimiser states that going on does not need.
+
+    Every table stays, so the report, the lineage and all questions do too; so does each member's newest adapter.
+    What was removed does not come back: older generations can then not be redone, forked, evaluated or exported.
+    """
+    from populora_core.commands.inspection import show_plan
+    from populora_core.lifecycle import pruning
+    from populora_core.runs.run import Run
+
+    opened = Run.open(directory)
+    chosen = (pruning.plan if dry_run else pruning.prune)(opened, keep, every)
+    show_plan(opened, chosen, dry_run)
+
+
+@runs_app.command()
+def report(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to compare")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="default: report.html in the run, of several comparison.html here"),
+    ] = None,
+) -> None:
+    """Write what a run did as one HTML page that opens offline; of several runs a comparison with the first.
+
+    A run's own report.html is also brought up to date after every generation.
+    """
+    from populora_core.report.write import REPORT, write_report
+
+    default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
+    print(f"{write_report(directories, output or default)} is written; open it in any browser")
+
+
+@runs_app.command()
+def export(
+    directory: RunDir,
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id, e.g. student-00-g0000")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    generation: Annotated[
+        int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="a checkpoint of base and adapter, instead of the adapter alone")
+    ] = False,
+    base_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its folder here)",
+        ),
+    ] = None,
+) -> None:
+    """Take a member out of a run: a PEFT adapter, or with --merge a whole checkpoint, each with a model card.
+
+    Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
+    """
+    from populora_core.lifecycle.export import CARD, export_member
+    from populora_core.runs.run import Run
+
+    done = export_member(
+        Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
+    )
+    what = "merged checkpoint" if merge else "PEFT adapter"
+    print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
+    print(f"from Python:  see {done.folder / CARD}")
+    print(f"with vLLM:    {done.command}")
+
+
+@runs_app.command()
+def evaluate(
+    directory: RunDir,
+    suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
+    members: Annotated[str, typer.Option(help="all, best (fittest of each role by play), or an id")] = "all",
+    generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,
+) -> None:
+    """Measure members and the base model on a suite: scores with intervals, every answer kept.
+
+    What is finished stays when this is interrupted or killed; the same command goes on from there.
+    """
+    from populora_core.benchmarks.suite import load_suite
+    from populora_core.commands.scores import show_evaluation
+    from populora_core.runs.run import Run
+    from populora_core.stages.evaluation import seeded
+
+    try:
+        show_evaluation(Run.open(directory), seeded(load_suite(suite), seed), members, generation)
+    except KeyboardInterrupt:
+        print("interrupted: finished shards stay, the same command goes on from there")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
