@@ -129,4 +129,4 @@ def print_table(bench: str, rows: Sequence[Row]) -> None:
         interval = f"{row.low:.3g} to {row.high:.3g}" if row.samples > 1 else ""
         goal = f"{row.goal} {marks[row.meets_goal]}"
         table.add_row(row.name, f"{row.value:.3g}", interval, row.unit, goal, str(row.samples))
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -16,9 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.console import console
+from populora_core.report.text import visible
 from populora_core.store.answer import Answer
 
-WIDEST = 60  # characters of one cell
+WIDEST = 60  # characters of one line of a cell
+LONGEST = 20_000  # of a cell of several lines
 TABLE_ROWS = 500  # of one printed table; a longer answer is several, so that nothing is held back
 
 Row = dict[str, Any]
@@ -48,7 +50,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = value if isinstance(value, str) else str(value)
-    return escape(text if len(text) <= WIDEST or "\n" in text else text[: WIDEST - 1] + "…")
+    widest = LONGEST if "\n" in text[:LONGEST] else WIDEST
+    return escape(visible(text if len(text) <= widest else text[: widest - 1] + "…"))
 
 
 def _tables(answer: Answer) -> None:
@@ -64,12 +67,18 @@ def _csv(answer: Answer) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(answer.columns)
     for row in _rows(answer):
-        writer.writerow(json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
+        cells = (json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
+        writer.writerow(_shown(v) if isinstance(v, str) else v for v in cells)
 
 
 def _json(answer: Answer) -> None:
     for row in _rows(answer):
-        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        sys.stdout.write(_shown(json.dumps(row, ensure_ascii=False)) + "\n")
+
+
+def _shown(text: str) -> str:
+    """The text as it is for a file or a program, made harmless for a terminal."""
+    return visible(text) if sys.stdout.isatty() else text
 
 
 def _rows(answer: Answer) -> Iterator[Row]:

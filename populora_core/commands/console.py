@@ -24,7 +24,7 @@ from populora_core.report.summary import (
     population_rows,
 )
 
-console = Console()
+console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
 DOING = {
     "found": "founding the population",

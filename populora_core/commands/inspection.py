@@ -14,6 +14,7 @@ from populora_core.commands.typed import typed
 from populora_core.lifecycle.loop import later_generations
 from populora_core.lifecycle.pruning import Plan, redoable
 from populora_core.report.summary import generation_summary, overall, token_rows
+from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of
@@ -125,10 +126,10 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
     for index, attempt in enumerate(attempts):
         if index == 0:
-            console.print(f"\n[bold]prompt[/]\n{escape(attempt['prompt'])}")
+            console.print(f"\n[bold]prompt[/]\n{escape(visible(attempt['prompt']))}")
         console.print(
             f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: [cyan]{attempt['verdict']}[/], "
-            f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(attempt['completion'])}"
+            f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(visible(attempt['completion']))}"
         )
 
 
@@ -159,7 +160,7 @@ def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_record(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
-        text = escape(str(value))
+        text = escape(visible(str(value)))
         console.print(f"[bold]{name}[/]" + (f"\n{text}" if "\n" in text else f"  {text}"), highlight=False)
 
 

@@ -107,7 +107,7 @@ def _narrated() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     if not console.is_terminal:
         yield lambda line: print(line, file=sys.stderr, flush=True)
         return

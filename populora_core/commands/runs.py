@@ -66,15 +66,20 @@ def query(
     ],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
     format: Annotated[Literal["table", "csv", "json"], typer.Option(help="how to print the rows")] = "table",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="let the SQL do all that DuckDB can: other files, writing")
+    ] = False,
 ) -> None:
     """Ask runs in SQL (DuckDB). Rows are printed as they come; the column `run` says of which run they are.
 
-    docs/analytics.md has queries to start from.
+    The SQL reads the named runs and nothing else. docs/analytics.md has queries to start from.
     """
-    from populora_core import open_run
     from populora_core.commands.answers import print_answer
+    from populora_core.runs.run import Run
+    from populora_core.store.catalogue import Catalogue
 
-    with open_run(*directories) as catalogue:
+    named = [Run.open(directory).directory for directory in directories]
+    with Catalogue(*named, locked=not trusted) as catalogue:
         print_answer(catalogue.query(sql), format)
 
 

@@ -23,6 +23,7 @@ from populora_core.store.views import VIEWS, View
 from populora_core.support import durable
 
 CATALOGUE = "catalogue.duckdb"
+SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
 _DUCKDBS = {"memory", "system", "temp"}
 RECENT = "recent"  # schema of the tables that the blocks' views join: of the generations in no block
 
@@ -65,16 +66,23 @@ class Catalogue:
     not write to the run gets the same views in memory. Of several runs each view holds all rows, told apart by
     the column `run`; each run's own catalogue is attached under that name.
 
+    Args:
+        locked: for SQL that somebody else wrote: it reads these runs alone, and one statement at a time that only
+            selects. Otherwise a statement may do all that DuckDB can: read and write files, attach databases.
+
     Raises:
         ArtifactError: a catalogue was stale and could not be built anew.
     """
 
-    def __init__(self, *run_dirs: Path) -> None:
+    def __init__(self, *run_dirs: Path, locked: bool = False) -> None:
         directories = list(dict.fromkeys(path.resolve() for path in run_dirs))
         self._connection = duckdb.connect()
         self._shown = "catalogue"  # the database whose views a query sees
+        self._locked = locked
         try:
             self._open(directories)
+            if locked:
+                _lock(self._connection, directories)
         except BaseException:
             self._connection.close()
             raise
@@ -123,6 +131,8 @@ class Catalogue:
         """
         connection = self.connect()  # of its own, so that several answers can be read side by side
         try:
+            if self._locked:
+                _require_selection(connection, sql)
             relation = connection.sql(sql, params=parameters or None)
         except duckdb.Error as error:
             raise refusal(str(error)) from error
@@ -161,6 +171,23 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path, attached: str) ->
     connection to it is open, hence an outdated catalogue after a swap.
     """
     connection.execute(f"ATTACH {text(str(path))} AS {name(attached)} (READ_ONLY)")
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, directories: Sequence[Path]) -> None:
+    """Leave the database, and every connection to it, these folders to read and no setting to change."""
+    allowed = ", ".join(text(str(directory)) for directory in directories)
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _require_selection(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Refuse what is not one SELECT: folders that may be read may be written by COPY, and EXPLAIN ANALYZE runs it."""
+    kinds = [statement.type.name for statement in connection.extract_statements(sql)]
+    if len(kinds) != 1 or kinds[0] not in SELECTING:
+        raise refusal(
+            f"{', '.join(kinds) or 'no statement'}; locked SQL is one SELECT, FROM, PIVOT, DESCRIBE or SHOW"
+        )
 
 
 def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
