@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from populora_core.config.load import build_config
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sharing import objects
+from populora_core.sharing import places
 from populora_core.sharing.sweeping import DAY
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import StageResult, run_stage
@@ -108,8 +108,8 @@ def kill_at(moment: str, store: type[Any]) -> None:
 
     if moment == "before objects":
         store.put = die
-    elif moment == "inside an object" and store is objects.LocalObjects:
-        objects.require_digest = die  # written aside, not yet renamed
+    elif moment == "inside an object" and store is places.LocalObjects:
+        places.require_digest = die  # written aside, not yet renamed
     elif moment == "inside an object":
         store._require_stored = die
     elif moment == "between objects and manifest":
@@ -124,5 +124,5 @@ def age(path: Path, days: float) -> None:
 
 
 if __name__ == "__main__":
-    kill_at(sys.argv[1], type(objects.open_objects(sys.argv[2])))
+    kill_at(sys.argv[1], type(places.open_objects(sys.argv[2])))
     make(Path(sys.argv[3]))

@@ -21,7 +21,8 @@ from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.shards import Shards, perform
 from populora_core.runs.session import Session
 from populora_core.sampler.protocol import Served
-from populora_core.sharing.objects import object_key, open_objects
+from populora_core.sharing.objects import object_key
+from populora_core.sharing.places import open_objects
 from populora_core.store.artifacts import read_manifest, sweep
 from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
 from populora_core.support.errors import ArtifactError

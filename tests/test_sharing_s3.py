@@ -22,7 +22,8 @@ from shared_run import Written, begin, files, make
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.pull import pull
 from populora_core.runs.session import Session
-from populora_core.sharing.objects import object_key, open_objects
+from populora_core.sharing.objects import object_key
+from populora_core.sharing.places import open_objects
 from populora_core.sharing.sweeping import DAY, sweep
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP

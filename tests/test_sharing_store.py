@@ -21,7 +21,8 @@ from populora_core.lifecycle.loop import fork, rerun
 from populora_core.lifecycle.pull import pull
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sharing.objects import LocalObjects, object_key, open_objects
+from populora_core.sharing.objects import object_key
+from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SharedRun
 from populora_core.sharing.sweeping import sweep
 from populora_core.stages.engine import run_stage

@@ -34,7 +34,7 @@ def pull(
 @store_app.command()
 def check(url: Url) -> None:
     """Try whether a store refuses a second writer, keeps bytes as they are, and lists and deletes them."""
-    from populora_core.sharing.objects import open_objects
+    from populora_core.sharing.places import open_objects
     from populora_core.sharing.shared import try_out
 
     for line in try_out(open_objects(url)):
@@ -48,7 +48,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
 ) -> None:
     """Remove objects that no manifest names and uploads that never ended, both left by killed writers."""
-    from populora_core.sharing.objects import open_objects
+    from populora_core.sharing.places import open_objects
     from populora_core.sharing.sweeping import sweep as sweep_store
 
     swept = sweep_store(open_objects(url), days, dry_run)

@@ -25,7 +25,7 @@ from populora_core.compute.protocol import Committed, ModelSpec, Progress, Shard
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
 from populora_core.config.sections import BaseSection, ComputeSection
-from populora_core.sharing.objects import LocalObjects, open_objects
+from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.support import durable
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable

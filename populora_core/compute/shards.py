@@ -23,7 +23,8 @@ from typing import Any
 
 from populora_core.compute import work
 from populora_core.compute.protocol import Committed, Compute, Payload, Progress, Shard
-from populora_core.sharing.objects import LocalObjects, ObjectStore, object_key, open_objects
+from populora_core.sharing.objects import ObjectStore, object_key
+from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
 from populora_core.store.manifest import file_sha256
 from populora_core.support import durable

@@ -15,7 +15,8 @@ from populora_core.report.write import refresh
 from populora_core.runs.lock import lock
 from populora_core.runs.reap import clear
 from populora_core.runs.run import RECORD, Run, refuse_occupied
-from populora_core.sharing.objects import ObjectStore, open_objects
+from populora_core.sharing.objects import ObjectStore
+from populora_core.sharing.places import open_objects
 from populora_core.sharing.shared import (
     Entry,
     SharedRun,

@@ -49,7 +49,7 @@ def check_packages(config: Config, source: str) -> None:
             'run shards in processes of this machine: backend = "local"',
         )
     if config.store.url:
-        from populora_core.sharing.objects import open_objects
+        from populora_core.sharing.places import open_objects
 
         with _said_of(f"{source}: store.url cannot be used"):
             open_objects(config.store.url)

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, open_objects, require_key
+from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, require_key
+from populora_core.sharing.places import open_objects
 from populora_core.store.adapters import ADAPTER_FILES, PROBE, WEIGHTS, staged_adapter
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import FileRecord, Manifest, committed_stages, file_sha256, pruned

@@ -1,0 +1,190 @@
+"""Where a store can be: a folder, which machines may share, or S3-compatible storage."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from populora_core.sharing.objects import (
+    ObjectStore,
+    Stored,
+    digest,
+    missing,
+    object_key,
+    require_digest,
+    require_key,
+    whole,
+)
+from populora_core.support import durable
+from populora_core.support.errors import ConfigError, StoreUnavailable
+
+S3 = "s3"
+
+
+_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+def open_objects(url: str) -> ObjectStore:
+    """The store at a url: `file:///shared/run`, a plain path (the same), or `s3://bucket/prefix`.
+
+    Raises:
+        ConfigError: another scheme, a url that carries a secret, or packages that are not installed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == S3:
+        from populora_core.sharing.s3 import S3Objects
+
+        return S3Objects(url)
+    if parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path:
+        path = unquote(parts.path) if parts.scheme else url
+        return LocalObjects(Path(path).expanduser().resolve())
+    raise ConfigError(
+        "this is not the url of a store",
+        expected="file:///folder, a folder, or s3://bucket/prefix",
+        came=url,
+        remedy="name a folder that every machine sees, or a bucket",
+    )
+
+
+class LocalObjects:
+    """A store in a folder, which may be shared between machines by a network file system with hard links."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = root.as_uri()
+
+    def put(self, path: Path) -> str:
+        sha256 = digest(path)
+        if not self._refresh(sha256):
+            self._place(sha256, lambda aside: shutil.copyfile(path, aside))
+        return sha256
+
+    def fetch(self, sha256: str, target: Path) -> None:
+        source = self._path(object_key(sha256))
+        with durable.writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = durable.temporary_name(target.parent, target.name)
+            try:
+                _link_or_copy(source, aside)
+                require_digest(digest(aside), sha256, self.url)
+                os.replace(aside, target)
+            except FileNotFoundError as error:
+                raise missing(sha256, self.url) from error
+            finally:
+                aside.unlink(missing_ok=True)
+
+    def put_bytes(self, data: bytes) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not self._refresh(sha256):
+            self._place(sha256, lambda aside: aside.write_bytes(data))
+        return sha256
+
+    def get_bytes(self, sha256: str) -> bytes:
+        return whole(self.get(object_key(sha256)), sha256, self.url)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        target = self._path(key)
+        with durable.writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = durable.temporary_name(target.parent, target.name)
+            try:
+                aside.write_bytes(data)
+                durable.fsync(aside)
+                os.link(aside, target)  # unlike a rename it fails where the name is taken
+                durable.fsync(target.parent)
+                return True
+            except FileExistsError:
+                return target.read_bytes() == data
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise StoreUnavailable(
+                    f"{self.url} cannot hold a store: its file system has no hard links",
+                    expected="a file system on which a second writer of a name is refused",
+                    came=str(error),
+                    remedy="put the store on another disk, or on S3-compatible storage",
+                ) from error
+            finally:
+                aside.unlink(missing_ok=True)
+
+    def get(self, key: str) -> bytes | None:
+        with _reading(self.url):
+            try:
+                return self._path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with durable.writing(path):
+            path.unlink(missing_ok=True)
+
+    def listing(self, prefix: str = "") -> Iterator[Stored]:
+        for path in (self._path(prefix) if prefix else self.root).rglob("*"):
+            if path.is_file() and not path.name.startswith(durable.TEMPORARY_PREFIX):
+                status = path.stat()
+                yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
+
+    def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
+        left = [
+            path
+            for path in self.root.rglob(f"{durable.TEMPORARY_PREFIX}*")
+            if path.is_file() and path.stat().st_mtime < before
+        ]
+        with durable.writing(self.root):
+            for path in left if not dry_run else ():
+                path.unlink(missing_ok=True)
+        return [path.relative_to(self.root).as_posix() for path in left]
+
+    def _path(self, key: str) -> Path:
+        return self.root / require_key(key)
+
+    def _refresh(self, sha256: str) -> bool:
+        """Whether the object is there whole. It counts as new again: a sweep must not take it from under us."""
+        path = self._path(object_key(sha256))
+        with _reading(self.url):
+            try:
+                whole = digest(path) == sha256
+                if whole:
+                    os.utime(path)
+                return whole
+            except (FileNotFoundError, PermissionError):  # another user's can be replaced, not touched
+                return False
+
+    def _place(self, sha256: str, write: Callable[[Path], object]) -> None:
+        target = self._path(object_key(sha256))
+        with durable.writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        with durable.replacing(target) as aside:
+            write(aside)
+            require_digest(digest(aside), sha256, self.url)
+            aside.chmod(0o444)  # it will be linked into run directories
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)
+        durable.fsync(target)
+
+
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{url} cannot be read",
+            expected="a folder that is mounted and readable",
+            came=str(error),
+            remedy="mount it or mend its permissions, then resume",
+        ) from error
