@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Row, Say, as_json, median, ratio
-from populora_core.compute import ModelSpec
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
 from populora_core.config.sections import BaseSection, ComputeSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.open import SandboxKind, open_sandbox
 from populora_core.sandbox.protocol import Job, Limits
 from populora_core.support.errors import SandboxUnavailable

@@ -24,7 +24,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from bench.harness import Row, Say, median, ratio, single, wall_seconds
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.connection import Connection
 from populora_core.sandbox.containers import (
     SOCKET_INSIDE,
@@ -34,6 +33,7 @@ from populora_core.sandbox.containers import (
 from populora_core.sandbox.policy import ALLOWED_MODULES
 from populora_core.sandbox.pool import SandboxPool, outer_seconds
 from populora_core.sandbox.protocol import MIB, Job, Limits
+from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import Ticket, Worker, request_body
 
 PROGRAM = """def f(x, y):

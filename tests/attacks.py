@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from populora_core.problems.verdicts import Status
+from populora_core.sandbox.status import Status
 
 ERROR, KILLED, OK, OOM, TIMEOUT = Status.ERROR, Status.KILLED, Status.OK, Status.OOM, Status.TIMEOUT
 NOT_PLAIN_DATA, OUTPUT_LIMIT, SYNTAX_ERROR = (

@@ -23,16 +23,9 @@ from populora_core.benchmarks.contamination import contamination
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY, HeldOut
 from populora_core.benchmarks.heldout import held_out as bundled
+from populora_core.benchmarks.items import load_items, part_of, suite_digest, suite_items
 from populora_core.benchmarks.protocol import Item, Response, benchmark
-from populora_core.benchmarks.suite import (
-    Entry,
-    Part,
-    load_items,
-    load_suite,
-    part_of,
-    suite_digest,
-    suite_items,
-)
+from populora_core.benchmarks.suite import Entry, Part, load_suite
 from populora_core.config.sections import REPOSITORY
 from populora_core.problems.normal import program_key
 from populora_core.sandbox.literals import canonical, parse_arguments

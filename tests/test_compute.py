@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.compute import Compute, InlineCompute, LocalCompute, ModelSpec
+from populora_core.compute import Compute, InlineCompute, LocalCompute
 from populora_core.compute.shards import Shards
 from populora_core.model.base import base_digest
+from populora_core.sampler.spec import ModelSpec
 from populora_core.support.errors import BaseModelError, WorkerLost
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"

@@ -10,8 +10,9 @@ import pytest
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import check_proposals, judge_attempts
 from populora_core.problems.model import Problem
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.status import Status
 
 COMPACT = dialect("compact")
 PROGRAM = "def f(x):\n return x+1"

@@ -11,9 +11,10 @@ from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.types import problem_type
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS, LiteralTooLong, canonical
 from populora_core.sandbox.protocol import JobResult
+from populora_core.sandbox.status import Status
 
 PROGRAM = "def f(x):\n return [x]*3"
 DIALECTS = ("compact", "instruct")

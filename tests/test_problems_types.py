@@ -8,9 +8,10 @@ from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, TypeRules, problem_type, register
 from populora_core.problems.types.rules import OneExample
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS
 from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import ProblemError
 
 RULES = TypeRules(code_f_inputs_min=3, code_f_inputs_max=4, code_f_shown=2)

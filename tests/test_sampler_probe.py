@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from populora_core.compute import ModelSpec
 from populora_core.compute.work import Prompt, Worker, _export, generate
 from populora_core.model.adapter_files import WEIGHTS
 from populora_core.model.base import base_digest
@@ -19,6 +18,7 @@ from populora_core.model.stacked import StackedLinear
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.protocol import Sampler, Served, Text
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, adapter_intact, read_probe
 from populora_core.store.manifest import file_sha256

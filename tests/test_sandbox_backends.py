@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from conftest import PATIENCE
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.connection import CommandBackend
 from populora_core.sandbox.jsonl import verify_lines
 from populora_core.sandbox.open import BACKENDS, describe_backends, open_sandbox
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits
+from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.sandbox.worker import REQUEST, request_body
 from populora_core.support.errors import ConfigError, PopuloraError, SandboxUnavailable

@@ -18,10 +18,10 @@ import pytest
 from conftest import PATIENCE, wait_for
 from requests import Response
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.open import open_sandbox
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import Owner
 

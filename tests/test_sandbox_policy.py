@@ -2,14 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from populora_core.problems.verdicts import (
-    AttemptVerdict,
-    ProposalVerdict,
-    Status,
-    attempt_verdict,
-    proposal_verdict,
-)
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict, proposal_verdict
 from populora_core.sandbox.policy import MAX_PROGRAM_CHARS, refuse_program
+from populora_core.sandbox.status import Status
 
 
 @pytest.mark.parametrize(

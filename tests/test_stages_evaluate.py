@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from conftest import PATIENCE, contents, small_config, start
 
-from populora_core.benchmarks.suite import Part, Suite, load_suite, suite_items
+from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import fork, rerun, train

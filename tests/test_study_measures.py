@@ -21,8 +21,8 @@ from store_run import (
 )
 
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import _steps, measure
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from populora_core.benchmarks.codec import decode, encode
 from populora_core.benchmarks.protocol import Item, ItemScore
-from populora_core.problems.verdicts import AttemptVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.literals import parse_literal
 from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits, Sandbox
+from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import request_body
 
 MODULES = (

@@ -37,8 +37,9 @@ from populora_core.benchmarks.livecodebench_cases import (
     right_value,
 )
 from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
-from populora_core.problems.verdicts import AttemptVerdict, Status
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import BenchmarkError
 
 TEST_SECONDS = 6.0

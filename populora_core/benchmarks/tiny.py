@@ -14,10 +14,10 @@ from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sampler.protocol import FinishReason
 from populora_core.sandbox.protocol import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.errors import BenchmarkError, ProblemError
+from populora_core.support.finish import FinishReason
 
 SCHEMA: Schema = {
     "item_id": (str,),

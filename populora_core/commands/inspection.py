@@ -12,11 +12,12 @@ from populora_core.commands.answers import row_table
 from populora_core.commands.console import console, coverage_table, generation_line, population_table
 from populora_core.commands.typed import typed
 from populora_core.lifecycle.loop import later_generations
-from populora_core.lifecycle.pruning import Plan, redoable
+from populora_core.lifecycle.pruning import Plan
 from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
+from populora_core.stages.redoable import redoable
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from populora_core.compute.local import InlineCompute, LocalCompute
-from populora_core.compute.protocol import Committed, Compute, ModelSpec, Progress, Shard
+from populora_core.compute.protocol import Compute
+from populora_core.sampler.spec import ModelSpec
 
 __all__ = [
-    "Committed",
     "Compute",
     "InlineCompute",
     "LocalCompute",
-    "ModelSpec",
-    "Progress",
-    "Shard",
     "open_compute",
 ]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.compute.protocol import ModelSpec
 from populora_core.compute.work import Prompt, Worker, complete
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
@@ -21,6 +20,7 @@ from populora_core.problems.grading import (
 )
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.protocol import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support import ids

@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-from populora_core.config.sections import SamplerSection
 
 Payload = Mapping[str, Any]
 Progress = Callable[[int], None]  # called with the number of further items done
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """Everything that a worker needs to load the frozen base, lay adapters over it and sample.
-
-    Attributes:
-        sampler: with the engine that was chosen, never `auto`.
-    """
-
-    folder: Path
-    name: str
-    digest: str
-    dialect: str
-    dtype: str
-    device: str
-    rank: int
-    alpha: float
-    sampler: SamplerSection = field(default_factory=lambda: SamplerSection(engine="torch"))
 
 
 @dataclass(frozen=True, slots=True)

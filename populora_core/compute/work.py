@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.compute.protocol import ModelSpec, Payload, Progress
+from populora_core.compute.protocol import Payload, Progress
+from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ def complete(
         The columns that `proposals` and `attempts` share.
     """
     from populora_core.problems.dialects import dialect
-    from populora_core.sampler.protocol import FinishReason, Request
+    from populora_core.sampler.protocol import Request
+    from populora_core.support.finish import FinishReason
 
     encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer
     encoded = {text: tuple(encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}}

@@ -262,7 +262,8 @@ class EvaluateSection(Section):
         """What of this section decides results: the suite by content, and nothing where it is never used."""
         if not self.every:
             return {"every": 0}
-        from populora_core.benchmarks.suite import load_suite, suite_digest
+        from populora_core.benchmarks.items import suite_digest
+        from populora_core.benchmarks.suite import load_suite
 
         return {"every": self.every, "window": self.window, "suite": suite_digest(load_suite(self.file()))}
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from populora_core.config.load import Config
-from populora_core.lifecycle.pruning import require_redoable, require_startable
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
+from populora_core.stages.redoable import require_redoable, require_startable
 from populora_core.stages.table import STAGES, stages_of
 from populora_core.store.artifacts import (
     FileRecord,

@@ -23,9 +23,8 @@ from populora_core.store.adapters import WEIGHTS
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.blocks import stale_blocks
 from populora_core.store.catalogue import Catalogue, publish
-from populora_core.store.manifest import PRUNED, pruned, stage_folders
+from populora_core.store.manifest import PRUNED, stage_folders
 from populora_core.support import durable
-from populora_core.support.errors import ArtifactError
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,47 +104,6 @@ def prune(run: Run, keep: int, every: int = 0) -> Plan:
                 shutil.rmtree(block)
         publish(run.directory)
     return chosen
-
-
-def startable(run: Run, generation: int) -> bool:
-    """Whether nothing was pruned that the generation after this one starts from."""
-    stage = giver(MEMBERS, stages_of(generation))
-    living = run.directory / "members"
-    return not (
-        pruned(stage_dir(run.directory, generation, stage.name) / file_name(MEMBERS))
-        or any(map(pruned, (folder / WEIGHTS for folder in living.glob(f"*/g{generation:04d}"))))
-    )
-
-
-def redoable(run: Run, generation: int) -> bool:
-    """Whether nothing was pruned that a stage of the generation needs."""
-    own = stages_of(generation)
-    files = (
-        stage_dir(run.directory, generation, s.name) / file_name(MEMBERS) for s in own if MEMBERS in s.gives
-    )
-    return (generation == 0 or startable(run, generation - 1)) and not any(map(pruned, files))
-
-
-def require_redoable(run: Run, generation: int) -> None:
-    """Raise ArtifactError where a stage of the generation could not be made again."""
-    if not redoable(run, generation):
-        raise ArtifactError(
-            f"generation {generation} cannot be redone: populora prune removed what it starts from",
-            expected="a generation that `populora inspect` names as one that can be redone",
-            came=f"generation {generation}",
-            remedy="choose a later generation; nothing was changed",
-        )
-
-
-def require_startable(run: Run, generation: int) -> None:
-    """Raise ArtifactError where no run could go on from the generation."""
-    if not startable(run, generation):
-        raise ArtifactError(
-            f"no run can go on from generation {generation}: populora prune removed its weights",
-            expected="a later generation, or one that `populora prune --every` kept",
-            came=f"generation {generation}",
-            remedy="choose another generation; nothing was changed",
-        )
 
 
 def _kept(generation: int, every: int) -> bool:

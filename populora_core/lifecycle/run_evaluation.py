@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.contamination import Contamination, contamination
+from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import score_rows
-from populora_core.benchmarks.suite import Part, Suite, suite_items
+from populora_core.benchmarks.suite import Part, Suite
 from populora_core.population.fitness import rank
 from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound

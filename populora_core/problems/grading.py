@@ -14,9 +14,10 @@ from populora_core.problems.dialects import Dialect
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import problem_type
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, Status, proposal_verdict
-from populora_core.sampler.protocol import FinishReason
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, proposal_verdict
 from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.status import Status
+from populora_core.support.finish import FinishReason
 
 RunJobs = Callable[[Sequence[Job]], list[JobResult]]
 NO_END = "no end token within max_tokens"

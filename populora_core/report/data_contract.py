@@ -14,10 +14,10 @@ from populora_core.population.member import Role
 from populora_core.population.rating import Outcome
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sampler.protocol import FinishReason
 from populora_core.store.columns import Column
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
+from populora_core.support.finish import FinishReason
 
 _INTRODUCTION = """# Data contract
 

@@ -93,7 +93,8 @@ def _require_extra(extra: str, package: str, use: str, otherwise: str) -> None:
 
 def _check_suite(config: Config, source: str) -> None:
     """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
-    from populora_core.benchmarks.suite import Part, load_suite, suite_items
+    from populora_core.benchmarks.items import suite_items
+    from populora_core.benchmarks.suite import Part, load_suite
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
         suite = load_suite(config.evaluate.file())

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from populora_core.compute import Compute, ModelSpec, open_compute
+from populora_core.compute import Compute, open_compute
 from populora_core.compute.shards import Shards
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.heartbeat import Heartbeat
@@ -16,6 +16,7 @@ from populora_core.runs.lock import lock
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
 from populora_core.sampler.open import choose_engine
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.open import open_sandbox
 from populora_core.sandbox.protocol import Limits, Sandbox
 from populora_core.support.devices import hold_device

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
-    from populora_core.compute.protocol import ModelSpec
     from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.protocol import Sampler
+    from populora_core.sampler.spec import ModelSpec
 
 Engine = Literal["torch", "vllm"]
 

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from populora_core.store.adapters import adapter_whole, what_is_wrong
 from populora_core.support.errors import AdapterError
+from populora_core.support.finish import FinishReason
 
 Progress = Callable[[int], None]  # called with the number of further completions done
-
-
-class FinishReason(StrEnum):
-    """Why a completion ended."""
-
-    STOP = "stop"
-    """The model sampled an end token, or the last token of a stop sequence of the request."""
-    LENGTH = "length"
-    """max_tokens were sampled."""
 
 
 @dataclass(frozen=True, slots=True)

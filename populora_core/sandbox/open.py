@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox import bubblewrap, launcher
 from populora_core.sandbox.connection import Backend, CommandBackend
 from populora_core.sandbox.host import can_spare_uids
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.protocol import Job, Limits, Sandbox
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
 
 SandboxKind = Literal["auto", "docker", "bubblewrap", "launcher"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 
-from populora_core.problems.verdicts import Status
+from populora_core.sandbox.status import Status
 
 MAX_PROGRAM_CHARS = 20_000
 

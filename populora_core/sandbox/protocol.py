@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import ConfigError, SandboxUnavailable
 
 MIB = 1 << 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.sandbox.status import Status
 
 NEAR_LIMIT = 0.5
 """A program that used this share of its CPU time, or timed out, is tried once more alone."""

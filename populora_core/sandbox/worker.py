@@ -9,9 +9,9 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from populora_core.problems.verdicts import Status
 from populora_core.sandbox.connection import Connection
 from populora_core.sandbox.protocol import Job
+from populora_core.sandbox.status import Status
 from populora_core.support.errors import WorkerLost
 
 REQUEST = struct.Struct(">QI")  # as in the runner: number, length of the body

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.lifecycle.pruning import require_redoable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
 from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
 from populora_core.store.artifacts import (

@@ -15,7 +15,8 @@ from statistics import median
 from threading import Event, Lock
 from typing import Any, Protocol
 
-from populora_core.benchmarks.suite import load_suite, suite_digest
+from populora_core.benchmarks.items import suite_digest
+from populora_core.benchmarks.suite import load_suite
 from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files

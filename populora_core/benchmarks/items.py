@@ -1,0 +1,62 @@
+"""The problems of a suite: where their rows lie, which half each is in, and what they are by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from populora_core.benchmarks.fetch import fetched_file
+from populora_core.benchmarks.files import read_rows
+from populora_core.benchmarks.protocol import Item, benchmark
+from populora_core.benchmarks.suite import Entry, Part, Suite
+from populora_core.store.manifest import file_sha256
+from populora_core.support.errors import BenchmarkError
+
+
+def load_items(entry: Entry) -> list[Item]:
+    """The problems of one benchmark of a suite, in the order of its rows.
+
+    Raises:
+        BenchmarkError: the benchmark is unknown, or its rows are missing or not in the published schema.
+    """
+    items = benchmark(entry.benchmark).load(read_rows(rows_file(entry), entry.sha256))
+    if len({item.item_id for item in items}) != len(items):
+        raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id a problem")
+    return items
+
+
+def suite_items(suite: Suite, part: Part) -> list[tuple[Entry, list[Item]]]:
+    """Every benchmark of a suite with its problems of one half (see `load_items`)."""
+    return [(entry, part_of(load_items(entry), part, suite.validation)) for entry in suite.benchmarks]
+
+
+def suite_digest(suite: Suite) -> str:
+    """sha256 over everything that the suite file says and over the rows that it names."""
+    rows = [entry.sha256 or file_sha256(rows_file(entry)) for entry in suite.benchmarks]
+    return hashlib.sha256(json.dumps([suite.model_dump(mode="json"), rows]).encode()).hexdigest()
+
+
+def rows_file(entry: Entry) -> Path:
+    """Where the rows of one benchmark of a suite lie, or would lie once fetched."""
+    if entry.bundled is not None:
+        return entry.bundled
+    return fetched_file(entry)
+
+
+def part_of(items: Sequence[Item], part: Part, validation: float) -> list[Item]:
+    """The problems of one half, in order.
+
+    Within each stratum, the first share of the problems by the sha256 of their ids is for validation: the halves
+    depend on nothing but the ids and the share.
+    """
+    strata: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        strata[item.stratum].append(item.item_id)
+    held_back = set()
+    for ids in strata.values():
+        ids.sort(key=lambda item_id: hashlib.sha256(item_id.encode()).hexdigest())
+        held_back.update(ids[: round(validation * len(ids))])
+    return [item for item in items if (item.item_id in held_back) is (part is Part.VALIDATION)]

@@ -1,0 +1,14 @@
+"""Why a completion ended: samplers say it, grading reads it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    """The model sampled an end token, or the last token of a stop sequence of the request."""
+    LENGTH = "length"
+    """max_tokens were sampled."""
