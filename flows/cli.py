@@ -61,13 +61,13 @@ def run(
     plain: Plain = False,
 ) -> None:
     """Start a run: found a population and train it."""
-    from populora_core.config.load import load_config
+    from populora_core.runs.preflight import load_runnable
     from populora_core.runs.run import begin
 
     overrides = list(settings or [])
     if generations is not None:
         overrides.append(f"run.generations={generations}")
-    loaded = load_config(config, overrides)
+    loaded = load_runnable(config, overrides)
     if dry_run:
         from populora_core.commands.plan import print_plan
 

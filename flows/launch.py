@@ -19,10 +19,11 @@ from flows.notify import notify, on_end
 from flows.observed import Observed
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
-from populora_core.config.load import Config, apply_overrides, load_config
+from populora_core.config.load import Config, apply_overrides
 from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle import loop
 from populora_core.report.write import report_address
+from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
@@ -71,7 +72,7 @@ def train(
     overrides = list(settings)
     overrides += [f"run.generations={generations}"] if generations is not None else []
     overrides += [f"run.seed={seed}"] if seed is not None else []
-    config = load_config(config_file or REPOSITORY / "configs" / f"{preset}.toml", overrides)
+    config = load_runnable(config_file or REPOSITORY / "configs" / f"{preset}.toml", overrides)
     return _go_on(_begun(run_dir, config) or begin(run_dir, config), config.run.generations, review)
 
 

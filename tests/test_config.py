@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from populora_core.config.load import Config, apply_overrides, load_config
+from populora_core.runs.preflight import load_runnable
 from populora_core.support.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,7 +22,7 @@ SHIPPED = sorted(
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_every_shipped_config_loads(path: Path) -> None:
     no_weights = ["base.path=bundled:tiny"] if path.stem.endswith("-7b") else []
-    assert load_config(path, no_weights).run.generations >= 1
+    assert load_runnable(path, no_weights).run.generations >= 1
 
 
 def _file(tmp_path: Path, text: str) -> Path:
@@ -49,7 +50,7 @@ def _file(tmp_path: Path, text: str) -> Path:
 )
 def test_a_bad_config_is_refused_by_name(tmp_path: Path, text: str, parts: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(_file(tmp_path, text))
+        load_runnable(_file(tmp_path, text))
     for part in parts:
         assert part in str(caught.value)
 
@@ -59,7 +60,7 @@ def test_shards_on_ray_are_refused_where_it_is_missing(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs Ray.*\n.*\n.*pip install -e '\.\[ray\]"):
-        load_config(_file(tmp_path, "[compute]\nbackend = 'ray'"))
+        load_runnable(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 
 def test_the_archive_is_refused_where_pyribs_is_missing(
@@ -67,7 +68,7 @@ def test_the_archive_is_refused_where_pyribs_is_missing(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs pyribs.*\n.*\n.*pip install -e '\.\[archive\]"):
-        load_config(_file(tmp_path, "[propose]\nreference_source = 'archive'"))
+        load_runnable(_file(tmp_path, "[propose]\nreference_source = 'archive'"))
 
 
 def test_a_missing_file_is_refused() -> None:

@@ -14,6 +14,7 @@ import typer.main
 from flows.cli import app
 from populora_core.config.load import build_config
 from populora_core.config.sections import REPOSITORY
+from populora_core.runs.preflight import check_names
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:\S*/bin/)?populora +([a-z][^`#]*)")
@@ -60,7 +61,9 @@ def test_a_configuration_is_taken_as_it_stands(
     )
     monkeypatch.syspath_prepend(tmp_path)
     data = tomllib.loads(text)
-    config = build_config(data, page).as_json()
+    built = build_config(data, page)
+    check_names(built, page)
+    config = built.as_json()
     for section, settings in data.items():
         for key, value in settings.items():
             assert config[section][key] == value or value.items() <= config[section][key].items()

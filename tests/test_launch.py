@@ -15,8 +15,8 @@ from prefect.utilities.callables import parameter_schema
 from flows import launch
 from flows.launch import Preset, StageName, _unreviewed, resume
 from flows.notify import on_end
-from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
+from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
 from populora_core.support.errors import ConfigError, ServerUnreachable
@@ -59,7 +59,7 @@ def test_the_presets_are_the_configurations_of_whole_runs() -> None:
     runs = {path.stem for path in CONFIGS.glob("*.toml") if "arms" not in tomllib.loads(path.read_text())}
     assert set(get_args(Preset)) == runs
     for preset in get_args(Preset):
-        assert load_config(CONFIGS / f"{preset}.toml", ["base.path=bundled:tiny"]).run.generations
+        assert load_runnable(CONFIGS / f"{preset}.toml", ["base.path=bundled:tiny"]).run.generations
 
 
 def test_the_stages_of_the_form_are_those_of_the_loop() -> None:

@@ -13,6 +13,7 @@ from populora_core.learner.estimators.grpo import grpo
 from populora_core.learner.estimators.reinforce_pp import reinforce_pp
 from populora_core.learner.estimators.trr_pp import trr_pp
 from populora_core.learner.estimators.whitening import scale
+from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
 
 HERE = "test_learner_estimators"
@@ -133,7 +134,7 @@ def without_settings(rewards, groups, cohorts):
 
 
 def test_an_estimator_of_a_users_own_is_named_by_its_place():
-    apply_overrides(Config(), [f"update.estimator={HERE}:reward_itself"])
+    check_names(apply_overrides(Config(), [f"update.estimator={HERE}:reward_itself"]), HERE)
     assert estimate(f"{HERE}:reward_itself", [0.3, None], ["p", "p"], ["s", "s"]) == [0.3, None]
 
 
@@ -152,6 +153,6 @@ def test_an_estimator_that_pays_for_infrastructure_is_refused():
 )
 def test_an_estimator_that_cannot_run_is_refused_by_name(name: str, parts: list[str]):
     with pytest.raises(ConfigError) as caught:
-        apply_overrides(Config(), [f"update.estimator={name}"])
+        check_names(apply_overrides(Config(), [f"update.estimator={name}"]), HERE)
     for part in parts:
         assert part in str(caught.value)

@@ -12,8 +12,15 @@ from populora_core.population.fitness import FITNESS
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.selection import SELECTIONS
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
+from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
 from populora_core.support.registry import find, settings_of
+
+
+def checked(overrides: list[str]) -> Config:
+    config = apply_overrides(Config(), overrides)
+    check_names(config, "the test's configuration")
+    return config
 
 
 @pytest.mark.parametrize(
@@ -29,7 +36,7 @@ from populora_core.support.registry import find, settings_of
     ],
 )
 def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[str]) -> None:
-    config = apply_overrides(Config(), overrides)
+    config = checked(overrides)
     assert Config.model_validate(config.as_json()) == config
 
 
@@ -54,7 +61,7 @@ def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[s
 )
 def test_a_combination_that_cannot_run_is_refused_by_name(overrides: list[str], parts: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        apply_overrides(Config(), overrides)
+        checked(overrides)
     for part in parts:
         assert part in str(caught.value)
 
@@ -79,5 +86,5 @@ def test_every_setting_of_ours_says_what_it_may_be(registry: Mapping[str, Any], 
 def test_a_fitness_that_nothing_measures_is_refused_before_any_work(fitness: str, every: int) -> None:
     selected = ["evolve.every=10", f"evolve.fitness={fitness}"]
     with pytest.raises(ConfigError, match="not every evolution follows an evaluation"):
-        apply_overrides(Config(), [*selected, f"evaluate.every={every}"])
-    assert apply_overrides(Config(), [*selected, "evaluate.every=5"]).evaluate.every == 5
+        checked([*selected, f"evaluate.every={every}"])
+    assert checked([*selected, "evaluate.every=5"]).evaluate.every == 5

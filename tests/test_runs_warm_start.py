@@ -30,6 +30,7 @@ from populora_core.model.adopt import adopt
 from populora_core.model.base import load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
+from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import is_done
@@ -211,7 +212,7 @@ def test_a_missing_adapter_is_refused_when_the_config_is_read(
     an_adapter(tmp_path / "a", layout)
     shutil.rmtree(tmp_path / "a") if missing == "folder" else (tmp_path / "a" / missing).unlink()
     with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path, f"teachers = ['{tmp_path}/a']"))
+        load_runnable(written(tmp_path, f"teachers = ['{tmp_path}/a']"))
     for part in ("adapters.start_from", FIRST_TEACHER, "no such folder" if missing == "folder" else missing):
         assert part in str(caught.value)
 
@@ -241,7 +242,7 @@ def test_relative_places_count_from_where_the_command_runs(
     """As base.path does."""
     an_adapter(tmp_path / "a", layout)
     monkeypatch.chdir(tmp_path)
-    assert load_config(written(tmp_path, "teachers = ['a']")).adapters.start_from.teachers == ("a",)
+    assert load_runnable(written(tmp_path, "teachers = ['a']")).adapters.start_from.teachers == ("a",)
 
 
 def test_a_source_that_changed_before_the_founding_is_noticed(tmp_path: Path, layout: AdapterLayout) -> None:

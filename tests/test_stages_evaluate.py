@@ -18,10 +18,10 @@ from conftest import PATIENCE, contents, small_config, start
 
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Part, Suite, load_suite
-from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, newest_generation, overlap
+from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluate import _shares
@@ -273,7 +273,7 @@ def test_a_loop_whose_suite_holds_nothing_back_is_refused(tmp_path: Path) -> Non
     config = tmp_path / "run.toml"
     config.write_text(f"[evaluate]\nevery = 2\nsuite = '{tmp_path / 'suite.toml'}'\n")
     with pytest.raises(ConfigError, match="holds no problem of tiny_code_o back for validation"):
-        load_config(config)
+        load_runnable(config)
 
 
 def test_the_command_prints_cost_scores_and_where_the_answers_are(

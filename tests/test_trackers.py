@@ -20,6 +20,7 @@ from populora_core.config.load import load_config
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.figures import read_figures
 from populora_core.report.metrics import ENTROPY, LOSS, SOLVE_RATE
+from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import generation_dir, supersede
@@ -60,9 +61,8 @@ def using(directory: Path, *names: str, **settings: object) -> Path:
 
 def follow(directory: Path) -> None:
     """What a process does that finds the run as it is."""
-    trackers = Trackers(Run.open(directory))
-    trackers.follow(read_figures(directory, samples=False))
-    trackers.close()
+    with Trackers(Run.open(directory)) as trackers:
+        trackers.follow(read_figures(directory, samples=False))
 
 
 def killed_while_it_tells(directory: Path, place: str) -> None:
@@ -269,8 +269,10 @@ from pathlib import Path
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.trackers.follow import Trackers
 with Session(Run.open({str(directory)!r})) as session:
-    session.trackers.follow(refresh(session.run.directory))
+    with Trackers(session.run) as trackers:
+        trackers.follow(refresh(session.run.directory))
 print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True)
@@ -341,10 +343,10 @@ def test_a_tracker_that_is_not_installed_is_refused_at_the_start(
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(f"[trackers]\nuse = ['{name}']\n")
-    assert load_config(file).trackers.use == (name,)
+    assert load_runnable(file).trackers.use == (name,)
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install -e '\.\[{name}\]'"):
-        load_config(file)
+        load_runnable(file)
 
 
 def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(

@@ -24,10 +24,13 @@ def fork(
     """Start a new run from a generation of an old one, with other settings if you like."""
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
+    from populora_core.runs.preflight import check_names
     from populora_core.runs.run import Run
 
     source = Run.open(directory)
-    forked = fork_run(source, generation, to, apply_overrides(source.config, settings or []))
+    config = apply_overrides(source.config, settings or [])
+    check_names(config, "the settings given with --set")
+    forked = fork_run(source, generation, to, config)
     print(
         f"{forked.directory} holds generations 0 to {generation}; "
         + typed(f"populora resume {to} goes on from there")

@@ -1,7 +1,11 @@
-"""A run's configuration: strict TOML, one section a stage, refused before any work when it cannot run."""
+"""A run's configuration: strict TOML, one section a stage. It is checked against itself alone.
+
+Whether it can run on this machine is another question: `runs/preflight.py` answers it.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,7 +34,6 @@ from populora_core.config.sections import (
     UpdateSection,
 )
 from populora_core.config.trackers import TrackersSection
-from populora_core.runs.preflight import check_folders, check_gpus, check_names, check_packages, closest
 from populora_core.support.errors import ConfigError
 
 
@@ -79,32 +82,26 @@ class Config(Section):
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML file and what it extends, apply `section.key=value` overrides, refuse what cannot run.
+    """Read a TOML file and what it extends, apply `section.key=value` overrides, refuse what cannot be meant.
 
     Raises:
-        ConfigError: missing file or folder, bad TOML, unknown key, wrong value, impossible combination.
+        ConfigError: missing file, bad TOML, unknown key, wrong value, sections that contradict each other.
     """
     data = read_config(Path(path))
     for override in overrides:
         apply_override(data, override)
-    config = build_config(data, str(path))
-    check_folders(config, str(path))
-    check_packages(config, str(path))
-    return config
+    return build_config(data, str(path))
 
 
 def build_config(data: Mapping[str, Any], source: str) -> Config:
-    """Validate plain data into a `Config` that can run (see `load_config`)."""
+    """Validate plain data into a `Config` (see `load_config`)."""
     try:
-        config = Config.model_validate(data)
+        return Config.model_validate(data)
     except ValidationError as error:
         raise ConfigError(
             f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
             remedy="mend these keys; every key and its default stands in populora_core/config/sections.py",
         ) from error
-    check_names(config, source)
-    check_gpus(config, source)
-    return config
 
 
 def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
@@ -113,6 +110,12 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     for override in overrides:
         apply_override(data, override)
     return build_config(data, "the settings given with --set")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint for a person who wrote `name`."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else "See populora_core/config/sections.py for every key"
 
 
 def _explain(item: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ setting redoes only the stages that it matters to.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -90,10 +90,6 @@ class AdapterSection(Section):
     rank: Count = 8
     alpha: Positive = 16.0
     start_from: StartSection = StartSection()
-
-    def shape(self) -> dict[str, Any]:
-        """What of this section decides results: adapters to start from count by content, not by place."""
-        return {"rank": self.rank, "alpha": self.alpha}
 
 
 class RatingSection(Section):
@@ -258,15 +254,6 @@ class EvaluateSection(Section):
             return REPOSITORY / "configs" / "suites" / f"{self.suite.removeprefix(BUNDLED)}.toml"
         return Path(self.suite).expanduser()
 
-    def plan(self) -> dict[str, Any]:
-        """What of this section decides results: the suite by content, and nothing where it is never used."""
-        if not self.every:
-            return {"every": 0}
-        from populora_core.benchmarks.items import suite_digest
-        from populora_core.benchmarks.suite import load_suite
-
-        return {"every": self.every, "window": self.window, "suite": suite_digest(load_suite(self.file()))}
-
 
 class ComputeSection(Section):
     """Where shards run; the shard plan is part of every stage key that it matters to."""
@@ -291,10 +278,6 @@ class ComputeSection(Section):
         400.0, description="10^12 operations a second that it keeps up, likewise: 40 % of an H100's peak"
     )
     gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives, likewise")
-
-    def plan(self) -> dict[str, int]:
-        """What of this section decides results: the backend does not."""
-        return {"shards": self.shards, "threads": self.threads}
 
 
 class StoreSection(Section):

@@ -26,6 +26,7 @@ from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
 from populora_core.support import durable
 from populora_core.support.errors import RunDirectoryError
+from populora_core.trackers.follow import Trackers
 
 RunGeneration = Callable[[Session, int], object]
 
@@ -37,16 +38,17 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
     """
     found = False
-    for generation in range(generations + 1):
-        found = is_done(session, generation)
-        if found:
-            session.observer.generation_found(generation)
-            continue
-        run_one(session, generation)
-        _publish(session, generation)
-        session.observer.generation_ended(generation)
-    if found and outdated(session.run.directory):  # killed when all stages were done
-        _publish(session, generations)
+    with Trackers(session.run) as trackers:
+        for generation in range(generations + 1):
+            found = is_done(session, generation)
+            if found:
+                session.observer.generation_found(generation)
+                continue
+            run_one(session, generation)
+            _publish(session, generation, trackers)
+            session.observer.generation_ended(generation)
+        if found and outdated(session.run.directory):  # killed when all stages were done
+            _publish(session, generations, trackers)
 
 
 def rerun(
@@ -107,11 +109,12 @@ def rerun(
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
         results.append(run_one(session, generation, follower))
-    _publish(session, generation)
+    with Trackers(run) as trackers:
+        _publish(session, generation, trackers)
     return results
 
 
-def _publish(session: Session, generation: int) -> None:
+def _publish(session: Session, generation: int, trackers: Trackers) -> None:
     """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
@@ -119,7 +122,7 @@ def _publish(session: Session, generation: int) -> None:
     publish(session.run.directory)
     figures = refresh(session.run.directory)
     if figures is not None:
-        session.trackers.follow(figures)
+        trackers.follow(figures)
 
 
 def supersede_later(run: Run, generation: int) -> None:

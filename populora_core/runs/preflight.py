@@ -1,24 +1,47 @@
-"""What a configuration says of the world beyond it: names must be known to their registries, folders be there."""
+"""Whether a configuration can run here: its names are known, its folders are there, its packages installed.
+
+What it says of itself was checked when it was read (`config/load.py`); here it is held against the world.
+"""
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from populora_core.config.load import Config, closest, load_config
+from populora_core.config.sections import Setting
+from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 
-if TYPE_CHECKING:
-    from populora_core.config.load import Config
-    from populora_core.config.sections import Setting
+
+def load_runnable(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file, with `section.key=value` overrides, and refuse what cannot run here.
+
+    Raises:
+        ConfigError: it cannot be used (see `load_config`), or not on this machine (see `preflight`).
+    """
+    config = load_config(path, overrides)
+    preflight(config, str(path))
+    return config
+
+
+def preflight(config: Config, source: str) -> None:
+    """Look for everything that a new run needs, before any work.
+
+    Raises:
+        ConfigError: an unknown name, a missing folder or package, or a store that cannot be opened. It begins
+            with `source`, where the configuration is from.
+    """
+    check_names(config, source)
+    check_folders(config, source)
+    check_packages(config, source)
 
 
 def check_folders(config: Config, source: str) -> None:
     """Raise ConfigError unless base model and suite are there, and every adapter to start from is whole."""
-    from populora_core.runs.warm_start import require_files, start_folders
-
     folder = config.base.folder()
     if not folder.is_dir():
         raise ConfigError(
@@ -66,7 +89,7 @@ def check_archive(config: Config, source: str) -> None:
         )
 
 
-def check_gpus(config: Config, source: str) -> None:
+def _check_gpus(config: Config, source: str) -> None:
     """Raise ConfigError where shards on Ray compute on GPUs that they do not ask for."""
     if config.compute.backend == "ray" and config.base.device == "cuda" and not config.compute.shard_gpus:
         raise ConfigError(
@@ -112,7 +135,7 @@ def check_names(config: Config, source: str) -> None:
     """Names must be known to their registries, or be the place of a function that can be imported.
 
     Raises:
-        ConfigError: one is not, or it has settings that nothing takes.
+        ConfigError: one is not, or it has settings that nothing takes; or sections that cannot go together.
     """
     from populora_core.learner.estimators import ESTIMATORS
     from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
@@ -168,6 +191,7 @@ def check_names(config: Config, source: str) -> None:
             came=f"evaluate.every = {every}",
             remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
         )
+    _check_gpus(config, source)
 
 
 def _check_function(
@@ -191,9 +215,3 @@ def _said_of(where: str) -> Iterator[None]:
         raise ConfigError(
             f"{where}: {error.problem}", expected=error.expected, came=error.came, remedy=error.remedy
         ) from error
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """A hint for a person who wrote `name`."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else "See populora_core/config/sections.py for every key"

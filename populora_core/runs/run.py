@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
+from populora_core.runs.preflight import check_names
 from populora_core.runs.warm_start import start_digests
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
@@ -109,6 +110,7 @@ class Run:
                     remedy="open it with the version that wrote it, or fork from its files",
                 )
             config = build_config(record["config"], str(path))
+            check_names(config, str(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, RunDirectoryError):
                 raise

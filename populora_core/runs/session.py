@@ -20,7 +20,6 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.open import open_sandbox
 from populora_core.sandbox.protocol import Limits, Sandbox
 from populora_core.support.devices import hold_device
-from populora_core.trackers.follow import Trackers
 
 if TYPE_CHECKING:
     from populora_core.compute.ray_cluster import RayCluster
@@ -153,12 +152,6 @@ class Session:
                 self.run.config.compute.shard_seconds,
             )
         return open_sandbox(settings.backend, limits, settings.workers, hash_seed)
-
-    @cached_property
-    def trackers(self) -> Trackers:
-        trackers = Trackers(self.run)
-        self._exit.callback(trackers.close)
-        return trackers
 
     @cached_property
     def model_spec(self) -> ModelSpec:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.decisive import decisive
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
 from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
@@ -30,6 +31,7 @@ from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
     from populora_core.sharing.shared import Entry, SharedRun
+    from populora_core.stages.context import StageContext
 
 Guard = Callable[[Sequence[FileRecord]], None]
 
@@ -82,7 +84,6 @@ def run_stage(
         return StageResult(generation, stage.name, True, brought.seconds, brought)
 
     require_redoable(run, generation)
-    # Imported here: a finished stage is recognised without the machinery that makes one.
     from populora_core.stages.context import StageContext
 
     started = time.time()
@@ -91,14 +92,14 @@ def run_stage(
         context = StageContext(
             session, generation, seed, folders, writer, shards, session.observer.stage_progress
         )
-        stage.function(context)
+        _perform(stage, context)
         if shards.records:
             context.extra["shards"] = shards.records
         manifest = writer.draft(
             key=key,
             stage_version=stage.version,
             seed=seed,
-            config=_settings(run, stage),
+            config=decisive(run.config, stage.config),
             inputs=inputs,
             started=started,
             seconds=time.time() - started,
@@ -114,6 +115,24 @@ def run_stage(
     shards.release()
     session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
     return StageResult(generation, stage.name, False, manifest.seconds, manifest)
+
+
+def _perform(stage: Stage, context: StageContext) -> None:
+    """Run the stage's code. It is imported only here: a finished stage is recognised without what makes one."""
+    from populora_core.stages import evaluate, evolve, found, grade, match, propose, solve, update, verify
+
+    code: dict[str, Callable[[StageContext], None]] = {
+        "found": found.run,
+        "match": match.run,
+        "propose": propose.run,
+        "verify": verify.run,
+        "solve": solve.run,
+        "grade": grade.run,
+        "update": update.run,
+        "evaluate": evaluate.run,
+        "evolve": evolve.run,
+    }
+    code[stage.name](context)
 
 
 def _bring(session: Session, generation: int, stage: Stage, key: str) -> Manifest | None:
@@ -199,7 +218,7 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "stage": stage.name,
         "version": stage.version,
         "seed": seed,
-        "config": _settings(session.run, stage),
+        "config": decisive(session.run.config, stage.config),
         "inputs": inputs,
         "base": [spec.digest, spec.dtype, spec.device] if stage.base else None,
         "dialect": session.dialect.digest if stage.dialect else None,
@@ -208,18 +227,6 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _settings(run: Run, stage: Stage) -> dict[str, Any]:
-    settings = run.config.as_json()
-    chosen = {section: settings[section] for section in stage.config}
-    if "compute" in chosen:
-        chosen["compute"] = run.config.compute.plan()
-    if "evaluate" in chosen:
-        chosen["evaluate"] = run.config.evaluate.plan()
-    if "adapters" in chosen:
-        chosen["adapters"] = run.config.adapters.shape()
-    return chosen
 
 
 def stage_inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Path]], dict[str, str]]:

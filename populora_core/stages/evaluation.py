@@ -27,6 +27,7 @@ from populora_core.compute.work import Prompt
 from populora_core.runs.session import Session
 from populora_core.sampler.protocol import Served
 from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.stages.decisive import shard_plan
 from populora_core.store.schema import to_table
 from populora_core.support import durable, ids
 from populora_core.support.finish import FinishReason
@@ -272,7 +273,7 @@ class Evaluation:
             "players": [(player.member_id, player.adapter_sha256) for player in self.players],
             "generation": self.generation,
             "base": [spec.digest, spec.dtype, spec.device, spec.rank, spec.alpha],
-            "compute": session.run.config.compute.plan(),
+            "compute": shard_plan(session.run.config.compute),
             "sampler": spec.sampler.engine,
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],
         }

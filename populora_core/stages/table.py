@@ -5,14 +5,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from populora_core.stages.context import StageContext
 
 MEMBERS = "members"  # members.safetensors: weights, Adam moments and step counts; every other name is a table
 
@@ -50,11 +45,6 @@ class Stage:
     dialect: bool = False
     sandbox: bool = False
     sampler: bool = False
-
-    @property
-    def function(self) -> Callable[[StageContext], None]:
-        """The stage's code, imported on first use so that the table itself stays light."""
-        return importlib.import_module(f"populora_core.stages.{self.name}").run
 
 
 FOUND = Stage(

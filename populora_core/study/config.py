@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from populora_core.config.files import read_config
 from populora_core.config.load import Config, build_config
 from populora_core.config.sections import Count, Section
-from populora_core.runs.preflight import check_folders, check_packages
+from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
 
 Settings = dict[str, dict[str, Any]]
@@ -97,6 +97,5 @@ def _resolved(path: Path, study: StudyConfig, arm: Arm) -> Config:
             data[section] = data.get(section, {}) | values
     source = f"{path}, arm {arm.name}"
     config = build_config(data, source)
-    check_folders(config, source)
-    check_packages(config, source)
+    preflight(config, source)
     return config

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora_core.config.load import Config
-from populora_core.config.sections import ComputeSection
+from populora_core.stages.decisive import deciding_keys
 from populora_core.stages.table import STAGES
 from populora_core.study.measures import Value
 from populora_core.support import durable
@@ -35,10 +35,8 @@ SUMMARIES = "*-seed-*.parquet"
 RECORD = "record.json"
 """Beside the summaries of a study that is over: which code made them."""
 _METADATA = b"populora_study"
-# What of a configuration decides no result, or is compared by its content.
+# Compared otherwise (generations by number, the base by its digest), or without effect on results.
 _FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.backend"})
-_FREE_SECTIONS = frozenset({"store", "trackers"})
-_SHARD_PLAN = frozenset(ComputeSection().plan())
 _AUTO = "auto"
 
 
@@ -82,24 +80,14 @@ class Origin:
         for section, settings in self.config.items():
             for key, value in settings.items():
                 current = now.config.get(section, {}).get(key, value)
-                if _decides(section, key, self.config) and current != value and _AUTO not in (current, value):
+                decides = key in deciding_keys(section, settings) and f"{section}.{key}" not in _FREE
+                if decides and current != value and _AUTO not in (current, value):
                     return f"{section}.{key} is {json.dumps(current)}, it was made with {json.dumps(value)}"
         if self.base_digest != now.base_digest:
             return "the base model is another"
         if (self.suite, self.evaluate_every) != (now.suite, now.evaluate_every):
             return "it was evaluated on another suite or at other generations"
         return None
-
-
-def _decides(section: str, key: str, config: dict[str, Any]) -> bool:
-    """Whether results follow from a setting of this configuration."""
-    if section == "compute":
-        return key in _SHARD_PLAN
-    if section == "sampler":
-        return key == "engine"
-    if section == "evaluate" and not config[section]["every"]:
-        return key == "every"
-    return section not in _FREE_SECTIONS and f"{section}.{key}" not in _FREE
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class TrackerWarning(UserWarning):
 
 
 class Trackers:
-    """The trackers of an open run."""
+    """The trackers of an open run. Use it as a context manager; leaving it ends what the trackers started."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -58,8 +58,11 @@ class Trackers:
             except Exception as error:
                 self._leave(name, error)
 
-    def close(self) -> None:
-        """End what the trackers started; a failure is a `TrackerWarning` too."""
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """A tracker that does not end well is a `TrackerWarning` too."""
         for name in tuple(self._open):
             try:
                 self._open.pop(name).close()

@@ -1,0 +1,53 @@
+"""What of a configuration decides results, said once: the engine's keys and a study's comparison ask here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from populora_core.benchmarks.items import suite_digest
+from populora_core.benchmarks.suite import load_suite
+from populora_core.config.load import Config
+from populora_core.config.sections import ComputeSection
+
+SHARD_PLAN = ("shards", "threads")
+
+
+def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
+    """The keys of a section, with these settings, from which results follow."""
+    match section:
+        case "store" | "trackers":
+            return ()
+        case "compute":  # where shards run does not
+            return SHARD_PLAN
+        case "sampler":
+            return ("engine",)
+        case "evaluate" if not settings["every"]:  # nothing else of it is ever used
+            return ("every",)
+        case _:
+            return settings.keys()
+
+
+def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What of these sections decides results: section -> key -> value.
+
+    A suite counts by its content, not by its place. Adapters to start from are left out: their content is an input
+    of the stage `found`.
+
+    Raises:
+        BenchmarkError: the suite of the loop cannot be read.
+    """
+    everything = config.as_json()
+    chosen = {
+        section: {key: everything[section][key] for key in deciding_keys(section, everything[section])}
+        for section in sections
+    }
+    if "suite" in chosen.get("evaluate", {}):
+        chosen["evaluate"]["suite"] = suite_digest(load_suite(config.evaluate.file()))
+    chosen.get("adapters", {}).pop("start_from", None)
+    return chosen
+
+
+def shard_plan(compute: ComputeSection) -> dict[str, int]:
+    """Into how many shards a stage is cut, and on how many threads each runs."""
+    return {key: getattr(compute, key) for key in SHARD_PLAN}
