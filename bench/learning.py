@@ -30,7 +30,7 @@ import numpy as np
 from base_model.grammar import sample_problem
 from populora_core.compute.arena import Arena, solve_rates
 from populora_core.config.sections import REPOSITORY, GradeSection
-from populora_core.learner.estimators.reinforce_pp import reinforce_pp
+from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.state import MemberState

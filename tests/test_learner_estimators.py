@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.config.load import Config, apply_overrides
-from populora_core.learner.estimators import ESTIMATORS, advantages
-from populora_core.learner.estimators.grpo import grpo
-from populora_core.learner.estimators.reinforce_pp import reinforce_pp
-from populora_core.learner.estimators.trr_pp import trr_pp
-from populora_core.learner.estimators.whitening import scale
+from populora_core.learner.estimators import ESTIMATORS, advantages, grpo, reinforce_pp, scale, trr_pp
 from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
 

@@ -1,8 +1,5 @@
 """Problem types. A new verifiable type is one module here that registers itself, plus its template files."""
 
-from populora_core.problems.types.code_f import CodeF
-from populora_core.problems.types.code_i import CodeI
-from populora_core.problems.types.code_o import CodeO
 from populora_core.problems.types.registry import (
     PROBLEM_TYPES,
     AnswerForm,
@@ -11,6 +8,7 @@ from populora_core.problems.types.registry import (
     problem_type,
     register,
 )
+from populora_core.problems.types.rules import CodeF, CodeI, CodeO
 
 __all__ = ["PROBLEM_TYPES", "AnswerForm", "ProblemType", "TypeRules", "problem_type", "register"]
 

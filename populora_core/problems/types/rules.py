@@ -1,4 +1,4 @@
-"""What the problem types have in common: refusing what needs no student, and judging by canonical text."""
+"""Our problem types: which drafts each refuses because they need no student, and how it judges an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import accepts, entry_function, ignores_arguments, parse_program
-from populora_core.problems.types.registry import TypeRules
+from populora_core.problems.types.registry import AnswerForm, TypeRules
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS, canonical, parse_arguments
 from populora_core.sandbox.protocol import Job, JobResult
@@ -34,6 +34,74 @@ class OneExample:
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
         return (0,)
+
+
+class CodeO(OneExample):
+    """Deduction: given a program and an input, predict the output.
+
+    The answer is a literal, so the sandbox has nothing to run.
+    """
+
+    name = "code_o"
+    answer_form = AnswerForm.OUTPUT
+
+    def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
+        return None
+
+    def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
+        return AttemptVerdict.CORRECT if answer == problem.outputs[0] else AttemptVerdict.WRONG
+
+
+class CodeI(OneExample):
+    """Abduction: given a program and an output, find an input that gives it.
+
+    Any preimage counts: the program runs on the answer and must give the same output.
+    """
+
+    name = "code_i"
+    answer_form = AnswerForm.ARGUMENTS
+
+    def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
+        return job(problem, problem.program, (answer,), answer)
+
+    def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
+        return judge_outputs(result, problem.outputs)
+
+
+class CodeF:
+    """Induction: given some inputs with their outputs and a message, write the function.
+
+    The answer is a program; it must be right on every example, those that the student did not see too.
+    """
+
+    name = "code_f"
+    answer_form = AnswerForm.PROGRAM
+    has_message = True
+
+    def input_count(self, rules: TypeRules) -> tuple[int, int]:
+        return rules.code_f_inputs_min, rules.code_f_inputs_max
+
+    def refuse_draft(self, draft: Draft, rules: TypeRules) -> ProposalVerdict | None:
+        if refused := refuse_call(draft, self.input_count(rules)):
+            return refused
+        repeated = len(set(draft.inputs)) < len(draft.inputs)
+        return ProposalVerdict.TRIVIAL if repeated or reveals(draft.message, draft.program) else None
+
+    def refuse_outputs(
+        self, draft: Draft, outputs: tuple[str, ...], rules: TypeRules
+    ) -> ProposalVerdict | None:
+        if len(set(outputs)) == 1 or all(map(echoes, draft.inputs, outputs)):
+            return ProposalVerdict.TRIVIAL
+        return refuse_long(outputs)
+
+    def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
+        return tuple(range(min(rules.code_f_shown, len(problem.inputs))))
+
+    def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
+        return job(problem, answer, problem.inputs, answer)
+
+    def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
+        return judge_outputs(result, problem.outputs)
 
 
 def refuse_call(draft: Draft, input_count: tuple[int, int]) -> ProposalVerdict | None:

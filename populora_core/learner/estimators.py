@@ -1,0 +1,151 @@
+"""Estimators: how rewards become advantages.
+
+An estimator is a function (rewards, groups, cohorts, *, std_floor, clip) -> advantages over the rows of one
+role:
+
+- rewards: one a row; None where infrastructure failed. Such a row stays None and counts nowhere.
+- groups: what was sampled under one condition: the problem of an attempt, member and type of a proposal.
+- cohorts: member and problem type. Members never share statistics.
+- std_floor: smallest divisor. clip: largest absolute advantage.
+
+Rows that cannot be told apart (equal rewards, a single row) get exactly 0: they are not trained on. Put one
+into `ESTIMATORS`, or name its place as "package.module:function", and `update.estimator` can choose it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from populora_core.support import registry
+from populora_core.support.errors import PopulationError
+
+Estimator = Callable[..., list[float | None]]
+
+SPREAD_FLOOR = 1e-8  # below it rewards count as equal, whatever rounding left
+
+
+def reinforce_pp(
+    rewards: Sequence[float | None],
+    groups: Sequence[str],
+    cohorts: Sequence[str],
+    *,
+    std_floor: float = 0.1,
+    clip: float = 5.0,
+) -> list[float | None]:
+    """REINFORCE++ with baseline (arXiv 2501.03262): centre rewards within groups, then scale them within cohorts.
+
+    The paper subtracts the mean reward of the completions of one prompt and whitens over the global batch.
+    Three things differ here. The scale is taken per cohort, so that members never share statistics. There is
+    no second mean: centred rewards already sum to zero over a cohort, and a shift would hand an advantage to
+    groups whose rewards are all equal. And the divisor has a floor, so that a cohort with hardly any spread
+    is not blown up to unit variance. There is no KL term.
+    """
+    return scale(centre(rewards, groups), cohorts, std_floor=std_floor, clip=clip)
+
+
+def trr_pp(
+    rewards: Sequence[float | None],
+    groups: Sequence[str],
+    cohorts: Sequence[str],
+    *,
+    std_floor: float = 0.1,
+    clip: float = 5.0,
+) -> list[float | None]:
+    """Task-relative REINFORCE++, the estimator of Absolute Zero (arXiv 2505.03335): whiten within cohorts.
+
+    Each problem type and role has its own mean and standard deviation. The paper keeps one baseline for each of
+    six (type, role) batches instead of one a prompt, since it draws one completion a prompt; so `groups` do not
+    matter here. Three things differ. Statistics are taken per member as well, which for a single agent is the
+    paper's. They are taken over completions, where its code takes them over tokens and lets long completions
+    weigh more. And the divisor has a floor and the result a bound, where its code divides by whatever spread
+    there is.
+    """
+    return scale(centre(rewards, cohorts), cohorts, std_floor=std_floor, clip=clip)
+
+
+def grpo(
+    rewards: Sequence[float | None],
+    groups: Sequence[str],
+    cohorts: Sequence[str],
+    *,
+    std_floor: float = 0.1,
+    clip: float = 5.0,
+) -> list[float | None]:
+    """Group-relative policy optimisation (arXiv 2402.03300, section 4.1): whiten within groups.
+
+    `cohorts` do not matter. The advantage is the paper's for outcome rewards, but for the floor of the divisor
+    and the bound: a group with one success in many has a small spread and, divided by it, outweighs all others.
+    A teacher's proposals of one type are one group, although their prompts show different references. What
+    follows the advantage is this learner's and not the paper's: a mean over a member's tokens, where the paper
+    takes a mean over each completion first, and no KL term.
+    """
+    return scale(centre(rewards, groups), groups, std_floor=std_floor, clip=clip)
+
+
+ESTIMATORS: dict[str, Estimator | str] = {"reinforce_pp": reinforce_pp, "trr_pp": trr_pp, "grpo": grpo}
+"""Name -> function, or its place as "package.module:function"."""
+
+
+def advantages(
+    estimator: str,
+    rewards: Sequence[float | None],
+    groups: Sequence[str],
+    cohorts: Sequence[str],
+    *,
+    std_floor: float,
+    clip: float,
+) -> list[float | None]:
+    """The advantages that the estimator of this name gives.
+
+    Raises:
+        PopulationError: no such estimator, or one that does not keep to the contract above.
+    """
+    estimate = registry.find(ESTIMATORS, estimator, "estimator", "update.estimator")
+    found = list(estimate(rewards, groups, cohorts, std_floor=std_floor, clip=clip))
+    given = [reward is not None for reward in rewards]
+    if [value is not None and math.isfinite(value) for value in found] != given:
+        raise PopulationError(
+            f"the estimator {estimator} gave something else than one advantage a reward",
+            expected=f"{len(given)} values, None where the reward is None and finite elsewhere",
+            came=f"{len(found)} values, {sum(value is None for value in found)} of them None",
+            remedy="mend the function that update.estimator names",
+        )
+    return found
+
+
+def centre(rewards: Sequence[float | None], keys: Sequence[str]) -> list[float | None]:
+    """Subtract the mean of the rows of each key; equal rewards, or a single row, give exactly 0."""
+    result = list(rewards)
+    for rows in _rows_of(rewards, keys):
+        values = np.array([rewards[row] for row in rows], dtype=np.float64)
+        equal = np.ptp(values) < SPREAD_FLOOR
+        for row, value in zip(rows, values - values.mean(), strict=True):
+            result[row] = 0.0 if equal else float(value)
+    return result
+
+
+def scale(
+    centred: Sequence[float | None], keys: Sequence[str], *, std_floor: float, clip: float
+) -> list[float | None]:
+    """Divide by max(std, std_floor) of the rows of each key, then clip; rows without spread give exactly 0."""
+    result = list(centred)
+    for rows in _rows_of(centred, keys):
+        values = np.array([centred[row] for row in rows], dtype=np.float64)
+        spread = float(values.std())
+        scaled = np.clip(values / max(spread, std_floor), -clip, clip)
+        for row, value in zip(rows, scaled, strict=True):
+            result[row] = 0.0 if spread < SPREAD_FLOOR else float(value)
+    return result
+
+
+def _rows_of(values: Sequence[float | None], keys: Sequence[str]) -> list[list[int]]:
+    """Indices of the rows that have a value, by key."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
+        if value is not None:
+            rows[key].append(row)
+    return list(rows.values())
