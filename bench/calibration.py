@@ -21,14 +21,11 @@ import numpy as np
 from populora_core.config.sections import REPOSITORY
 from populora_core.population.matchmaking import SCHEMES, draw_matches
 from populora_core.population.rating import (
-    Birth,
     Match,
     Outcome,
-    PlayedMatch,
     Rating,
     RatingRules,
     match_outcome,
-    newborn_rating,
     rate,
     win_probability,
 )
@@ -49,16 +46,16 @@ class History:
     """What was played.
 
     Attributes:
+        matches: with their generations.
         played: [n, 4] of generation, predicted probability that the student wins, solve rate, and whether the
             student won (1), lost (0) or drew (0.5); matches without a solved problem have no row.
         ratings: after each generation.
     """
 
-    matches: list[PlayedMatch]
+    matches: list[tuple[int, Match]]
     played: np.ndarray
     ratings: list[dict[str, Rating]]
     skills: dict[str, float]
-    births: list[Birth]
 
     @property
     def settled(self) -> np.ndarray:
@@ -71,7 +68,7 @@ class History:
         return sorted(names, key=lambda n: last[n].mu) == sorted(names, key=lambda n: self.skills[n])
 
 
-def play(seed: int = 0, scheme: str = "pfsp", evolve_every: int = 0) -> History:
+def play(seed: int = 0, scheme: str = "pfsp") -> History:
     """Matches as the loop plays them, between members whose skill is known and does not change."""
     rng = np.random.default_rng(seed)
     teachers = [ids.member_id("teacher", slot, 0) for slot in range(len(SKILLS))]
@@ -79,7 +76,7 @@ def play(seed: int = 0, scheme: str = "pfsp", evolve_every: int = 0) -> History:
     skills = dict(zip(teachers, rng.permutation(SKILLS).tolist(), strict=True))
     skills |= dict(zip(students, rng.permutation(SKILLS).tolist(), strict=True))
     ratings = dict.fromkeys(skills, Rating(RULES.mu, RULES.sigma))
-    matches, rows, after, births = [], [], [], []
+    matches, rows, after = [], [], []
     for generation in range(1, GENERATIONS + 1):
         p = np.array([[win_probability(ratings[s], ratings[t], RULES) for s in students] for t in teachers])
         played = []
@@ -89,20 +86,13 @@ def play(seed: int = 0, scheme: str = "pfsp", evolve_every: int = 0) -> History:
             predicted = p[pair.teacher, pair.student]
             solved = solve_rate(skills[student] - skills[teacher], rng)
             outcome = match_outcome(solved, n_valid=PROBLEMS, n_lost=0, p_student_win=predicted)
-            match_id = ids.match_id(generation, pair.teacher)
-            played.append(PlayedMatch(generation, match_id, Match(teacher, student, outcome)))
+            played.append(Match(teacher, student, outcome))
             if solved is not None:
                 rows.append((generation, predicted, solved, _score(outcome)))
-        ratings = rate([each.match for each in played], ratings, RULES)
-        matches += played
+        ratings = rate(played, ratings, RULES)
+        matches += [(generation, match) for match in played]
         after.append(ratings)
-        if evolve_every and generation % evolve_every == 0:
-            child = ids.member_id("student", generation % len(students), generation)
-            births.append(Birth(generation, child, (students[0], students[1])))
-            ratings = ratings | {child: newborn_rating([ratings[students[0]], ratings[students[1]]], RULES)}
-            skills[child] = 25.0
-            students[generation % len(students)] = child
-    return History(matches, np.array(rows), after, skills, births)
+    return History(matches, np.array(rows), after, skills)
 
 
 def solve_rate(advantage: float, rng: np.random.Generator) -> float | None:

@@ -35,7 +35,7 @@ from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.state import MemberState
 from populora_core.problems.model import Problem
-from populora_core.problems.normal import problem_key
+from populora_core.problems.normal import program_key
 from populora_core.problems.rewards import student_reward, teacher_reward
 from populora_core.runs.run import code_revision
 from populora_core.sandbox.literals import canonical
@@ -110,7 +110,7 @@ def teacher(
         arena.load(states)
         asked = [(kind, ()) for kind in kinds for _ in range(count)]
         rows, checks = arena.propose("teacher", asked, ids.draw_seed(seed, label))
-        seen: set[str] = set()
+        seen: set[tuple[str, ...]] = set()
         problems: list[Problem] = []
         index_of: dict[int, int] = {}
         for index, check in enumerate(checks):
@@ -196,7 +196,9 @@ def student_step(
     return update_members(arena.worker.stacked, states, rows, rules)[0], solved
 
 
-def fresh_problems(kind: str, count: int, source: np.random.Generator, known: set[str]) -> list[Problem]:
+def fresh_problems(
+    kind: str, count: int, source: np.random.Generator, known: set[tuple[str, ...]]
+) -> list[Problem]:
     """Problems from the base model's grammar that are not in `known`; their keys are added to it."""
     problems: list[Problem] = []
     while len(problems) < count:
@@ -215,8 +217,8 @@ def fresh_problems(kind: str, count: int, source: np.random.Generator, known: se
     return problems
 
 
-def _key(problem: Problem) -> str:
-    return problem_key(problem.problem_type, problem.program, problem.inputs)
+def _key(problem: Problem) -> tuple[str, ...]:
+    return problem.problem_type, program_key(problem.program), *problem.inputs
 
 
 def _training_rows(member: str, rows: Sequence[Result], values: Sequence[float | None]) -> list[TrainingRow]:

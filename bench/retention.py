@@ -73,7 +73,7 @@ class Plan:
 
 def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Callable[[str], None]) -> Result:
     """One seed: two parents, a child of every operator, and how the children's solve rates go."""
-    known: set[str] = set()
+    known: set[tuple[str, ...]] = set()
     held_out = fresh_problems(plan.kind, plan.held_out, ids.generator(4242, "held out"), known)
     choice = fresh_problems(plan.kind, plan.held_out, ids.generator(4242, "choice"), known)
 

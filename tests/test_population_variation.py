@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from triplets import decompose
 
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.population.variation.lowrank import Adapter, Factors
-from populora_core.population.variation.space import decompose
 from populora_core.support.errors import PopulationError
 
 OPERATORS = sorted(MUTATIONS | CROSSOVERS)
@@ -232,15 +232,6 @@ def test_identical_parents_and_no_strength_give_the_parent(
 ) -> None:
     parent = adapter(1, live)
     assert apart(breed(operator, parent, parent, **parameters), parent) < 1e-6
-
-
-def test_the_decomposition_gives_the_update_back_with_orthonormal_vectors() -> None:
-    for factors in adapter(3).values():
-        triplets = decompose(factors)
-        live = triplets.live
-        torch.testing.assert_close(triplets.u * triplets.s @ triplets.v.mT, update(factors))
-        for vectors in (triplets.u[:, live], triplets.v[:, live]):
-            torch.testing.assert_close(vectors.mT @ vectors, torch.eye(int(live.sum())).double())
 
 
 # Mutations

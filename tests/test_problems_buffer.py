@@ -19,16 +19,9 @@ def test_the_same_program_under_other_names_is_a_duplicate():
     assert len(buffer) == 1
 
 
-def test_the_same_program_with_other_inputs_is_a_duplicate_by_default():
+def test_the_same_program_with_other_inputs_is_a_duplicate():
     buffer = Buffer(4)
     assert buffer.add(problem(1, inputs=("(1,)",)))
-    assert not buffer.add(problem(1, inputs=("(2,)",)))
-
-
-def test_only_equal_inputs_make_a_duplicate_when_programs_may_repeat():
-    buffer = Buffer(4, by_program=False)
-    assert buffer.add(problem(1, inputs=("(1,)",)))
-    assert buffer.add(problem(1, inputs=("(2,)",)))
     assert not buffer.add(problem(1, inputs=("(2,)",)))
 
 

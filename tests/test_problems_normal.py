@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.problems.complexity import Complexity, measure
-from populora_core.problems.normal import ngrams, novelty, problem_key, program_key
+from populora_core.problems.normal import ngrams, novelty, program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 
 LOOP = """def f(x, y):
@@ -115,17 +115,6 @@ def test_names_are_followed_through_scopes(left, right):
 
 def test_huge_integers_and_every_kind_of_constant_have_a_normal_form():
     program_key("def f(x):\n return x, 0x" + "f" * 6000 + ", 1j, b'a', ..., None, -0.0, 'é'")
-
-
-def test_problem_keys_tell_type_and_inputs_apart():
-    program, inputs = "def f(x):\n return x+1", ("(1,)",)
-    keys = {
-        problem_key("code_o", program, inputs),
-        problem_key("code_i", program, inputs),
-        problem_key("code_o", program, ("(2,)",)),
-        problem_key("code_o", program, ("(1,)", "(2,)")),
-    }
-    assert len(keys) == 4
 
 
 def test_novelty_is_one_for_the_first_program_and_zero_for_a_copy():

@@ -14,7 +14,7 @@ from populora_core.problems.dialects.templates import TemplateFolder
 from populora_core.support.errors import BenchmarkError
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-INSTRUCT, COMPLETION = "instruct", "compact"
+COMPLETION = "compact"
 
 
 def fill(family: str, name: str, **values: str) -> str:

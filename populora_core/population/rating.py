@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,65 +150,7 @@ def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingR
     return rated
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedMatch:
-    """A match with its place in the stored order, as the view `matches` has it."""
-
-    generation: int
-    match_id: str
-    match: Match
-
-
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """A child that took a slot at the end of a generation, as the view `evolutions` has it."""
-
-    generation: int
-    child_id: str
-    parent_ids: tuple[str, ...]
-
-
 def newborn_rating(parents: Sequence[Rating], rules: RatingRules) -> Rating:
     """A child's first rating: its parents' mean mu, so that it is neither favoured nor culled first, and the
     full sigma, since nothing is known of it yet."""
     return Rating(sum(parent.mu for parent in parents) / len(parents), rules.sigma)
-
-
-def replay(
-    matches: Sequence[PlayedMatch], births: Iterable[Birth], rules: RatingRules
-) -> dict[int, dict[str, Rating]]:
-    """Every generation's ratings from its matches and the births alone.
-
-    Members without a birth are founders, with the rules' first rating.
-
-    Args:
-        matches: in stored order, by generation and match_id.
-
-    Returns:
-        generation -> member_id -> rating after its matches, of every member that was ever named.
-
-    Raises:
-        PopulationError: the matches are not in stored order, in which alone the ratings are what they were;
-            or a match names a child before it was born.
-    """
-    places = [(played.generation, played.match_id) for played in matches]
-    for earlier, later in itertools.pairwise(places):
-        if later <= earlier:
-            raise PopulationError(
-                "the matches are not in their stored order, and another order gives other ratings",
-                expected=f"rows by generation and match_id, {later} before {earlier}",
-                came=f"{earlier} before {later}",
-                remedy="sort them: SELECT * FROM matches ORDER BY generation, match_id",
-            )
-    born = sorted(births, key=lambda birth: (birth.generation, birth.child_id))
-    names = {name for played in matches for name in (played.match.teacher_id, played.match.student_id)}
-    names |= {name for birth in born for name in birth.parent_ids}
-    ratings = dict.fromkeys(sorted(names - {birth.child_id for birth in born}), Rating(rules.mu, rules.sigma))
-    after: dict[int, dict[str, Rating]] = {}
-    for generation, played in itertools.groupby(matches, key=lambda each: each.generation):
-        while born and born[0].generation < generation:
-            birth = born.pop(0)
-            ratings[birth.child_id] = newborn_rating([ratings[name] for name in birth.parent_ids], rules)
-        ratings = rate([each.match for each in played], ratings, rules)
-        after[generation] = ratings
-    return after

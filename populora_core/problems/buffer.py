@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from populora_core.problems.model import Problem
-from populora_core.problems.normal import Ngram, ngrams, novelty, problem_key
+from populora_core.problems.normal import Ngram, ngrams, novelty, program_key
 
 
 class Buffer:
@@ -16,22 +16,19 @@ class Buffer:
 
     Args:
         capacity: the most references kept of each problem type.
-        by_program: whether a known program with other inputs counts as a duplicate too. Otherwise only the
-            same program with the same inputs does, and a teacher may live on one program.
     """
 
-    def __init__(self, capacity: int, by_program: bool = True) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._by_program = by_program
         self._references: dict[str, list[Problem]] = {}
-        self._known: set[str] = set()
+        self._known: set[tuple[str, str]] = set()
         self._seen: set[Ngram] = set()
         # Programs whose n-grams are not in _seen yet: who only samples references pays for none.
         self._unseen: list[str] = []
 
     def add(self, problem: Problem) -> bool:
         """Take a problem in; False, and nothing changes, where it is a duplicate of one of its type."""
-        key = self._key(problem)
+        key = (problem.problem_type, program_key(problem.program))
         if key in self._known:
             return False
         self._known.add(key)
@@ -56,7 +53,3 @@ class Buffer:
 
     def __len__(self) -> int:
         return sum(map(len, self._references.values()))
-
-    def _key(self, problem: Problem) -> str:
-        inputs = () if self._by_program else problem.inputs
-        return problem_key(problem.problem_type, problem.program, inputs)

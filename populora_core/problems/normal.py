@@ -36,11 +36,6 @@ def program_key(program: str) -> str:
     return _sha256(normal_tokens(program))
 
 
-def problem_key(problem_type: str, program: str, inputs: Sequence[str]) -> str:
-    """sha256 of the type, the normal form of the program, and the canonical inputs in their order."""
-    return _sha256((problem_type, program_key(program), *inputs))
-
-
 def ngrams(program: str) -> frozenset[Ngram]:
     """The distinct runs of `NGRAM` tokens of the normal form.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from populora_core.report.charts import Points, Series
+from populora_core.report.charts import Series
 from populora_core.report.figures import Figures, Row, Rows
 from populora_core.report.palette import LINES, VERDICTS, Style
 from populora_core.report.text import finite, mean
@@ -54,11 +54,6 @@ def early(figures: Figures, rows: Iterable[Row]) -> list[Row]:
 def share_of(rows: Iterable[Row], verdict: str) -> list[Row]:
     """The rows with a column `hits`: how many of their `n` have the verdict."""
     return [{**row, "hits": row["n"] if row["verdict"] == verdict else 0} for row in rows]
-
-
-def by_type(figures: Figures, styles: Mapping[str, Style], points: Callable[[str], Points]) -> list[Series]:
-    """One line a problem type."""
-    return [Series(name, styles[name], points(name)) for name in figures.types()]
 
 
 def grouped_verdicts(rows: Iterable[Row]) -> dict[int, dict[str, float]]:

@@ -74,7 +74,7 @@ def build(base_image: str = DEFAULT_BASE, say: Say = print) -> str:
     return image_tag()
 
 
-def debootstrap_base(say: Say = print, suite: str = SUITE) -> str:
+def debootstrap_base(say: Say = print) -> str:
     """Make a base image with Debian's Python from packages, or take the one that was made before.
 
     Returns:
@@ -83,7 +83,7 @@ def debootstrap_base(say: Say = print, suite: str = SUITE) -> str:
     Raises:
         SandboxUnavailable: not root, no debootstrap, no daemon, or a package cannot be had.
     """
-    tag = f"populora-python:{suite}"
+    tag = f"populora-python:{SUITE}"
     client = connect_daemon()
     try:
         client.images.get(tag)
@@ -92,10 +92,10 @@ def debootstrap_base(say: Say = print, suite: str = SUITE) -> str:
     except ImageNotFound:
         pass
     _require_debootstrap()
-    say(f"installing Debian {suite} with Python into {tag}, some minutes")
+    say(f"installing Debian {SUITE} with Python into {tag}, some minutes")
     with tempfile.TemporaryDirectory(prefix="populora-debootstrap-") as folder:
         root = Path(folder, "root")
-        _debootstrap(root, suite, say)
+        _debootstrap(root, say)
         for name in UNUSED:
             shutil.rmtree(root / name, ignore_errors=True)
         archive = Path(folder, "root.tar")
@@ -104,7 +104,7 @@ def debootstrap_base(say: Say = print, suite: str = SUITE) -> str:
         say(f"importing {archive.stat().st_size >> 20} MiB")
         client.api.timeout = BUILD_SECONDS
         try:
-            client.api.import_image_from_file(str(archive), repository="populora-python", tag=suite)
+            client.api.import_image_from_file(str(archive), repository="populora-python", tag=SUITE)
         except (DockerException, RequestException) as error:
             raise SandboxUnavailable(
                 "the base image could not be imported",
@@ -137,8 +137,8 @@ def _require_debootstrap() -> None:
         raise SandboxUnavailable("debootstrap is not installed", remedy="apt-get install debootstrap")
 
 
-def _debootstrap(root: Path, suite: str, say: Say) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(root)]
+def _debootstrap(root: Path, say: Say) -> None:
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root)]
     last = ""
     step = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -156,7 +156,7 @@ def _debootstrap(root: Path, suite: str, say: Say) -> None:
     if process.returncode != 0:
         raise SandboxUnavailable(
             "debootstrap failed",
-            expected=f"Debian's packages of {suite} for {platform.machine()} to be reachable",
+            expected=f"Debian's packages of {SUITE} for {platform.machine()} to be reachable",
             came=last,
             remedy="see the lines above; populora image build --base-image takes any image with Python",
         )

@@ -7,11 +7,10 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
-from populora_core.population.evolution import Evolution
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
-from populora_core.population.replacement import EvolutionRules, Replacement
+from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
 from populora_core.support import ids
@@ -112,10 +111,8 @@ def _plan(
                 external,
                 settings.parameters.get(settings.fitness, {}),
             )
-            evolution = Evolution(rules)
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
-            evolution.tell(ctx.generation, own, fitness, eligible)
-            plan += evolution.ask(ctx.rng("plan", role))
+            plan += plan_evolution(ctx.generation, own, fitness, eligible, rules, ctx.rng("plan", role))
     return plan, fitness
 
 

@@ -1,8 +1,7 @@
 """Variation: children of the same rank from one parent (mutation) or two (crossover).
 
 Operators see an adapter as its effective update scale * B A: rewriting a parent as (B R, R^-1 A), which is
-the same policy, gives the same child. They commute with the scale; parents whose scales differ (another
-alpha, rank-stabilised LoRA) are first rewritten to the child's.
+the same policy, gives the same child. They commute with the scale, which parents and child share.
 
 An operator is a function of the parents [Adapter], a numpy Generator and named parameters with defaults; it
 gives the child's factors and what should be recorded of its draws. Put one into `MUTATIONS` or `CROSSOVERS`,
@@ -12,7 +11,6 @@ The registries hold our own by place, so that knowing their names does not cost 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +47,6 @@ def make_child(
     rng: np.random.Generator,
     scale: float,
     parameters: Mapping[str, Any] | None = None,
-    *,
-    parent_scales: Sequence[float] | None = None,
 ) -> tuple[dict[str, Factors], dict[str, Any]]:
     """A child of the parents, sharing no memory with them, in which every direction can learn.
 
@@ -58,9 +54,8 @@ def make_child(
         operator: a name in `MUTATIONS` or `CROSSOVERS`, or "package.module:function".
         parents: one or two adapters, module -> (A [rank, in], B [out, rank]), all in float32 or all in
             float64; of two the fitter second.
-        scale: what B A is multiplied by in the child's model, alpha / rank.
+        scale: what B A is multiplied by in the parents' and the child's model, alpha / rank.
         parameters: settings of the operator in place of its defaults.
-        parent_scales: the parents' own scales where they differ from the child's.
 
     Returns:
         The child and its record, plain JSON: the parameters used, what the operator drew, `update_norm`
@@ -78,7 +73,10 @@ def make_child(
     settings = registry.settings_of(operator, function, parameters or {})
     _require_parents(operator, len(parents))
     lowrank.require_alike(parents, f"the parents of {operator}")
-    parents = _rescaled(operator, parents, scale, parent_scales)
+    # Contiguous, since noise fills memory in order: a parent's strides must not change its children.
+    parents = [
+        {name: (a.contiguous(), b.contiguous()) for name, (a, b) in parent.items()} for parent in parents
+    ]
 
     bred = function(parents, rng, **settings)
     if not isinstance(bred, lowrank.Bred):
@@ -105,24 +103,3 @@ def _require_parents(operator: str, n_parents: int) -> None:
             came=str(n_parents),
             remedy="choose as many parents as the operator's registry says",
         )
-
-
-def _rescaled(
-    operator: str, parents: Sequence[Adapter], scale: float, parent_scales: Sequence[float] | None
-) -> Sequence[Adapter]:
-    """The parents' effective updates as B A at the child's scale."""
-    from populora_core.population.variation.lowrank import rescaled
-
-    own = [scale] * len(parents) if parent_scales is None else list(parent_scales)
-    if len(own) != len(parents) or not all(math.isfinite(each) and each > 0.0 for each in [scale, *own]):
-        raise PopulationError(
-            f"the scales do not fit the parents of {operator}",
-            expected=f"a finite scale above 0 of the child and of each of {len(parents)} parents",
-            came=f"{scale} and {own}",
-            remedy="pass alpha / rank, or alpha / sqrt(rank) under rank-stabilised LoRA, of each adapter",
-        )
-    # Contiguous, since noise fills memory in order: a parent's strides must not change its children.
-    return [
-        {name: (a.contiguous(), b.contiguous()) for name, (a, b) in rescaled(parent, each / scale).items()}
-        for parent, each in zip(parents, own, strict=True)
-    ]

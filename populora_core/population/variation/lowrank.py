@@ -38,18 +38,6 @@ class Bred:
     distances: list[float | None] = field(default_factory=list)
 
 
-def lora_scale(alpha: float, rank: int, *, rslora: bool = False) -> float:
-    """What B A is multiplied by in the model: alpha / rank, or alpha / sqrt(rank) under rank-stabilised LoRA."""
-    return alpha / (math.sqrt(rank) if rslora else rank)
-
-
-def rescaled(adapter: Adapter, factor: float) -> Adapter:
-    """The adapter with its updates times `factor`; itself where that is 1."""
-    if factor == 1.0:
-        return adapter
-    return {name: (a, factor * b) for name, (a, b) in adapter.items()}
-
-
 def rank_of(adapter: Adapter) -> int:
     """Rows of A: the most directions that an update can have."""
     return len(next(iter(adapter.values()))[0])

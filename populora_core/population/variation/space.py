@@ -207,16 +207,6 @@ class Space:
         return self.outs.root[..., span], self.ins.root[..., span]
 
 
-def decompose(factors: Factors) -> Triplets:
-    """The r triplets of one update B A in full: u [out, r], s [r], v [in, r] in float64."""
-    space = Space.of([{"": factors}])
-    triplets = space.parent(0)
-    a, b = (factor.double() for factor in factors)
-    return Triplets(
-        b @ (space.outs.basis @ triplets.u)[0], triplets.s[0], a.mT @ (space.ins.basis @ triplets.v)[0]
-    )
-
-
 def _side_by_gram(modules: Sequence[Sequence[Tensor]], tolerance: float) -> Side:
     """The side of tall factors [width, r] a parent, by the eigenvectors of their Gram matrix in float64."""
     rank, columns = modules[0][0].shape[1], sum(part.shape[1] for part in modules[0])
