@@ -1,0 +1,220 @@
+"""The floor plan as the imports draw it: `python tests/house.py` prints it, `test_house.py` holds it.
+
+A room is a folder of `populora_core`, with all below it, or a folder of code beside it. Every import counts, also
+one inside a function and one for type checkers alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median, quantiles
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = "populora_core"
+BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench")
+PRODUCT = (CORE, "flows", "tasks", "verifier_image")
+MOST_LINES = 400
+
+Tie = tuple[str, str]  # who imports, what is imported
+
+FLOORS: dict[str, int] = {
+    room: floor
+    for floor, rooms in {
+        13: "bench",
+        12: "flows",
+        11: "commands",
+        10: "study",
+        9: "lifecycle serving",
+        8: "trackers tasks",
+        7: "report",
+        6: "stages populora_core",  # the latter is its __init__.py: open_run
+        5: "runs base_model",
+        4: "compute benchmarks",
+        3: "problems sampler learner sharing",
+        2: "sandbox verifier_image store model population config planning",
+        1: "support",
+    }.items()
+    for room in rooms.split()
+}
+"""Room -> floor. A room uses what stands on lower floors only."""
+
+
+@dataclass(frozen=True)
+class House:
+    """The modules below `root` and what each imports of the others."""
+
+    root: Path
+
+    @cached_property
+    def modules(self) -> dict[str, Path]:
+        """Dotted name -> file, of every module in a room."""
+        files = (file for top in (CORE, *BESIDE) for file in sorted((self.root / top).rglob("*.py")))
+        return {_dotted(file.relative_to(self.root)): file for file in files}
+
+    @cached_property
+    def trees(self) -> dict[str, ast.Module]:
+        return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in self.modules.items()}
+
+    @cached_property
+    def imports(self) -> frozenset[Tie]:
+        """Between modules: who imports whom."""
+        found = ((name, other) for name, tree in self.trees.items() for other in self._imported(name, tree))
+        return frozenset((name, other) for name, other in found if name != other)
+
+    @cached_property
+    def ties(self) -> frozenset[Tie]:
+        """Between rooms."""
+        pairs = ((room_of(name), room_of(other)) for name, other in self.imports)
+        return frozenset(pair for pair in pairs if pair[0] != pair[1])
+
+    @property
+    def rooms(self) -> set[str]:
+        return {room_of(name) for name in self.modules}
+
+    @property
+    def loose(self) -> list[str]:
+        """Modules at the top of the core, beside its `__init__.py`."""
+        return sorted(file.stem for file in (self.root / CORE).glob("*.py") if file.stem != "__init__")
+
+    def climbs(self, floors: Mapping[str, int]) -> list[Tie]:
+        """Imports between modules of two rooms of which the second does not stand lower."""
+        return sorted(
+            (name, other)
+            for name, other in self.imports
+            if room_of(name) != room_of(other) and floors[room_of(name)] <= floors[room_of(other)]
+        )
+
+    def _imported(self, name: str, tree: ast.Module) -> Iterator[str]:
+        package = name if self.modules[name].stem == "__init__" else name.rpartition(".")[0]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from filter(None, (self._known(alias.name) for alias in node.names))
+            elif isinstance(node, ast.ImportFrom):
+                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                source = ".".join([*above, *filter(None, [node.module])])
+                for alias in node.names:
+                    found = self._known(f"{source}.{alias.name}") or self._known(source)
+                    if found:
+                        yield found
+
+    def _known(self, name: str) -> str | None:
+        return name if name in self.modules else None
+
+
+def room_of(module: str) -> str:
+    """The room of a module by its dotted name; the core's own `__init__` is a room by itself."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == CORE and len(parts) > 1 else parts[0]
+
+
+def circles(ties: Iterable[Tie]) -> list[list[str]]:
+    """Groups of which each member leads to each other one, however long the way."""
+    above: dict[str, set[str]] = defaultdict(set)
+    for one, other in ties:
+        above[one].add(other)
+    reach = {one: _reachable(one, above) for one in above}
+    groups = {
+        frozenset(other for other in reached if one in reach.get(other, ()))
+        for one, reached in reach.items()
+        if one in reached
+    }
+    return sorted(map(sorted, groups))
+
+
+def derived_floors(rooms: Iterable[str], ties: Iterable[Tie]) -> dict[str, int]:
+    """Room -> floor as the imports have it: one above the highest room that it uses, without those in circles."""
+    down = {room: {other for one, other in ties if one == room} for room in rooms}
+    for circle in circles(ties):
+        for room in circle:
+            down[room] -= set(circle)
+    floors: dict[str, int] = {}
+
+    def floor(room: str) -> int:
+        if room not in floors:
+            floors[room] = 1 + max(map(floor, down[room]), default=0)
+        return floors[room]
+
+    return {room: floor(room) for room in sorted(down)}
+
+
+def homonyms(house: House) -> dict[str, list[str]]:
+    """Public class name -> the modules of the product that each have one of that name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, tree in house.trees.items():
+        if name.split(".")[0] in PRODUCT:
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(name)
+    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+
+
+def function_lengths(house: House) -> list[int]:
+    """Lines of every function and method of the product, from `def` to its end."""
+    return [
+        node.end_lineno - node.lineno + 1
+        for name, tree in house.trees.items()
+        if name.split(".")[0] in PRODUCT
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+
+
+def module_lengths(house: House) -> dict[str, int]:
+    """Module of the product -> lines."""
+    return {
+        name: len(file.read_text(encoding="utf-8").splitlines())
+        for name, file in house.modules.items()
+        if name.split(".")[0] in PRODUCT
+    }
+
+
+def report(house: House) -> Iterator[str]:
+    floors = derived_floors(house.rooms, house.ties)
+    yield f"{len(house.rooms)} rooms on {max(floors.values())} floors, {len(house.ties)} ties"
+    for floor in sorted(set(floors.values()), reverse=True):
+        yield f"  {floor:>2}  " + " ".join(sorted(room for room, own in floors.items() if own == floor))
+    found = circles(house.ties)
+    yield f"{len(found)} circles among rooms" + "".join(f"\n  {' '.join(circle)}" for circle in found)
+    found = circles(house.imports)
+    yield f"{len(found)} circles among modules" + "".join(f"\n  {' '.join(circle)}" for circle in found)
+    climbs = house.climbs(Counter(FLOORS))
+    yield f"{len(climbs)} upward imports" + "".join(f"\n  {one} -> {other}" for one, other in climbs)
+    yield f"{len(house.loose)} loose modules" + "".join(f"\n  {name}" for name in house.loose)
+    names = homonyms(house)
+    yield f"{len(names)} homonymous public classes"
+    for name, places in names.items():
+        yield f"  {name}: {' '.join(places)}"
+    lines, functions = module_lengths(house), function_lengths(house)
+    yield f"{sum(lines.values())} lines of product code in {len(lines)} modules"
+    ninetieth = quantiles(functions, n=10)[-1]
+    yield f"{len(functions)} functions, median {median(functions):g} lines, 90th percentile {ninetieth:g}"
+    long = {name: count for name, count in lines.items() if count > MOST_LINES}
+    yield f"{len(long)} modules over {MOST_LINES} lines"
+    for name, count in long.items():
+        yield f"  {name} {count}"
+
+
+def _dotted(file: Path) -> str:
+    parts = file.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _reachable(start: str, above: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [start]
+    while left:
+        for other in above.get(left.pop(), ()):
+            if other not in found:
+                found.add(other)
+                left.append(other)
+    return found
+
+
+if __name__ == "__main__":
+    print(*report(House(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)), sep="\n")

@@ -1,0 +1,104 @@
+"""The floor plan holds: every import points down, nothing goes in a circle, nothing stands loose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from house import CORE, FLOORS, ROOT, House, circles, derived_floors
+
+HOUSE = House(ROOT)
+TINY = {
+    "populora_core/__init__.py": "",
+    "populora_core/support/errors.py": "",
+    "populora_core/store/tables.py": "from populora_core.support.errors import Error",
+    "populora_core/runs/run.py": "import populora_core.store.tables",
+    "bench/speed.py": "from populora_core.runs import run",
+}
+
+
+def built(root: Path, **changed: str) -> House:
+    """A small house of four rooms, one on each floor, with some modules' text replaced; `/` is written `__`."""
+    texts = TINY | {f"{name.replace('__', '/')}.py": text for name, text in changed.items()}
+    for name, text in texts.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return House(root)
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room for room in HOUSE.rooms if room not in FLOORS} == set()
+
+
+def test_no_circle_among_rooms() -> None:
+    assert circles(HOUSE.ties) == []
+
+
+def test_no_circle_among_modules() -> None:
+    assert circles(HOUSE.imports) == []
+
+
+def test_at_most_one_import_climbs() -> None:
+    assert len(HOUSE.climbs(FLOORS)) <= 1, HOUSE.climbs(FLOORS)
+
+
+def test_the_floors_that_the_imports_draw_are_no_more_than_the_plan_has() -> None:
+    assert max(derived_floors(HOUSE.rooms, HOUSE.ties).values()) <= max(FLOORS.values())
+
+
+def test_nothing_stands_loose_at_the_top_of_the_core() -> None:
+    assert HOUSE.loose == []
+
+
+def test_floors_follow_from_imports(tmp_path: Path) -> None:
+    house = built(tmp_path)
+    assert house.climbs(FLOORS) == circles(house.imports) == house.loose == []
+    assert derived_floors(house.rooms, house.ties) == {
+        "bench": 4,
+        "runs": 3,
+        "store": 2,
+        "support": 1,
+        CORE: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from populora_core.runs.run import Run",
+        "from populora_core.runs import run",
+        "import populora_core.runs.run as run",
+        "from ..runs.run import Run",
+        "def late():\n    from populora_core.runs.run import Run",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from populora_core.runs.run import Run",
+    ],
+)
+def test_an_import_that_climbs_is_seen_however_it_is_written(tmp_path: Path, text: str) -> None:
+    house = built(tmp_path, populora_core__store__tables=text)
+    assert house.climbs(FLOORS) == [("populora_core.store.tables", "populora_core.runs.run")]
+    assert circles(house.ties) == [["runs", "store"]]
+
+
+def test_two_rooms_of_one_floor_do_not_use_each_other(tmp_path: Path) -> None:
+    house = built(
+        tmp_path,
+        populora_core__model__base="",
+        populora_core__store__tables="from populora_core.model.base import Base",
+    )
+    assert house.climbs(FLOORS) == [("populora_core.store.tables", "populora_core.model.base")]
+
+
+def test_a_circle_inside_a_room_is_seen(tmp_path: Path) -> None:
+    house = built(
+        tmp_path,
+        populora_core__store__a="from populora_core.store.b import b",
+        populora_core__store__b="from populora_core.store.c import c",
+        populora_core__store__c="from populora_core.store.a import a",
+    )
+    assert circles(house.ties) == []
+    assert circles(house.imports) == [[f"populora_core.store.{name}" for name in "abc"]]
+
+
+def test_a_loose_module_is_seen(tmp_path: Path) -> None:
+    assert built(tmp_path, populora_core__session="").loose == ["session"]
