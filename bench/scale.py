@@ -41,11 +41,10 @@ from bench.harness import Row, Say, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
-from populora_core.population.evolution import Evolution
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
-from populora_core.population.replacement import EvolutionRules
+from populora_core.population.replacement import EvolutionRules, plan_evolution
 from populora_core.runs.run import Run
 from populora_core.sandbox.policy import refuse_program
 from populora_core.stages.context import member_of
@@ -166,10 +165,9 @@ class _Parts:
         living = self._members()
         for role in (Role.TEACHER, Role.STUDENT):
             own = [member for member in living if member.role is role]
-            evolution = Evolution(rules)
             fitness = fitness_of(settings.fitness, own, {})
-            evolution.tell(GENERATION, own, fitness, {member.member_id: True for member in own})
-            evolution.ask(ids.generator(0, role))
+            eligible = {member.member_id: True for member in own}
+            plan_evolution(GENERATION, own, fitness, eligible, rules, ids.generator(0, role))
 
     def catalogue(self) -> None:
         publish(self.scaled.run.directory)
