@@ -26,9 +26,9 @@ from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
 from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")

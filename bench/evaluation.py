@@ -16,12 +16,12 @@ import torch
 
 from bench.adapters import ours, trained
 from bench.harness import Row, Say, interleaved, ratio
+from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.protocol import benchmark
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.config.sections import EvaluateSection
 from populora_core.problems.dialects import dialect
-from populora_core.sampler.protocol import Request
+from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
 
 MEMBERS = 8

@@ -38,9 +38,9 @@ from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.rewards import student_reward, teacher_reward
 from populora_core.runs.run import code_revision
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
 from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")

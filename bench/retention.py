@@ -39,8 +39,8 @@ from populora_core.model.state import MemberState
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.problems.model import Problem
 from populora_core.runs.run import code_revision
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
 
 OUTPUT = REPOSITORY / "bench" / "results" / "retention.jsonl"

@@ -20,7 +20,7 @@ import torch
 
 from bench.adapters import by_peft, ours, trained
 from bench.harness import CLOSE, Row, Say, interleaved, ratio
-from populora_core.sampler.protocol import Request
+from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
 
 REQUESTS, NEW_TOKENS = 256, 24

@@ -21,7 +21,7 @@ from bench.sampler import NEW_TOKENS, prompts
 from populora_core.config.sections import SamplerSection
 from populora_core.model.adapter_files import WEIGHTS, write_peft
 from populora_core.model.layout import AdapterLayout
-from populora_core.sampler.protocol import Request, Sampler, Served
+from populora_core.sampler.requests import Request, Sampler, Served
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.manifest import file_sha256

@@ -32,8 +32,8 @@ from populora_core.config.sections import BaseSection, ComputeSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.open import SandboxKind, open_sandbox
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.backends import SandboxKind, open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
 from populora_core.support.errors import SandboxUnavailable
 
 SAMPLES = 15

@@ -21,7 +21,7 @@ from populora_core.config.load import Config, build_config
 from populora_core.problems.dialects.compact import compact_arguments, compact_output, input_lines
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sandbox.protocol import Job, JobResult, Limits
+from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import run_stage

@@ -30,9 +30,9 @@ from populora_core.sandbox.containers import (
     ContainerConnection,
     DockerBackend,
 )
+from populora_core.sandbox.jobs import MIB, Job, Limits
 from populora_core.sandbox.policy import ALLOWED_MODULES
 from populora_core.sandbox.pool import SandboxPool, outer_seconds
-from populora_core.sandbox.protocol import MIB, Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import Ticket, Worker, request_body
 

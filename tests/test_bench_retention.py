@@ -11,8 +11,8 @@ from populora_core.compute.arena import Arena
 from populora_core.config.sections import REPOSITORY, EvolveSection
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 
 
 def curve(*points: tuple[float, float]) -> list[dict]:

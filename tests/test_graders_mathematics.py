@@ -17,8 +17,8 @@ from benchmark_rows import ROWS
 from conftest import alive, wait_for
 
 from populora_core.benchmarks import math_judge
+from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
 from populora_core.benchmarks.math_judge import Comparison, MathJudge, Outcome
-from populora_core.benchmarks.protocol import ItemScore, Response, benchmark
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from populora_core.benchmarks.protocol import Item
+from populora_core.benchmarks.benchmark import Item
 
 NGRAM = 13  # words, as in the GPT-3 paper (Brown et al. 2020, appendix C)
 _WORD = re.compile(r"\w+|[^\w\s]")

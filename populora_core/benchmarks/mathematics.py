@@ -14,10 +14,10 @@ from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import cut_at, mathematics_answer
+from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.math_judge import Comparison, Finding, MathJudge, Outcome
-from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.protocol import Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.support.errors import BenchmarkError
 
 Row = Mapping[str, Any]

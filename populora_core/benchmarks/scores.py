@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from populora_core.benchmarks.benchmark import Aggregation, benchmark
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
-from populora_core.benchmarks.protocol import Aggregation, benchmark
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support import ids
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from populora_core.commands.console import console
 from populora_core.config.sections import REPOSITORY
-from populora_core.sandbox.open import BackendReport, describe_backends
+from populora_core.sandbox.backends import BackendReport, describe_backends
 
 Row = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}

@@ -21,7 +21,7 @@ from populora_core.problems.grading import (
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.protocol import Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support import ids
 

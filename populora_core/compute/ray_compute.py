@@ -18,10 +18,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from populora_core.compute import work
+from populora_core.compute.backend import Committed, Progress, Shard
 from populora_core.compute.crew import Crew, Hand, Task
 from populora_core.compute.local import answer
 from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
 from populora_core.config.sections import BaseSection, ComputeSection

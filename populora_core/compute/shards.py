@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.compute import work
-from populora_core.compute.protocol import Committed, Compute, Payload, Progress, Shard
+from populora_core.compute.backend import Committed, Compute, Payload, Progress, Shard
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS

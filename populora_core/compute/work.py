@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.compute.protocol import Payload, Progress
+from populora_core.compute.backend import Payload, Progress
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from populora_core.model.layout import AdapterLayout
     from populora_core.model.stacked import StackedAdapters
     from populora_core.model.state import MemberState
-    from populora_core.sampler.protocol import Sampler, Served
+    from populora_core.sampler.requests import Sampler, Served
 
 PROBE_TYPE = "code_o"
 PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
@@ -86,7 +86,7 @@ class Worker:
 
     @cached_property
     def sampler(self) -> Sampler:
-        from populora_core.sampler.open import open_sampler
+        from populora_core.sampler.engines import open_sampler
 
         return open_sampler(self.spec, self.vocabulary.stop_ids, lambda: self.stacked)
 
@@ -175,7 +175,7 @@ def complete(
         The columns that `proposals` and `attempts` share.
     """
     from populora_core.problems.dialects import dialect
-    from populora_core.sampler.protocol import Request
+    from populora_core.sampler.requests import Request
     from populora_core.support.finish import FinishReason
 
     encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer

@@ -21,7 +21,7 @@ from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler.batch import Batch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import draw, uniforms
-from populora_core.sampler.protocol import Completion, Progress, Request, Served, Text
+from populora_core.sampler.requests import Completion, Progress, Request, Served, Text
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.sampler.protocol import Completion, Progress, Request, Served, Text
+from populora_core.sampler.requests import Completion, Progress, Request, Served, Text
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError

@@ -14,8 +14,8 @@ from typing import Self
 
 from populora_core.sandbox.connection import Backend
 from populora_core.sandbox.host import PROGRESS
+from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.literals import LiteralTooLong, NotPlainData, canonical_text, parse_arguments
-from populora_core.sandbox.protocol import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import Reply, Ticket, Worker, request_body
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from populora_core.sandbox.connection import Connection
-from populora_core.sandbox.protocol import Job
+from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import WorkerLost
 

@@ -22,8 +22,8 @@ from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.runs.session import Session
-from populora_core.sampler.protocol import Served
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sampler.requests import Served
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import staged_adapter

@@ -19,14 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.protocol import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.runs.session import Session
-from populora_core.sampler.protocol import Served
-from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.sampler.requests import Served
+from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import shard_plan
 from populora_core.store.schema import to_table
 from populora_core.support import durable, ids

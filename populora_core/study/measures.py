@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from populora_core.benchmarks.scores import headline_rows, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.problems.steps import counting
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 
