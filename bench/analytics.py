@@ -18,10 +18,11 @@ import tempfile
 from pathlib import Path
 
 from bench.analytics_run import ATTEMPTS, SyntheticRun
-from bench.harness import Row, Say, median, single, wall_seconds
+from bench.harness import BenchRow, median, single, wall_seconds
 from populora_core.config.sections import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
+from populora_core.support.aliases import Say
 
 COOKBOOK = REPOSITORY / "docs" / "analytics.md"
 CORES = 2
@@ -30,12 +31,12 @@ ROUNDS = 3
 PUBLISHES = 100
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The figures that have goals, and each question's."""
     return measure(-(-ROWS // ATTEMPTS), max(ROUNDS, samples // 5), say)
 
 
-def measure(generations: int, rounds: int, say: Say) -> list[Row]:
+def measure(generations: int, rounds: int, say: Say) -> list[BenchRow]:
     """The same over a run of any length."""
     allowed = os.sched_getaffinity(0)
     folder = Path(tempfile.mkdtemp(prefix="populora-analytics-"))

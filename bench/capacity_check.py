@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Row, Say, as_json, cpu_seconds, single
+from bench.harness import BenchRow, as_json, cpu_seconds, single
 from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.model.base import base_digest
@@ -28,6 +28,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.support.aliases import Say
 
 DEMO = REPOSITORY / "configs" / "demo.toml"
 GENERATION = 2  # what is imported and loaded once is no rate
@@ -50,7 +51,7 @@ class Played:
         return self.proposal_tokens + self.attempt_tokens
 
 
-def rows(small: int, large: int, say: Say) -> list[Row]:
+def rows(small: int, large: int, say: Say) -> list[BenchRow]:
     """`predicted_over_measured.sampling` and `.learning` for a run of `large` members a role, by one of `small`."""
     with tempfile.TemporaryDirectory() as folder:
         say(f"playing {GENERATION} generations of {small} + {small} members")
@@ -60,7 +61,7 @@ def rows(small: int, large: int, say: Say) -> list[Row]:
     return compare(few, many, large)
 
 
-def compare(few: Played, many: Played, members: int) -> list[Row]:
+def compare(few: Played, many: Played, members: int) -> list[BenchRow]:
     """The rows, from what was played."""
     shape = read_shape(REPOSITORY / "base_model" / "tiny", rank=8)
     sampled, learnt = few.seconds["propose"] + few.seconds["solve"], few.seconds["update"]

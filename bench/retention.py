@@ -46,7 +46,7 @@ from populora_core.support import ids
 OUTPUT = REPOSITORY / "bench" / "results" / "retention.jsonl"
 FOUNDER = "founder"
 CONTROLS = ("copy_parent", "average", FOUNDER)
-Result = dict[str, Any]
+_Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Plan:
     held_out_attempts: int = 4
 
 
-def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Callable[[str], None]) -> Result:
+def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Callable[[str], None]) -> _Result:
     """One seed: two parents, a child of every operator, and how the children's solve rates go."""
     known: set[tuple[str, ...]] = set()
     held_out = fresh_problems(plan.kind, plan.held_out, ids.generator(4242, "held out"), known)
@@ -111,7 +111,7 @@ def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Call
     children, records = breed(arena, parents[worse], parents[better], seed)
     measured = rates(parents | {"base": arena.newborn(0)}, held_out)
     goal = measured[better]
-    curves: dict[str, list[Result]] = {name: [] for name in children}
+    curves: dict[str, list[_Result]] = {name: [] for name in children}
     source = ids.generator(seed, "children's problems")
     for start in range(0, plan.child_updates + 1, plan.every):
         for name, found in rates(children, held_out).items():
@@ -137,7 +137,7 @@ def retention(arena: Arena, seed: int, plan: Plan, rules: UpdateRules, log: Call
 
 def breed(
     arena: Arena, worse: MemberState, better: MemberState, seed: int
-) -> tuple[dict[str, MemberState], dict[str, Result]]:
+) -> tuple[dict[str, MemberState], dict[str, _Result]]:
     """A child of every operator, and the founder; with what the operators recorded."""
     layout = arena.worker.layout
     children = {FOUNDER: arena.newborn(ids.draw_seed(seed, FOUNDER))}
@@ -154,7 +154,7 @@ def breed(
     return children, records
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[_Result]) -> str:
     """The mean difference to the better parent over the seeds, a row an operator, and who returns when."""
     updates = [point["update"] for point in results[0]["children"][0]["curve"]]
     head = ["operator", *(f"after {update}" for update in updates), "the seeds' last", "returns", "default"]
@@ -175,7 +175,7 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def returned(curves: Sequence[Sequence[Result]]) -> int | None:
+def returned(curves: Sequence[Sequence[_Result]]) -> int | None:
     """The first update after which the children are back at the better parent; None where they never are.
 
     Args:
@@ -187,14 +187,14 @@ def returned(curves: Sequence[Sequence[Result]]) -> int | None:
     return None
 
 
-def _mean_curve(curves: Sequence[Sequence[Result]]) -> tuple[list[float], list[float]]:
+def _mean_curve(curves: Sequence[Sequence[_Result]]) -> tuple[list[float], list[float]]:
     """The mean difference over the seeds at each measurement, and its standard error from those within seeds."""
     gaps = np.array([[point["difference"] for point in curve] for curve in curves])
     errors = np.array([[point["standard_error"] for point in curve] for curve in curves])
     return gaps.mean(axis=0).tolist(), (np.sqrt((errors**2).sum(axis=0)) / len(curves)).tolist()
 
 
-def _curves(results: Sequence[Result]) -> dict[str, list[list[Result]]]:
+def _curves(results: Sequence[_Result]) -> dict[str, list[list[_Result]]]:
     """operator -> its curve in each seed."""
     names = [child["operator"] for child in results[0]["children"]]
     return {
@@ -205,7 +205,7 @@ def _curves(results: Sequence[Result]) -> dict[str, list[list[Result]]]:
     }
 
 
-def read(output: Path) -> list[Result]:
+def read(output: Path) -> list[_Result]:
     """The seeds that are done, in order."""
     lines = output.read_text().splitlines() if output.is_file() else []
     return sorted(map(json.loads, lines), key=lambda result: result["seed"])

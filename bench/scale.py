@@ -35,9 +35,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from populora_core.population.evolution import Evolution
+
 from bench.analytics import questions
 from bench.filled import commit_stage
-from bench.harness import Row, Say, median, single
+from bench.harness import BenchRow, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
@@ -53,6 +55,7 @@ from populora_core.stages.table import STAGES
 from populora_core.store.adapters import ADAPTER_FILES, PROBE
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support import ids
+from populora_core.support.aliases import Say
 
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
@@ -60,7 +63,7 @@ LIMIT = 5.0  # seconds a generation at the largest size
 Work = Callable[[], object]
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The members' rows, what the capacity model makes of them, and two nodes where Ray is installed."""
     found = members(max(3, samples // 5), say)
     driver = driver_of({row.name: row.value for row in found})
@@ -68,7 +71,7 @@ def run(samples: int, say: Say) -> list[Row]:
     return [*found, *simulated(driver), *_nodes(samples, say)]
 
 
-def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Row]:
+def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[BenchRow]:
     """Seconds of each part at the largest size, how they grow, and seconds at the smaller sizes."""
     taken = {size: measure(size, samples, say) for size in sizes}
     middle = {
@@ -218,10 +221,10 @@ def _wall(taken: Sequence[Taken]) -> list[float]:
     return [each.wall for each in taken]
 
 
-def _nodes(samples: int, say: Say) -> list[Row]:
+def _nodes(samples: int, say: Say) -> list[BenchRow]:
     """What two nodes gain over two processes, where Ray is installed."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("bench.scale_nodes") is None:
         say("two nodes are not measured: Ray is not installed")
         return []
-    rows: list[Row] = importlib.import_module("bench.scale_nodes").rows(samples, say)
+    rows: list[BenchRow] = importlib.import_module("bench.scale_nodes").rows(samples, say)
     return rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -29,13 +29,14 @@ from populora_core.stages.table import LOOP, STAGES
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 from populora_core.support.errors import SandboxUnavailable
 
 TYPES = ("code_f", "code_i", "code_o")
 PER_TYPE, VALID, ATTEMPTS = 4, 3, 8
 GENERATION = 1
 
-Row = dict[str, Any]
+
 Tables = dict[str, list[Row]]
 
 

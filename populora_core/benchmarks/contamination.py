@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from populora_core.benchmarks.benchmark import Item
+from populora_core.problems.normal import Ngram
 
 NGRAM = 13  # words, as in the GPT-3 paper (Brown et al. 2020, appendix C)
 _WORD = re.compile(r"\w+|[^\w\s]")
-Ngram = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

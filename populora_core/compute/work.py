@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.compute.backend import Payload, Progress
+from populora_core.compute.backend import Payload
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
+from populora_core.support.aliases import Progress
 
 if TYPE_CHECKING:
     from populora_core.learner.rows import TrainingRow, UpdateRules

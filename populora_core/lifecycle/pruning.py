@@ -28,7 +28,7 @@ from populora_core.support import durable
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PrunePlan:
     """What a prune removes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Plan:
     freed: int
 
 
-def plan(run: Run, keep: int, every: int = 0) -> Plan:
+def plan(run: Run, keep: int, every: int = 0) -> PrunePlan:
     """What to remove so that the last `keep` generations can still be redone.
 
     Args:
@@ -80,10 +80,10 @@ def plan(run: Run, keep: int, every: int = 0) -> Plan:
     adapters = [path for path in adapters if path.is_file()]
     blocks = stale_blocks(run.directory)
     freed = _freed([*members, *adapters, *(file for block in blocks for file in block.iterdir())])
-    return Plan(oldest, tuple(members), tuple(adapters), tuple(blocks), freed)
+    return PrunePlan(oldest, tuple(members), tuple(adapters), tuple(blocks), freed)
 
 
-def prune(run: Run, keep: int, every: int = 0) -> Plan:
+def prune(run: Run, keep: int, every: int = 0) -> PrunePlan:
     """Remove what `plan` says. A kill at any moment leaves a run that resumes; the next prune ends the work.
 
     Raises:

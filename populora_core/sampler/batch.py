@@ -17,7 +17,7 @@ class Newcomers:
     """Rows whose prompts have been read.
 
     Attributes:
-        slots, state: as a `Batch` has them, but for `start`, which counts from the end.
+        slots, state: as a `DecodeBatch` has them, but for `start`, which counts from the end.
         read: caches of different prompts, the longest last, and which prompt is whose, as `SlabCache.append` has it.
     """
 
@@ -31,7 +31,7 @@ class Newcomers:
 
 
 @dataclass(slots=True)
-class Batch:
+class DecodeBatch:
     """Row i of the cache and of every tensor in `state` is one completion.
 
     Attributes:
@@ -49,7 +49,7 @@ class Batch:
     route: Route | None = None
 
     @classmethod
-    def of(cls, new: Newcomers, columns: int) -> Batch:
+    def of(cls, new: Newcomers, columns: int) -> DecodeBatch:
         """A batch of these rows, each of which may come to so many tokens."""
         batch = cls([], {}, SlabCache.beside(new.longest, len(new.slots), columns))
         batch.join(new, columns)

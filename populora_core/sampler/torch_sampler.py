@@ -18,10 +18,11 @@ from populora_core.model.adapter_files import read_peft
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
-from populora_core.sampler.batch import Batch, Newcomers, passes
+from populora_core.sampler.batch import DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import draw, uniforms
-from populora_core.sampler.requests import Completion, Progress, Request, Served, Text
+from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 
@@ -105,7 +106,7 @@ class TorchSampler:
         self._refuse_too_long(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
-        batch: Batch | None = None
+        batch: DecodeBatch | None = None
         while waiting or batch is not None:
             fresh, columns = self._admit(waiting, batch, requests)
             if fresh:
@@ -127,10 +128,10 @@ class TorchSampler:
         return [done[index] for index in range(len(requests))]
 
     @staticmethod
-    def _enter(batch: Batch | None, columns: int, new: Newcomers) -> Batch:
+    def _enter(batch: DecodeBatch | None, columns: int, new: Newcomers) -> DecodeBatch:
         """The batch with the newcomers in it; of what they were read into nothing stays."""
         if batch is None:
-            return Batch.of(new, columns)
+            return DecodeBatch.of(new, columns)
         batch.join(new, columns)
         return batch
 
@@ -148,7 +149,7 @@ class TorchSampler:
         return -1 if slot is None else slot
 
     def _admit(
-        self, waiting: deque[int], batch: Batch | None, requests: Sequence[Request]
+        self, waiting: deque[int], batch: DecodeBatch | None, requests: Sequence[Request]
     ) -> tuple[list[int], int]:
         """The waiting requests that go in now, none while too few places are free; tokens that a row may come to."""
         limits = self._limits
@@ -240,7 +241,7 @@ class TorchSampler:
             state["given"] = torch.tensor(padded, device=device)
         return state
 
-    def _draw(self, batch: Batch, requests: Sequence[Request], restricted: bool) -> None:
+    def _draw(self, batch: DecodeBatch, requests: Sequence[Request], restricted: bool) -> None:
         """Draw each row's next token; rows that have ended draw on, and nobody reads it."""
         state = batch.state
         at = state["taken"][:, None]
@@ -261,7 +262,7 @@ class TorchSampler:
             if any(request.stop for request in requests):
                 state["ended"] |= _stopped(batch, requests)
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batch: DecodeBatch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
         if batch.route is None:
             batch.route = self._stacked.route_for(batch.slots)
@@ -294,7 +295,7 @@ class TorchSampler:
             )
         return output_layer(model)(states[:, -1])
 
-    def _completions(self, batch: Batch, requests: Sequence[Request]) -> dict[int, Completion]:
+    def _completions(self, batch: DecodeBatch, requests: Sequence[Request]) -> dict[int, Completion]:
         """What the ended rows wrote, by request."""
         ended = batch.state["ended"]
         parts = (batch.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
@@ -318,7 +319,7 @@ class TorchSampler:
             )
 
 
-def _stopped(batch: Batch, requests: Sequence[Request]) -> Tensor:
+def _stopped(batch: DecodeBatch, requests: Sequence[Request]) -> Tensor:
     """[n], whether the tokens drawn so far end with a stop sequence of the row's request."""
     parts = (batch.state[name].tolist() for name in ("index", "taken", "tokens"))
     found = [

@@ -30,8 +30,7 @@ from populora_core.store.adapters import staged_adapter
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 @dataclass(slots=True)

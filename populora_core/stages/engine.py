@@ -30,7 +30,7 @@ from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
-    from populora_core.sharing.shared import Entry, SharedRun
+    from populora_core.sharing.shared import SharedRun, SharedStage
     from populora_core.stages.context import StageContext
 
 Guard = Callable[[Sequence[FileRecord]], None]
@@ -147,7 +147,7 @@ def _bring(session: Session, generation: int, stage: Stage, key: str) -> Manifes
         return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
 
 
-def commit_shared(run: Run, shared: SharedRun, entry: Entry) -> Manifest:
+def commit_shared(run: Run, shared: SharedRun, entry: SharedStage) -> Manifest:
     """Commit in this run directory what a stage is in the shared store.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
@@ -13,8 +12,7 @@ from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
