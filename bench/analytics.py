@@ -17,8 +17,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from bench.analytics_run import ATTEMPTS, SyntheticRun
+from bench.analytics_run import ATTEMPTS, MEMBERS, PROPOSED, VALID, SyntheticRun
 from bench.harness import BenchRow, median, single, wall_seconds
+from bench.scale_run import ScaledRun
 from populora_core.config.sections import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
@@ -44,7 +45,9 @@ def measure(generations: int, rounds: int, say: Say) -> list[BenchRow]:
         os.sched_setaffinity(0, sorted(allowed)[:CORES])
         run_dir = folder / "synthetic"
         run_dir.mkdir()
-        SyntheticRun(run_dir).write(generations, say)
+        pattern = ScaledRun(folder / "pattern", MEMBERS, per_type=PROPOSED, valid=VALID)
+        pattern.close()
+        SyntheticRun(run_dir, pattern).write(generations, say)
         compacting = wall_seconds(lambda: compact(run_dir))
         publish(run_dir)
         asked = _ask(run_dir, rounds, say)
