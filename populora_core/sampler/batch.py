@@ -63,6 +63,19 @@ class DecodeBatch:
         """Tokens that the row with the most of them may still draw; one that has ended counts with what it left."""
         return int((self.state["budget"] - self.state["taken"]).max())
 
+    def next_draw(self, restricted: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What each row's next token is drawn by: logits [n, V], a random number, temperature, top_p, what is given.
+
+        Args:
+            restricted: whether any request has a top_p below 1.
+        """
+        state = self.state
+        at = state["taken"][:, None]
+        given = state["given"].gather(1, at).squeeze(1) if "given" in state else None
+        uniform = state["uniform"].gather(1, at).squeeze(1)
+        top_p = state["top_p"] if restricted else None
+        return state["logits"], uniform, state["temperature"], top_p, given
+
     def join(self, new: Newcomers, columns: int) -> None:
         """Take in rows, each of which may come to so many tokens."""
         before = self.cache.get_seq_length()

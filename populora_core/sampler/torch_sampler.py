@@ -77,31 +77,23 @@ class TorchSampler:
     def close(self) -> None:
         """Nothing to end."""
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+    @torch.no_grad()
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        *,
+        given: Sequence[tuple[int, ...]] | None = None,
+    ) -> list[Completion]:
         """One completion for each request, in the same order.
+
+        Args:
+            given: tokens of each request to take as if they had been drawn; None to draw.
 
         Raises:
             PopulationError: a request names a member that is not resident.
             ConfigError: a prompt and its completion may outgrow the base model's context.
         """
-        return self._sample(requests, None, progress)
-
-    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions, token by token in one batch, as `generate` computes them."""
-        requests = [
-            Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
-            for text in texts
-        ]
-        scored = self._sample(requests, [text.completion_ids for text in texts], None)
-        return [completion.logprobs for completion in scored]
-
-    @torch.no_grad()
-    def _sample(
-        self,
-        requests: Sequence[Request],
-        given: Sequence[tuple[int, ...]] | None,
-        progress: Progress | None,
-    ) -> list[Completion]:
         waiting = deque(self._in_order(requests))
         self._refuse_too_long(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
@@ -112,7 +104,7 @@ class TorchSampler:
             if fresh:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
-            self._draw(batch, requests, restricted)
+            self._append(batch, requests, *draw(*batch.next_draw(restricted)))
             alive = ~batch.state["ended"]
             left = int(alive.sum())
             if left <= (1.0 - DROP_SHARE) * len(batch):
@@ -126,6 +118,15 @@ class TorchSampler:
                 batch.keep(alive.nonzero().squeeze(-1))
             self._step(batch)
         return [done[index] for index in range(len(requests))]
+
+    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
+        """Log-probabilities of given completions, token by token in one batch, as `generate` computes them."""
+        requests = [
+            Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
+            for text in texts
+        ]
+        scored = self.generate(requests, given=[text.completion_ids for text in texts])
+        return [completion.logprobs for completion in scored]
 
     @staticmethod
     def _enter(batch: DecodeBatch | None, columns: int, new: Newcomers) -> DecodeBatch:
@@ -241,17 +242,12 @@ class TorchSampler:
             state["given"] = torch.tensor(padded, device=device)
         return state
 
-    def _draw(self, batch: DecodeBatch, requests: Sequence[Request], restricted: bool) -> None:
-        """Draw each row's next token; rows that have ended draw on, and nobody reads it."""
+    def _append(
+        self, batch: DecodeBatch, requests: Sequence[Request], tokens: Tensor, logprobs: Tensor
+    ) -> None:
+        """Give each row its token [n] with its log-probability [n]; what ended rows draw on, nobody reads."""
         state = batch.state
         at = state["taken"][:, None]
-        tokens, logprobs = draw(
-            state["logits"],
-            state["uniform"].gather(1, at).squeeze(1),
-            state["temperature"],
-            state["top_p"] if restricted else None,
-            state["given"].gather(1, at).squeeze(1) if "given" in state else None,
-        )
         state["tokens"].scatter_(1, at, tokens[:, None])
         state["logprobs"].scatter_(1, at, logprobs[:, None])
         state["last"] = tokens
