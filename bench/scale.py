@@ -35,8 +35,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora_core.population.evolution import Evolution
-
 from bench.analytics import questions
 from bench.filled import commit_stage
 from bench.harness import BenchRow, median, single
