@@ -63,14 +63,6 @@ def test_shards_on_ray_are_refused_where_it_is_missing(
         load_runnable(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 
-def test_the_archive_is_refused_where_pyribs_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs pyribs.*\n.*\n.*pip install -e '\.\[archive\]"):
-        load_runnable(_file(tmp_path, "[propose]\nreference_source = 'archive'"))
-
-
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="no configuration file"):
         load_config("nowhere.toml")

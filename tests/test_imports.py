@@ -18,7 +18,6 @@ HEAVY = (
     "docker",
     "ray",
     "prefect",
-    "ribs",
     "datasets",
     "sympy",
     "math_verify",

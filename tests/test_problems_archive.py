@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.lifecycle.loop import train
+from populora_core.problems.archive import Archive, Graded, learnability
 from populora_core.problems.coverage import Cell, Construct
 from populora_core.problems.model import Problem
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
 from populora_core.store.catalogue import Catalogue
-
-pytest.importorskip("ribs", reason="pip install -e '.[archive]' brings pyribs")
-
-from populora_core.problems.archive import Archive, Graded, learnability
 
 CELLS = [
     Cell((depth, 0, lines, 0), made_of)
@@ -63,6 +60,21 @@ def test_every_cell_holds_its_most_learnable_problem_the_first_of_equals(
     for kind in ("code_o", "code_i"):
         elites = [problem.problem_id for problem in archive.elites(kind)]
         assert elites == best_of_every_cell(graded(found), kind)
+
+
+def test_elites_are_those_of_a_grid_of_pyribs() -> None:
+    """Recorded with `GridArchive` of pyribs 0.12: eight bins a measure, so that sizes beyond the last share it."""
+    found = [
+        ("code_o", Cell((i * 7 % 11, 1, i % 3, 0), (Construct.LOOP,) if i % 5 == 0 else ()), i * 5 % 9)
+        for i in range(60)
+    ]
+    archive = Archive()
+    archive.add(graded(found))
+    recorded = (
+        "p00 p01 p02 p05 p06 p07 p08 p10 p15 p17 p19 p20 p21 p22 p24 p25 p26 p27 p29 p30 p32 p33 p35 p37 p38 p40"
+        " p43 p44 p45 p46 p48 p49 p51 p55"
+    )
+    assert [problem.problem_id for problem in archive.elites("code_o")] == recorded.split()
 
 
 @given(FOUND, st.data())

@@ -123,7 +123,7 @@ class ProposeSection(Section):
     references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
     reference_source: Literal["buffer", "archive"] = Field(
         "buffer",
-        description="archive: the most learnable problem of every cell of the problem space (extra `archive`)",
+        description="archive: the most learnable problem of every cell of the problem space",
     )
     buffer_capacity: Count = 16384
     temperature: Positive = 1.0

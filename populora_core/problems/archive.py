@@ -1,7 +1,7 @@
 """A quality-diversity archive of problems: for every cell of the problem space the best problem found there.
 
-MAP-Elites (Mouret and Clune, arXiv 1504.04909) on the archives of pyribs. Where the buffer shows teachers what
-was written often, the archive shows every occupied cell equally often, each by its elite.
+MAP-Elites (Mouret and Clune, arXiv 1504.04909). Where the buffer shows teachers what was written often, the archive
+shows every occupied cell equally often, each by its elite.
 
 The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's success, which is 0
 where a student learns nothing since all its attempts fare alike. A problem is attempted in its own generation alone,
@@ -11,14 +11,12 @@ have 0 and stand only where nothing better was found.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from ribs.archives import GridArchive
 
-from populora_core.problems.coverage import Cell, Construct
+from populora_core.problems.coverage import Cell
 from populora_core.problems.model import Problem
 
 BINS = 8  # of each measure: a floor(log2) beyond the last one shares it
@@ -41,45 +39,26 @@ class Archive:
     """
 
     def __init__(self) -> None:
-        self._problems: list[Problem] = []
-        self._grids: dict[tuple[str, tuple[Construct, ...]], GridArchive] = {}
-        self._elites: dict[str, list[Problem]] = {}  # as last asked for
+        self._held: dict[str, dict[Cell, Graded]] = {}  # by problem type and cell, oldest elite first
 
     def add(self, batch: Iterable[Graded]) -> None:
         """Let problems compete for their cells."""
-        rivals: dict[tuple[str, tuple[Construct, ...]], list[tuple[int, Graded]]] = defaultdict(list)
         for graded in batch:
-            rivals[graded.problem.problem_type, graded.cell.constructs].append((len(self._problems), graded))
-            self._problems.append(graded.problem)
-        self._elites.clear()
-        for key, found in rivals.items():
-            self._grid(key).add(
-                solution=np.array([[index] for index, _ in found]),
-                objective=np.array([learnability(graded.solve_rate) for _, graded in found]),
-                measures=np.array([graded.cell.bins for _, graded in found]) + 0.5,
-            )
+            cells = self._held.setdefault(graded.problem.problem_type, {})
+            cell = Cell(tuple(min(size, BINS - 1) for size in graded.cell.bins), graded.cell.constructs)
+            if cell not in cells or learnability(graded.solve_rate) > learnability(cells[cell].solve_rate):
+                cells.pop(cell, None)  # a dict keeps a key's first place; the new elite is the youngest
+                cells[cell] = graded
 
     def elites(self, problem_type: str) -> list[Problem]:
         """The best problem of every occupied cell of the type, oldest first."""
-        if problem_type not in self._elites:
-            grids = [grid for (kind, _), grid in self._grids.items() if kind == problem_type]
-            places = [int(index) for grid in grids for index in grid.data("solution")[:, 0]]
-            self._elites[problem_type] = [self._problems[index] for index in sorted(places)]
-        return self._elites[problem_type]
+        return [graded.problem for graded in self._held.get(problem_type, {}).values()]
 
     def sample(self, problem_type: str, k: int, rng: np.random.Generator) -> list[Problem]:
         """`k` different elites of the type, uniformly, in random order; fewer where there are fewer."""
         elites = self.elites(problem_type)
         chosen = rng.choice(len(elites), size=min(k, len(elites)), replace=False)
         return [elites[index] for index in chosen]
-
-    def _grid(self, key: tuple[str, tuple[Construct, ...]]) -> GridArchive:
-        """The cells of one type and set of constructs: a grid over the four sizes."""
-        if key not in self._grids:
-            self._grids[key] = GridArchive(
-                solution_dim=1, dims=[BINS] * 4, ranges=[(0, BINS)] * 4, solution_dtype=np.int64
-            )
-        return self._grids[key]
 
 
 def learnability(solve_rate: float) -> float:

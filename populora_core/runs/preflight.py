@@ -59,7 +59,6 @@ def check_folders(config: Config, source: str) -> None:
 
 def check_packages(config: Config, source: str) -> None:
     """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
-    check_archive(config, source)
     for name in config.trackers.use:
         _require_extra(
             name, name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use"
@@ -76,17 +75,6 @@ def check_packages(config: Config, source: str) -> None:
 
         with _said_of(f"{source}: store.url cannot be used"):
             open_objects(config.store.url)
-
-
-def check_archive(config: Config, source: str) -> None:
-    """Raise ConfigError unless pyribs is installed where references come from its archive."""
-    if config.propose.reference_source == "archive":
-        _require_extra(
-            "archive",
-            "ribs",
-            f'{source}: propose.reference_source = "archive" needs pyribs',
-            "draw references from the buffer",
-        )
 
 
 def _check_gpus(config: Config, source: str) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt
+from populora_core.problems.archive import Archive, Graded
 from populora_core.problems.coverage import Cell
-from populora_core.runs.preflight import check_archive
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
 
 if TYPE_CHECKING:
-    from populora_core.problems.archive import Archive
     from populora_core.problems.buffer import Buffer
 
 
@@ -59,9 +58,6 @@ def _references(ctx: StageContext) -> Buffer | Archive:
     """Where references are drawn from, made anew from the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
-    check_archive(ctx.config, "this run")
-    from populora_core.problems.archive import Archive, Graded  # pyribs is heavy, and an extra
-
     rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
     archive = Archive()
     archive.add(
