@@ -26,7 +26,7 @@ LOGIN = {
 
 def skip_where_missing() -> None:
     """Skip the file or test where a package is missing. Looked for, not imported: see `serving`."""
-    if not all(map(find_spec, ("moto", "flask_cors", "s3fs", "boto3"))):
+    if not all(map(find_spec, ("moto", "flask_cors", "obstore", "boto3"))):
         pytest.skip("the extra `s3` and moto[server] are not installed", allow_module_level=True)
 
 

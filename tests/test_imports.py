@@ -23,8 +23,7 @@ HEAVY = (
     "math_verify",
     "tensorboard",
     "wandb",
-    "s3fs",
-    "boto3",
+    "obstore",
 )
 LIGHT = (
     "populora_core",

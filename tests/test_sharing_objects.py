@@ -99,7 +99,7 @@ def test_a_url_of_another_kind_is_refused_and_no_secret_repeated(url: str) -> No
 
 def test_a_store_on_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "populora_core.sharing.s3", raising=False)
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[s3\]'"):
         open_objects("s3://bucket/run")
 

@@ -36,8 +36,6 @@ import boto3  # noqa: E402
 from populora_core.sharing import s3 as module  # noqa: E402
 from populora_core.sharing.s3 import (  # noqa: E402
     DOCUMENT_BYTES,
-    PART_BYTES,
-    SINGLE_BYTES,
     Patience,
     S3Objects,
 )
@@ -90,13 +88,17 @@ def test_bytes_come_back_whole(s3: S3Objects, tmp_path: Path) -> None:
     assert {item.bytes for item in s3.listing("objects")} == {4000, 7}
 
 
-def test_a_large_file_goes_in_parts_and_a_document_never(url: str, server: Faulty, tmp_path: Path) -> None:
+def test_a_file_is_one_request_so_that_nothing_can_be_left_half(
+    url: str, server: Faulty, tmp_path: Path
+) -> None:
     s3 = S3Objects(url, replace(QUICK, read_seconds=60.0))
-    (tmp_path / "file").write_bytes(os.urandom(PART_BYTES) * 2 + b"end")
-    assert (tmp_path / "file").stat().st_size > SINGLE_BYTES
+    (tmp_path / "file").write_bytes(os.urandom(32 << 20))
     s3.fetch(s3.put(tmp_path / "file"), tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
-    assert sum(method == "PUT" for method, _ in server.requests) == 3
+    assert [method for method, _ in server.requests] == ["HEAD", "PUT", "HEAD", "GET"]
+    (tmp_path / "file").write_bytes(b"")
+    s3.fetch(s3.put(tmp_path / "file"), tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == b""
     with pytest.raises(ArtifactError, match="too long"):
         s3.put_if_absent("document", b"x" * (DOCUMENT_BYTES + 1))
 
@@ -117,19 +119,25 @@ def test_one_failure_of_each_request_is_survived(
         s3.delete(object_key(sha256))
 
 
-def test_a_part_that_fails_is_sent_again(s3: S3Objects, server: Faulty, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"w" * (SINGLE_BYTES + 1))
+def test_what_one_request_cannot_hold_goes_in_parts_and_one_that_fails_is_sent_again(
+    s3: S3Objects, server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SINGLE_BYTES", 12 << 20)  # 5 GB, of which this is a model
+    monkeypatch.setattr(module, "PART_BYTES", 6 << 20)
+    (tmp_path / "file").write_bytes(b"w" * (13 << 20))
     server.inject(Fault("reset", "PUT"), Fault("error", "POST", status=503))
     s3.fetch(s3.put(tmp_path / "file"), tmp_path / "back")
     assert server.hits == 2
+    assert sum(method == "PUT" for method, _ in server.requests) >= 3
     assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
-    assert s3.clear_unfinished(time.time() + DAY) == [], "what was given up is aborted"
+    unfinished = boto3.client("s3").list_multipart_uploads(Bucket=BUCKET, Prefix=s3.prefix)
+    assert not unfinished.get("Uploads"), "what was given up is aborted"
 
 
 def test_a_server_that_does_not_read_is_asked_again(url: str, server: Faulty) -> None:
     server.inject(Fault("slow", "PUT", seconds=60.0))
     s3 = S3Objects(url, replace(QUICK, read_seconds=10.0, bytes_per_second=4e6))
-    s3.put_bytes(os.urandom(SINGLE_BYTES - 1))  # more than the sockets between them hold
+    s3.put_bytes(os.urandom(32 << 20))  # more than the sockets between them hold
     assert [method for method, _ in server.requests].count("PUT") > 1
 
 
@@ -152,6 +160,12 @@ def test_a_conditional_put_that_won_and_whose_answer_was_lost_has_won(s3: S3Obje
     server.inject(Fault("lost", "PUT", "stages/key"))
     assert not s3.put_if_absent("stages/key", b"theirs")
     assert s3.get("stages/key") == b"ours"
+
+
+def test_a_conditional_put_that_met_another_is_asked_again(s3: S3Objects, server: Faulty) -> None:
+    server.inject(Fault("error", "PUT", "stages/key", status=409))
+    assert s3.put_if_absent("stages/key", b"ours")
+    assert server.hits == 1
 
 
 def test_of_many_writers_one_wins(s3: S3Objects) -> None:
@@ -177,7 +191,7 @@ def test_a_disk_that_takes_nothing_is_no_fault_of_the_server(
 
     tries: list[object] = []
     sha256 = s3.put_bytes(b"rows")
-    monkeypatch.setattr(s3._files, "get_file", refuse)
+    monkeypatch.setattr(s3, "_download", refuse)
     with pytest.raises(ArtifactError, match="could not be written"):
         s3.fetch(sha256, tmp_path / "file")
     assert len(tries) == 1
@@ -185,7 +199,7 @@ def test_a_disk_that_takes_nothing_is_no_fault_of_the_server(
 
 def test_a_damaged_object_is_refused(s3: S3Objects, tmp_path: Path) -> None:
     sha256 = s3.put_bytes(b"weights")
-    boto3.client("s3").put_object(Bucket=BUCKET, Key=s3._name(object_key(sha256)), Body=b"weightS")
+    boto3.client("s3").put_object(Bucket=BUCKET, Key=f"{s3.prefix}/{object_key(sha256)}", Body=b"weightS")
     with pytest.raises(DamagedObject, match="damaged"):
         s3.fetch(sha256, tmp_path / "back")
     with pytest.raises(DamagedObject, match="no object"):
@@ -200,6 +214,7 @@ def test_a_damaged_object_is_refused(s3: S3Objects, tmp_path: Path) -> None:
         (Fault("reset", times=DOWN), "see that the server runs"),
         (Fault("error", times=DOWN, status=403), "give credentials"),
         (Fault("error", "PUT", times=DOWN, status=501), "If-None-Match"),
+        (Fault("error", "PUT", times=DOWN, status=301), "AWS_REGION"),
     ],
 )
 def test_a_server_that_stays_down_is_a_clear_error(
@@ -209,7 +224,7 @@ def test_a_server_that_stays_down_is_a_clear_error(
     with pytest.raises(StoreUnavailable, match=remedy) as caught:
         s3.put_if_absent("stages/key", b"ours")
     assert s3.url in str(caught.value) and "put stages/key" in str(caught.value)
-    assert server.hits == (1 if fault.status in (403, 501) else 1 + len(QUICK.pauses))
+    assert server.hits == (1 if fault.status in (301, 403, 501) else 1 + len(QUICK.pauses))
 
 
 def test_no_credentials_no_bucket_and_no_server_are_told_apart(
@@ -229,6 +244,37 @@ def test_no_credentials_no_bucket_and_no_server_are_told_apart(
             S3Objects(url).get("key")
     with pytest.raises(ConfigError, match="url of a bucket"):
         open_objects("s3://key:secret@bucket/run")
+
+
+def test_a_profile_gives_keys_region_and_endpoint(
+    url: str, server: Faulty, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in (*LOGIN, "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    (tmp_path / "credentials").write_text(
+        "[lab]\naws_access_key_id = test\naws_secret_access_key = pa%ss\n[sso]\nregion = x\n"
+    )
+    (tmp_path / "config").write_text(f"[profile lab]\nregion = eu-west-1\nendpoint_url = {server.url}\n")
+    assert S3Objects(url).put_if_absent("key", b"ours")
+    for name, came in (("sso", "no keys of its own"), ("gone", "no such profile")):
+        monkeypatch.setenv("AWS_PROFILE", name)
+        with pytest.raises(StoreUnavailable, match=came):
+            S3Objects(url)
+    (tmp_path / "credentials").write_text("aws_secret_access_key = hidden")
+    with pytest.raises(StoreUnavailable, match="cannot be read") as caught:
+        S3Objects(url)
+    assert "hidden" not in str(caught.value)
+
+
+def test_no_message_repeats_a_secret(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "guarded")
+    with pytest.raises(StoreUnavailable) as caught:
+        S3Objects(url).get("key")
+    assert "hidden" not in str(caught.value) and "guarded" not in str(caught.value)
 
 
 def test_a_server_that_ignores_the_condition_holds_no_run(url: str, server: Faulty, tmp_path: Path) -> None:
@@ -270,18 +316,11 @@ def test_killed_within_a_commit_a_run_goes_on_and_another_machine_too(
     assert files(killed) == files(other.run.directory)
 
 
-def test_a_sweep_ends_uploads_and_takes_what_nobody_names(s3: S3Objects, tmp_path: Path) -> None:
+def test_a_sweep_takes_what_nobody_names(s3: S3Objects, tmp_path: Path) -> None:
     run = begin(tmp_path / "run", s3.url).directory
     make(run)
     s3.put_bytes(b"nobody's")
-    client = boto3.client("s3")
-    client.create_multipart_upload(Bucket=BUCKET, Key=s3._name("objects/half"))
-    assert s3.clear_unfinished(before=0.0) == []
-    seen = sweep(s3, 7, dry_run=True)
-    assert seen.stored == (), "what no document names is still young"
-    assert seen.unfinished == ("objects/half",)  # moto dates every upload to 2010
-    assert sweep(s3, 7) == seen
-    assert sweep(s3, 7).unfinished == ()
+    assert sweep(s3, 7).stored == (), "what no document names is still young"
     with pytest.MonkeyPatch.context() as later:
         now = time.time()
         later.setattr("populora_core.sharing.sweeping.time.time", lambda: now + 8 * DAY)

@@ -47,14 +47,14 @@ def sweep(
     days: Annotated[float, typer.Option(min=1.0, help="only what is older than this")] = 7.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
 ) -> None:
-    """Remove objects that no manifest names and uploads that never ended, both left by killed writers."""
+    """Remove objects that no manifest names and files that were never finished, both left by killed writers."""
     from populora_core.sharing.places import open_objects
     from populora_core.sharing.sweeping import sweep as sweep_store
 
     swept = sweep_store(open_objects(url), days, dry_run)
-    for name in (*(item.key for item in swept.stored), *(f"upload of {key}" for key in swept.unfinished)):
+    for name in (*(item.key for item in swept.stored), *(f"unfinished {key}" for key in swept.unfinished)):
         print(name)
     print(
         f"{'would remove' if dry_run else 'removed'} {len(swept.stored)} objects of {swept.bytes / 2**20:.1f} MiB "
-        f"and {len(swept.unfinished)} uploads"
+        f"and {len(swept.unfinished)} unfinished files"
     )

@@ -4,7 +4,7 @@
     ROOT/<key>              documents: a manifest is put once, and whoever comes second reads what stands there
 
 Nothing here needs a listing, a lock or a rename on the other side, so that the same protocol holds on a shared
-disk and on S3-compatible storage (`store/s3.py`).
+disk and on S3-compatible storage (`sharing/s3.py`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ObjectStore(Protocol):
         """What is stored below the folder `prefix`, in no order; nothing that must be right rests on it."""
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        """Remove uploads that began before the moment and never ended; what was removed."""
+        """Remove what began to be written before the moment and was never finished; what was removed."""
 
 
 def object_key(sha256: str) -> str:

@@ -1,22 +1,25 @@
-"""The object store on S3-compatible storage: s3fs moves the bytes of objects, boto3 puts and reads documents.
+"""The object store on S3-compatible storage, through obstore.
 
 Endpoint, region and credentials come from the usual AWS environment variables and profiles, never from a
 configuration. What is relied upon of a server is little: a `PutObject` with `If-None-Match: *` that answers 412 where
-the key is taken, and objects that appear whole or not at all. A conditional multipart upload is not: Ceph 16 takes
-its condition and ignores it, so that documents, whose one winner counts, are always one small `PutObject`.
+the key is taken, and objects that appear whole or not at all. All but the largest files are one `PutObject`: the server
+checks its sha256, and a killed writer leaves no parts behind. A document, whose one winner counts, always is: Ceph 16
+takes the condition of a multipart upload and ignores it.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
+import mmap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import urlsplit
 
+from populora_core.sharing import aws
 from populora_core.sharing.objects import (
     Stored,
     digest,
@@ -26,48 +29,34 @@ from populora_core.sharing.objects import (
     require_key,
     whole,
 )
+from populora_core.sharing.trouble import Trouble
 from populora_core.support import durable
 from populora_core.support.errors import ArtifactError, ConfigError, StoreUnavailable
 
 try:
-    import aiohttp
-    import boto3
-    import s3fs
-    from botocore.config import Config as Settings
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        NoCredentialsError,
-        PartialCredentialsError,
-        ProfileNotFound,
-    )
-    from fsspec.asyn import sync
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
 except ImportError as error:
     raise ConfigError(
-        "a store on s3:// needs packages that are not installed",
-        expected="the extra `s3`: s3fs and boto3",
+        "a store on s3:// needs a package that is not installed",
+        expected="the extra `s3`: obstore",
         came=str(error),
         remedy="pip install -e '.[s3]', or keep the store in a folder that every machine sees",
     ) from error
 
-PART_BYTES = 16 << 20  # of a multipart upload; S3 takes 10,000 parts at most, so a file has up to 160 GB
-SINGLE_BYTES = 2 * PART_BYTES  # below, s3fs sends one PutObject
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, S3Config
+
+SINGLE_BYTES = 5 << 30  # of one PutObject, by S3's rules; what is larger goes in parts
+PART_BYTES = 64 << 20  # S3 takes 10,000 of them
 DOCUMENT_BYTES = 4 << 20  # a document is one request, never parts
-REFRESH_SECONDS = (
-    12 * 3600.0
-)  # an object older than this is written again, so that no sweep takes it from under us
+READ_BYTES = 8 << 20  # of an object, at a time
+REFRESH_SECONDS = 12 * 3600.0  # an older object is written again, so that no sweep takes it from under us
 _DAMAGED_IN_TRANSIT = 3  # reads of one object before it counts as damaged in the store
 
 _Answer = TypeVar("_Answer")
-_FAILURES = (BotoCoreError, ClientError, aiohttp.ClientError, OSError)  # TimeoutError is an OSError
-_TRANSIENT_STATUS = (
-    408,
-    409,
-    429,
-)  # of those below 500; 409 is a conditional put beside another, to be tried again
-_NO_SUCH_KEY = ("NoSuchKey", "NotFound", "404")  # an answer to HEAD has no body, so no better word
-_NO_SUCH_UPLOAD = "NoSuchUpload"
-_NO_LOGIN = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
+_NEVER = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +65,7 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
-        bytes_per_second: an upload that is slower is given up: aiohttp's clocks stand still while it sends.
+        bytes_per_second: an upload that is slower is given up.
         pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
         first: how many of them before the store has answered at all; a wrong address should be told soon.
     """
@@ -104,47 +93,15 @@ class S3Objects:
                 remedy="give credentials and endpoint in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
                 "AWS_ENDPOINT_URL, or in a profile named by AWS_PROFILE",
             )
-        self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
-        self._patience = patience = patience or PATIENCE
+        self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
+        self.url = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        self._patience = patience or PATIENCE
         self._answered = False
-        # Tries are counted here, once for both libraries, rather than in each of them.
-        settings = {
-            "connect_timeout": patience.connect_seconds,
-            "read_timeout": patience.read_seconds,
-            "retries": {"total_max_attempts": 1, "mode": "standard"},
-        }
-        try:
-            self._client = boto3.session.Session().client("s3", config=Settings(**settings))
-        except _FAILURES as error:
-            raise self._unavailable("nothing was asked of it yet", error) from error
-        self._files = s3fs.S3FileSystem(
-            use_listings_cache=False,  # it would hide what another machine has just put
-            skip_instance_cache=True,
-            default_block_size=PART_BYTES,
-            max_concurrency=4,
-            config_kwargs=settings,
-        )
-        self._files.retries = 1
+        self._store = self._open(timeout=_NEVER, read_timeout=timedelta(seconds=self._patience.read_seconds))
 
     def put(self, path: Path) -> str:
-        sha256, size = digest(path), path.stat().st_size
-        if self._refreshed(sha256, size):
-            return sha256
-        # One request carries the sha256 for the server to check; parts carry their own checksums.
-        checks = {"ChecksumSHA256": _base64(sha256)} if size < SINGLE_BYTES else {}
-        self._try(
-            f"put {object_key(sha256)}",
-            lambda: self._send(
-                self._files._put_file,
-                size,
-                str(path),
-                self._place(object_key(sha256)),
-                chunksize=PART_BYTES,
-                **checks,
-            ),
-        )
-        self._require_stored(sha256, size)
+        sha256 = digest(path)
+        self._put(sha256, _mapped(path))
         return sha256
 
     def fetch(self, sha256: str, target: Path) -> None:
@@ -154,10 +111,7 @@ class S3Objects:
         try:
             for last in (*[False] * (_DAMAGED_IN_TRANSIT - 1), True):
                 try:
-                    self._try(
-                        f"get {object_key(sha256)}",
-                        lambda: self._files.get_file(self._place(object_key(sha256)), str(aside)),
-                    )
+                    self._try(f"get {object_key(sha256)}", lambda: self._download(sha256, aside))
                 except FileNotFoundError as error:
                     raise missing(sha256, self.url) from error
                 except OSError as error:
@@ -174,19 +128,7 @@ class S3Objects:
 
     def put_bytes(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
-        if not self._refreshed(sha256, len(data)):
-            self._try(
-                f"put {object_key(sha256)}",
-                lambda: self._send(
-                    self._files._pipe_file,
-                    len(data),
-                    self._place(object_key(sha256)),
-                    data,
-                    chunksize=PART_BYTES,
-                    **({"ChecksumSHA256": _base64(sha256)} if len(data) < SINGLE_BYTES else {}),
-                ),
-            )
-            self._require_stored(sha256, len(data))
+        self._put(sha256, memoryview(data))
         return sha256
 
     def get_bytes(self, sha256: str) -> bytes:
@@ -201,97 +143,99 @@ class S3Objects:
                 remedy="put the data as an object, and its sha256 into the document",
             )
         try:
-            self._try(
-                f"put {key}",
-                lambda: self._client.put_object(
-                    Bucket=self.bucket, Key=self._name(key), Body=data, IfNoneMatch="*"
-                ),
-            )
+            self._try(f"put {key}", lambda: self._store.put(require_key(key), data, mode="create"))
             return True
         except FileExistsError:
             return self.get(key) == data  # an earlier try may have won and its answer been lost
 
     def get(self, key: str) -> bytes | None:
         try:
-            return self._try(
-                f"get {key}",
-                lambda: self._client.get_object(Bucket=self.bucket, Key=self._name(key))["Body"].read(),
-            )
+            return self._try(f"get {key}", lambda: self._store.get(require_key(key)).bytes().to_bytes())
         except FileNotFoundError:
             return None
 
     def delete(self, key: str) -> None:
-        self._try(
-            f"delete {key}", lambda: self._client.delete_object(Bucket=self.bucket, Key=self._name(key))
-        )
+        self._try(f"delete {key}", lambda: self._store.delete(require_key(key)))
 
     def listing(self, prefix: str = "") -> Iterator[Stored]:
-        for page in self._pages("list_objects_v2", self._folder(prefix)):
-            for item in page.get("Contents", ()):
-                yield Stored(self._key(item["Key"]), item["Size"], item["LastModified"].timestamp())
+        found = self._try(
+            f"list {prefix or 'everything'}",
+            lambda: [item for page in self._store.list(prefix or None) for item in page],
+        )
+        for item in found:
+            yield Stored(item["path"], item["size"], item["last_modified"].timestamp())
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        cleared = []
-        for page in self._pages("list_multipart_uploads", self._folder()):
-            for upload in page.get("Uploads", ()):
-                if upload["Initiated"].timestamp() < before:
-                    cleared.append(self._key(upload["Key"]))
-                    if not dry_run:
-                        self._abort(upload["Key"], upload["UploadId"])
-        return cleared
+        """Nothing: what is put in one request is never half there. For files of over 5 GB see docs/scale-out.md."""
+        return []
 
-    def _abort(self, name: str, upload: str) -> None:
-        def abort() -> None:
-            try:
-                self._client.abort_multipart_upload(Bucket=self.bucket, Key=name, UploadId=upload)
-            except ClientError as error:
-                if _status_of(error)[1] != _NO_SUCH_UPLOAD:  # it was finished or aborted meanwhile
-                    raise
-
-        self._try(f"abort the upload of {name}", abort)
-
-    def _refreshed(self, sha256: str, size: int) -> bool:
-        """Whether the object is there whole, and so young that no sweep will take it before a manifest names it."""
-        status = self._status(sha256)
-        return (
-            status is not None
-            and status["ContentLength"] == size
-            and time.time() - status["LastModified"].timestamp() < REFRESH_SECONDS
+    def _put(self, sha256: str, data: memoryview) -> None:
+        """Store an object unless it is there whole, and so young that no sweep takes it before a manifest names it."""
+        key, size, held = object_key(sha256), len(data), self._status(sha256)
+        young = held is not None and time.time() - held["last_modified"].timestamp() < REFRESH_SECONDS
+        if held is not None and held["size"] == size and young:
+            return
+        sender, in_parts = self._sender(size), size > SINGLE_BYTES
+        self._try(
+            f"put {key}",
+            lambda: sender.put(key, data, use_multipart=in_parts, chunk_size=PART_BYTES, max_concurrency=4),
         )
+        self._require_stored(sha256, size)
 
-    def _status(self, sha256: str) -> dict[str, Any] | None:
+    def _download(self, sha256: str, path: Path) -> None:
+        answer = self._store.get(object_key(sha256))
+        with path.open("wb") as file:
+            for chunk in answer.stream(min_chunk_size=READ_BYTES):
+                file.write(chunk)
+
+    def _status(self, sha256: str) -> ObjectMeta | None:
         try:
-            return self._try(
-                f"look up {object_key(sha256)}",
-                lambda: self._client.head_object(
-                    Bucket=self.bucket, Key=self._name(object_key(sha256)), ChecksumMode="ENABLED"
-                ),
-            )
+            return self._try(f"look up {object_key(sha256)}", lambda: self._store.head(object_key(sha256)))
         except FileNotFoundError:
             return None
 
-    def _send(self, send: Callable[..., Any], size: int, *arguments: Any, **options: Any) -> None:
-        """Have s3fs send `size` bytes. Raises TimeoutError where that takes longer than `Patience` allows it."""
-        patience = self._patience
-        seconds = patience.connect_seconds + patience.read_seconds + size / patience.bytes_per_second
-        sync(self._files.loop, send, *arguments, timeout=seconds, **options)
-
     def _require_stored(self, sha256: str, size: int) -> None:
-        """Raise StoreUnavailable unless the server holds what was sent, as far as it says."""
-        status = self._status(sha256)
-        held = None if status is None else (status["ContentLength"], status.get("ChecksumSHA256", ""))
-        if held is None or held[0] != size or ("-" not in held[1] and held[1] not in ("", _base64(sha256))):
+        """Raise StoreUnavailable unless the server says that it holds what was sent."""
+        held = self._status(sha256)
+        if held is None or held["size"] != size:
             raise StoreUnavailable(
                 f"{self.url} did not keep {object_key(sha256)} as it was sent",
-                expected=f"{size} bytes of that sha256",
-                came="nothing" if held is None else f"{held[0]} bytes, checksum {held[1] or 'not kept'}",
+                expected=f"{size} bytes",
+                came="nothing" if held is None else f"{held['size']} bytes",
                 remedy="look into the server; populora store check tries it, then resume",
             )
 
-    def _pages(self, operation: str, prefix: str) -> Iterator[dict[str, Any]]:
-        pages = iter(self._client.get_paginator(operation).paginate(Bucket=self.bucket, Prefix=prefix))
-        while (page := self._try(operation, lambda: next(pages, None))) is not None:
-            yield page
+    def _sender(self, size: int) -> S3Store:
+        """A store whose requests may take as long as `size` bytes take.
+
+        The clock of `read_timeout` stops for nothing but what is received, so that a long upload needs one of its own.
+        """
+        patience = self._patience
+        seconds = min(size, SINGLE_BYTES) / patience.bytes_per_second
+        if seconds < patience.read_seconds:
+            return self._store
+        whole = patience.connect_seconds + patience.read_seconds + seconds
+        return self._open(timeout=timedelta(seconds=whole))
+
+    def _open(self, **clocks: timedelta) -> S3Store:
+        authorities = aws.certificates()
+        client = {
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=self._patience.connect_seconds),
+            **({"root_certificate": authorities} if authorities else {}),
+            **clocks,
+        }
+        config = {"checksum_algorithm": "SHA256", "disable_bulk_delete": True, **aws.profile()}
+        try:
+            return S3Store(
+                self.bucket,
+                prefix=self.prefix or None,
+                config=cast("S3Config", config),
+                client_options=cast("ClientConfig", client),
+                retry_config={"max_retries": 0},  # tries are counted in `_try`
+            )
+        except BaseError as error:
+            raise self._unavailable("nothing was asked of it yet", Trouble.of(error)) from error
 
     def _try(self, what: str, request: Callable[[], _Answer]) -> _Answer:
         """What the request answers, tried again while the trouble may pass.
@@ -308,68 +252,31 @@ class S3Objects:
                 answer = request()
                 self._answered = True
                 return answer
-            except _FAILURES as error:
-                status, code = _status_of(error)
-                if status is None and durable.refused(error):
+            except (BaseError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
                     raise
-                if code in _NO_SUCH_KEY:
+                trouble = Trouble.of(error)
+                if trouble.status == 404 and trouble.code != "NoSuchBucket":
                     raise FileNotFoundError(what) from error
-                if status == 412:
+                if trouble.status == 412:
                     raise FileExistsError(what) from error
-                if pause is None or not _may_pass(error, status, code):
-                    raise self._unavailable(what, error) from error
+                lapsed = trouble.no_login and self._answered  # whoever gives credentials may be back soon
+                if pause is None or not (trouble.may_pass or lapsed):
+                    raise self._unavailable(what, trouble) from error
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _unavailable(self, what: str, error: BaseException) -> StoreUnavailable:
-        status, code = _status_of(error)
-        if isinstance(error, _NO_LOGIN):
-            remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-        elif status in (401, 403) or code in ("ExpiredToken", "InvalidAccessKeyId"):
-            remedy = "give credentials that may read, write, list and delete under this url"
-        elif code == "NoSuchBucket":
-            remedy = "create the bucket, or mend store.url"
-        elif status == 501:
-            remedy = "use a server that knows PutObject with If-None-Match"
-        else:
-            remedy = "see that the server runs and AWS_ENDPOINT_URL names it, then resume: nothing was lost"
+    def _unavailable(self, what: str, trouble: Trouble) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self.url} does not do what was asked: {what}",
             expected="an answer of S3-compatible storage",
-            came=f"{code or type(error).__name__}: {error}",
-            remedy=remedy,
+            came=f"{trouble.code}: {trouble.text}",
+            remedy=trouble.remedy,
         )
 
-    def _name(self, key: str) -> str:
-        return f"{self._prefix}/{require_key(key)}".lstrip("/")
 
-    def _folder(self, prefix: str = "") -> str:
-        return f"{self._name(prefix) if prefix else self._prefix}/".lstrip("/")
-
-    def _key(self, name: str) -> str:
-        return name.removeprefix(self._prefix).lstrip("/")
-
-    def _place(self, key: str) -> str:
-        return f"{self.bucket}/{self._name(key)}"
-
-
-def _status_of(error: BaseException) -> tuple[int | None, str]:
-    """The HTTP status and the code of the server's answer, which s3fs keeps as the cause of its own error."""
-    answer = error if isinstance(error, ClientError) else error.__cause__
-    if not isinstance(answer, ClientError):
-        return None, ""
-    status = answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status, answer.response.get("Error", {}).get("Code", "")
-
-
-def _may_pass(error: BaseException, status: int | None, code: str) -> bool:
-    """Whether the same request may fare better later: no answer, or one that says so."""
-    if isinstance(error, _NO_LOGIN):
-        return False
-    if status is None or status in _TRANSIENT_STATUS:
-        return True
-    return code == _NO_SUCH_UPLOAD or (status >= 500 and status != 501)
-
-
-def _base64(sha256: str) -> str:
-    return base64.b64encode(bytes.fromhex(sha256)).decode()
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file, read from disk as they are sent."""
+    with path.open("rb") as file:
+        empty = path.stat().st_size == 0  # what cannot be mapped
+        return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

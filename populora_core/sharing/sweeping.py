@@ -21,7 +21,7 @@ class Swept:
 
     Attributes:
         stored: objects that no document names, and documents of probes and shards that were cut short.
-        unfinished: uploads that never ended.
+        unfinished: files that were never written to their end.
     """
 
     stored: tuple[Stored, ...]
@@ -33,7 +33,7 @@ class Swept:
 
 
 def sweep(objects: ObjectStore, days: float, dry_run: bool = False) -> Swept:
-    """Remove what nothing refers to and is older than `days`; uploads count as given up after one day.
+    """Remove what nothing refers to and is older than `days`; unfinished files count as given up after one day.
 
     A commit uploads first and names afterwards, so `days` must be longer than any commit may take. Every 64 hex digits
     in any document count as a name, whoever wrote it: what one run superseded stays as well. A shard can be done
