@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmark_rows import ROWS
+from hub_server import Hub, serving
 from typer.testing import CliRunner
 
 from flows.cli import app
@@ -143,77 +146,105 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
         fetch(unpinned("mbpp_plus"), tmp_path)
 
 
-# Through the library
+# From the hub
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """What `datasets.load_dataset` was called with; it answers with the fixture's rows."""
-    datasets = pytest.importorskip("datasets", reason="needs the extra `evaluation`")
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def load_dataset(*arguments: Any, **named: Any) -> Any:
-        calls.append((arguments, {key: value for key, value in named.items() if key != "cache_dir"}))
-        if arguments[0] == "text":
-            name = "livecodebench" if "livecodebench" in named["data_files"][0] else "humaneval_plus"
-            return [{"text": json.dumps(row)} for row in ROWS[name]]
-        (name,) = (name for name, entry in ENTRIES.items() if entry.dataset == arguments[0])
-        return datasets.Dataset.from_list(ROWS[name])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return calls
+def hub() -> Iterator[Hub]:
+    with serving() as hub:
+        yield hub
 
 
-@pytest.mark.parametrize("name", ["aime24", "aime25", "math500", "minerva", "gsm8k", "olympiadbench"])
-def test_a_data_set_of_the_hub_is_asked_for_at_its_revision(name: str, asked: list[Any]) -> None:
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def as_lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "others"),
+    [
+        ("aime24", "test-00000-of-00001.parquet", []),
+        ("math500", "test.jsonl", []),
+        ("minerva", "data/test-00000-of-00001.parquet", ["data/train-00000-of-00001.parquet"]),
+        (
+            "gsm8k",
+            "main/test-00000-of-00001.parquet",
+            ["main/train-00000-of-00001.parquet", "socratic/test-00000-of-00001.parquet"],
+        ),
+        (
+            "olympiadbench",
+            "OlympiadBench/OE_TO_maths_en_COMP/OE_TO_maths_en_COMP.parquet",
+            ["OlympiadBench/OE_MM_maths_en_COMP/OE_MM_maths_en_COMP.parquet"],
+        ),
+    ],
+)
+def test_a_data_set_of_the_hub_is_fetched_at_its_revision(
+    name: str, file: str, others: list[str], hub: Hub
+) -> None:
     entry = ENTRIES[name]
+    pinned = f"{entry.dataset}@{entry.revision}"
+    write = as_lines if file.endswith(".jsonl") else as_parquet
+    hub.files = {
+        f"{pinned}/README.md": b"about",
+        f"{pinned}/{file}": write(ROWS[name]),
+        **{f"{pinned}/{other}": write([{"wrong": 1}]) for other in others},
+        f"{entry.dataset}@main/{file}": write([{"newer": 1}]),
+    }
     record = fetch(entry)
-    assert asked == [((entry.dataset, entry.config), {"split": entry.split, "revision": entry.revision})]
     assert record.revision == entry.revision and not record.given
     assert [item.fields for item in load_items(entry)] == ROWS[name]
+    assert sorted(path.name for path in folder().iterdir()) == [f"{name}.jsonl", f"{name}.source.json"]
 
 
-def test_files_are_asked_for_line_by_line(asked: list[Any]) -> None:
-    fetch(ENTRIES["livecodebench"])
-    fetch(unpinned("humaneval_plus"))
-    revision = ENTRIES["livecodebench"].revision
-    hub = f"hf://datasets/livecodebench/code_generation_lite@{revision}/test"
-    files = [f"{hub}{number}.jsonl" for number in ("", 2, 3, 4, 5)]
-    assert asked == [
-        (("text",), {"data_files": files, "split": "train"}),
-        (("text",), {"data_files": [ENTRIES["humaneval_plus"].dataset], "split": "train"}),
-    ]
+def test_of_a_release_its_own_files_are_fetched_line_by_line(hub: Hub) -> None:
+    entry = ENTRIES["livecodebench"]
+    row = ROWS["livecodebench"][0]
+    files = [f"test{number}.jsonl" for number in ("", 2, 3, 4, 5, 6)]
+    hub.files = {
+        f"{entry.dataset}@{entry.revision}/{file}": as_lines([row | {"question_id": file}]) for file in files
+    }
+    fetch(entry)
+    assert [item.item_id for item in load_items(entry)] == files[:5]
+    assert len(hub.fetched()) == 5
 
 
-def test_the_library_really_reads_lines_of_mixed_types(
+def test_a_file_beside_the_hub_is_fetched_by_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("datasets", reason="needs the extra `evaluation`")
     path = write_lines(tmp_path / "HumanEvalPlus.jsonl.gz", ROWS["humaneval_plus"])
-    monkeypatch.setattr(module, "_file_addresses", lambda entry: (str(path),))
+    monkeypatch.setattr(module, "urlopen", lambda address, timeout: urlopen(path.as_uri()))
     fetch(unpinned("humaneval_plus"))
     assert [item.fields for item in load_items(unpinned("humaneval_plus"))] == ROWS["humaneval_plus"]
     assert fetched_file(unpinned("humaneval_plus")).read_bytes() == gzip.decompress(path.read_bytes())
-    assert sorted(path.name for path in folder().iterdir()) == [
-        "humaneval_plus.jsonl",
-        "humaneval_plus.source.json",
-    ]
 
 
-def test_a_hub_that_cannot_be_reached_says_how_to_do_without(
-    asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable(*_: Any, **__: Any) -> Any:
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr("datasets.load_dataset", unreachable)
-    with pytest.raises(BenchmarkError, match="no route") as caught:
+def test_a_hub_that_has_nothing_says_how_to_do_without(hub: Hub) -> None:
+    with pytest.raises(BenchmarkError, match="could not be fetched") as caught:
         fetch(ENTRIES["gsm8k"])
     assert "--from FOLDER" in str(caught.value)
+    assert list(folder().iterdir()) == []
 
 
-def test_rows_of_another_revision_than_the_suite_names_are_refused(asked: list[Any]) -> None:
-    fetch(ENTRIES["gsm8k"])
+def test_a_copy_of_the_data_set_made_elsewhere_is_taken_as_it_is(tmp_path: Path) -> None:
+    for config in ("main", "socratic"):
+        for split in ("test", "train"):
+            wrong = [{"question": "?"}]
+            file = tmp_path / config / f"{split}-00000-of-00001.parquet"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(as_parquet(ROWS["gsm8k"] if (config, split) == ("main", "test") else wrong))
+    fetch(ENTRIES["gsm8k"], tmp_path)
+    assert [item.fields for item in load_items(ENTRIES["gsm8k"])] == ROWS["gsm8k"]
+
+
+def test_rows_of_another_revision_than_the_suite_names_are_refused(hub: Hub) -> None:
+    entry = ENTRIES["gsm8k"]
+    hub.files = {f"{entry.dataset}@{entry.revision}/main/test.jsonl": as_lines(ROWS["gsm8k"])}
+    fetch(entry)
     later = ENTRIES["gsm8k"].model_copy(update={"revision": "0" * 40})
     with pytest.raises(BenchmarkError, match="another data set than the suite names"):
         fetched_file(later)

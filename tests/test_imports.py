@@ -18,7 +18,7 @@ HEAVY = (
     "docker",
     "ray",
     "prefect",
-    "datasets",
+    "huggingface_hub",
     "sympy",
     "math_verify",
     "tensorboard",

@@ -10,10 +10,13 @@ import gzip
 import hashlib
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.files import READERS, read_rows
@@ -22,7 +25,7 @@ from populora_core.support.durable import fsync, temporary_folder, write_atomica
 from populora_core.support.errors import BenchmarkError
 
 FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
-INSTALL = "pip install -e '.[evaluation]'"
+SUFFIXES = tuple(suffix + packed for suffix in READERS for packed in ("", ".gz"))
 
 RELEASES = {
     ("livecodebench/code_generation_lite", "release_v5"): (
@@ -111,10 +114,8 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
         path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent, entry.benchmark) as workshop:
         rows = workshop / path.name
-        if given is None:
-            _write_lines(rows, _from_hub(entry, workshop))
-        else:
-            _write_lines(rows, _from_files(_choose(entry, given), workshop))
+        files = _download(entry, workshop) if given is None else _choose(entry, given)
+        _write_lines(rows, _lines(files, workshop))
         items = benchmark(entry.benchmark).load(read_rows(rows, entry.sha256))
         record = Record(
             entry.benchmark,
@@ -139,22 +140,21 @@ def _paths(entry: Entry) -> tuple[Path, Path]:
     return folder() / f"{name}.jsonl", folder() / f"{name}.source.json"
 
 
-def _file_addresses(entry: Entry) -> tuple[str, ...]:
-    """The addresses of an entry's files, where it is a matter of files; empty for a data set of the hub."""
-    if entry.dataset.startswith("https://"):
-        return (entry.dataset,)
-    files = RELEASES.get((entry.dataset, entry.config or ""), ())
-    revision = entry.revision or "main"
-    return tuple(f"hf://datasets/{entry.dataset}@{revision}/{file}" for file in files)
-
-
 def _published_files(entry: Entry) -> tuple[str, ...]:
-    return tuple(address.rpartition("/")[2] for address in _file_addresses(entry))
+    """The names of an entry's files, where the hub does not tell them by config and split."""
+    if _is_address(entry):
+        return (entry.dataset.rpartition("/")[2],)
+    return RELEASES.get((entry.dataset, entry.config or ""), ())
+
+
+def _is_address(entry: Entry) -> bool:
+    """Whether the data set is one file somewhere else than on the hub."""
+    return entry.dataset.startswith("https://")
 
 
 def _how_to_get(entry: Entry) -> str:
     files = _published_files(entry)
-    if entry.dataset.startswith("https://"):
+    if _is_address(entry):
         what = entry.dataset
     elif files:
         what = (
@@ -172,54 +172,58 @@ def _how_to_get(entry: Entry) -> str:
     )
 
 
-def _from_hub(entry: Entry, workshop: Path) -> Iterator[str]:
-    """The rows as JSON lines, through the `datasets` library, whose cache is ended with the workshop."""
+def _download(entry: Entry, workshop: Path) -> list[Path]:
+    """The published files at the pinned revision, in the workshop: nothing stays in the hub's own cache."""
+    from huggingface_hub import snapshot_download
+
     try:
-        from datasets import load_dataset
-    except ImportError:
-        raise BenchmarkError(
-            "data sets are fetched through the `datasets` library, which is not installed",
-            expected="the extra `evaluation`",
-            remedy=f"{INSTALL}; or {_how_to_get(entry)}",
-        ) from None
-    cache = str(workshop / "cache")
-    addresses = _file_addresses(entry)
-    try:
-        if addresses:  # as lines of text: its own reader of JSON takes no columns of mixed types
-            found = load_dataset("text", data_files=list(addresses), split="train", cache_dir=cache)
-        else:
-            found = load_dataset(
-                entry.dataset, entry.config, split=entry.split, revision=entry.revision, cache_dir=cache
-            )
-        for row in found:
-            yield row["text"] if addresses else _line(row)
+        if _is_address(entry):
+            return [_file_at(entry.dataset, workshop)]
+        folder = snapshot_download(
+            entry.dataset,
+            repo_type="dataset",
+            revision=entry.revision,
+            allow_patterns=list(_published_files(entry)) or f"*{entry.config or ''}*",
+            local_dir=workshop / "hub",
+        )
     except Exception as error:  # of the network, the hub, or the library: it has dozens
         raise BenchmarkError(
             f"the rows of {entry.benchmark} could not be fetched",
             came=f"{type(error).__name__}: {error}",
             remedy=_how_to_get(entry),
         ) from error
+    return _choose(entry, Path(folder))
+
+
+def _file_at(address: str, workshop: Path) -> Path:
+    path = workshop / address.rpartition("/")[2]
+    with urlopen(address, timeout=60) as answer, path.open("wb") as file:
+        shutil.copyfileobj(answer, file)
+    return path
 
 
 def _choose(entry: Entry, given: Path) -> list[Path]:
-    """The files that hold the benchmark: the published ones, those named like it, or the only one there."""
+    """The files that hold the benchmark: the published ones, those named like it, of its split, or the only one."""
     if given.is_file():
         return [given]
+    published = _published_files(entry)
     for names in (
-        _published_files(entry),
-        tuple(name.removesuffix(".gz") for name in _published_files(entry)),
-        *((f"{entry.benchmark}{suffix}{packed}",) for suffix in READERS for packed in ("", ".gz")),
+        published,
+        tuple(name.removesuffix(".gz") for name in published),
+        *((f"{entry.benchmark}{suffix}",) for suffix in SUFFIXES),
     ):
         if names and all((given / name).is_file() for name in names):
             return [given / name for name in names]
-    known = tuple(suffix + packed for suffix in READERS for packed in ("", ".gz"))
-    present = sorted(path for path in given.glob("*") if path.name.endswith(known))
-    if len(present) == 1:
-        return present
+    present = sorted(path for path in given.rglob("*") if path.name.endswith(SUFFIXES))
+    of_config = [path for path in present if entry.config in path.relative_to(given).parts] or present
+    of_split = [path for path in of_config if _split_of(path) == entry.split]
+    if of_split and not published:
+        return of_split
+    if len(of_config) == 1:
+        return of_config
     raise BenchmarkError(
         f"{given} does not hold the files of {entry.benchmark}",
-        expected=", ".join(_published_files(entry))
-        or f"{entry.benchmark}.parquet or {entry.benchmark}.jsonl",
+        expected=", ".join(published) or f"{entry.benchmark}.parquet or {entry.benchmark}.jsonl",
         came=", ".join(path.name for path in present) or "no data file"
         if given.is_dir()
         else "no such folder",
@@ -227,7 +231,12 @@ def _choose(entry: Entry, given: Path) -> list[Path]:
     )
 
 
-def _from_files(paths: Iterable[Path], workshop: Path) -> Iterator[str]:
+def _split_of(path: Path) -> str:
+    """The split of a file, as data sets of the hub name theirs: `main/test-00000-of-00001.parquet`, `test.jsonl`."""
+    return re.split(r"[-_.]", path.name, maxsplit=1)[0]
+
+
+def _lines(paths: Iterable[Path], workshop: Path) -> Iterator[str]:
     """The rows of files as JSON lines; those of a JSON-lines file as they stand there."""
     for path in paths:
         source = path
