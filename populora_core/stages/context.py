@@ -25,6 +25,7 @@ from populora_core.runs.session import Session
 from populora_core.sampler.protocol import Served
 from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import staged_adapter
 from populora_core.store.artifacts import StageWriter, read_table
@@ -39,20 +40,24 @@ class StageContext:
     """One execution of one stage.
 
     Attributes:
-        seed: the stage's own seed; every random stream derives from it.
-        folders: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
         extra: goes into the manifest: times, paths and what else is not content.
         shards: runs shards; those that are finished outlive a kill, and go once the stage is committed.
     """
 
     session: Session
-    generation: int
-    seed: int
-    folders: Mapping[str, Sequence[Path]]
+    plan: StagePlan
     writer: StageWriter
     shards: Shards
     progress: Callable[[int, int], None]
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> int:
+        return self.plan.generation
+
+    @property
+    def seed(self) -> int:
+        return self.plan.seed
 
     @property
     def config(self) -> Config:
@@ -70,14 +75,14 @@ class StageContext:
 
     def table(self, name: str) -> pa.Table:
         """The input table; for `When.PAST` and `When.SO_FAR` the rows of all generations in order."""
-        tables = [read_table(folder, name) for folder in self.folders[name]]
+        tables = [read_table(folder, name) for folder in self.plan.sources[name]]
         return pa.concat_tables(tables) if tables else to_table(name, [])
 
     def rows(self, name: str) -> list[Row]:
         return self.table(name).to_pylist()
 
     def input_file(self, name: str) -> Path:
-        return self.folders[name][-1] / file_name(name)
+        return self.plan.sources[name][-1] / file_name(name)
 
     def members(self) -> list[Member]:
         """The living members before this stage, in the order of their ids."""
