@@ -92,7 +92,7 @@ class StageContext:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
         for row in self.rows("problems"):
-            buffer.add(self.problem(row))
+            buffer.add(self.problem(row), row["program_key"])
         return buffer
 
     @staticmethod
