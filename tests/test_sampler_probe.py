@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -226,8 +227,8 @@ def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Se
     assert sampled == []
     other.__dict__["sampler"] = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
     made = generate(other, sampled.append, served, prompts)
-    assert (made["engine"], len(made["rows"]), sum(sampled)) == ("torch", 1, 1)
-    assert made["probe"]["largest_error"] < 1e-4
+    assert (made.schema.metadata[b"engine"], len(made), sum(sampled)) == (b'"torch"', 1, 1)
+    assert json.loads(made.schema.metadata[b"probe"])["largest_error"] < 1e-4
 
 
 def test_scores_of_several_lengths_equal_the_learners_pass(

@@ -1,6 +1,6 @@
 """Shards of a stage: each with an artifact of its own, committed once, found again after a kill, merged by the stage.
 
-    objects/<sha256>       what the function returned, as JSON, and the files that it wrote
+    objects/<sha256>       what the function returned (see `results`), and the files that it wrote
     shards/<key>.json      a small document put by the first to finish: only with it the shard is done
 
 The commit lies in `perform`, which runs where the work is done, so that every backend leaves the same. A shard
@@ -23,6 +23,7 @@ from typing import Any
 
 from populora_core.compute import work
 from populora_core.compute.protocol import Committed, Compute, Payload, Progress, Shard
+from populora_core.compute.results import decode, encode
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
@@ -105,7 +106,7 @@ class Shards:
             folders.add(target.parent)
         for folder in folders:
             durable.fsync(folder)
-        result = json.loads(store.get_bytes(done.result))
+        result = decode(store.get_bytes(done.result))
         self._done.append(done)
         told = {name: getattr(done, name) for name in ("host", "pid", "seconds", "attempts")}
         self.records.append({"function": shard.function, "shard": shard.number, **told, "reused": reused})
@@ -141,7 +142,7 @@ def perform(worker: work.Worker, shard: Shard, progress: Progress) -> Committed:
         }
     done = Committed(
         key=shard.key,
-        result=store.put_bytes(json.dumps(result).encode()),
+        result=store.put_bytes(encode(result)),
         files=files,
         items=items,
         host=socket.gethostname(),

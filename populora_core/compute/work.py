@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,8 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from populora_core.learner.rows import TrainingRow, UpdateRules
     from populora_core.model.base import BaseModel, Vocabulary
     from populora_core.model.layout import AdapterLayout
@@ -38,6 +41,20 @@ class Prompt:
     temperature: float
     top_p: float
     max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A completion to learn from.
+
+    Attributes:
+        row: of the table that holds the completions of the role.
+    """
+
+    role: str
+    row: int
+    member_id: str
+    advantage: float
 
 
 class Worker:
@@ -150,20 +167,27 @@ def found(
 
 def generate(
     worker: Worker, progress: Progress, adapters: Sequence[Served], prompts: Sequence[Prompt]
-) -> dict[str, Any]:
+) -> pa.Table:
     """Serve the adapters, prove that each is applied, and complete the prompts.
 
     Returns:
-        "rows" as `complete` gives them, "engine" and "probe" for the record.
+        The columns that `proposals` and `attempts` share, a row per prompt; as metadata "engine" and "probe", in JSON.
 
     Raises:
         AdapterNotServed: the sampler answers with something else than the learner made; nothing was sampled.
     """
+    import pyarrow as pa
+
     from populora_core.sampler.probe import serve
+    from populora_core.store.tables import SAMPLED
 
     report = serve(worker.sampler, adapters, worker.spec.dtype)
-    rows = complete(worker, prompts, progress)
-    return {"rows": rows, "engine": worker.sampler.name, "probe": asdict(report)}
+    told = {"engine": worker.sampler.name, "probe": asdict(report)}
+    schema = pa.schema(
+        [(column.name, column.type) for column in SAMPLED],
+        {name: json.dumps(value) for name, value in told.items()},
+    )
+    return pa.Table.from_pylist(complete(worker, prompts, progress), schema)
 
 
 def complete(
@@ -217,12 +241,17 @@ def update(
     worker: Worker,
     progress: Progress,
     members_file: Path,
-    steps: Sequence[Sequence[TrainingRow]],
+    completions: Mapping[str, Path],
+    temperatures: Mapping[str, float],
+    steps: Sequence[Sequence[Lesson]],
     rules: UpdateRules,
     folders: Mapping[str, Path],
     output: Path,
 ) -> dict[str, Any]:
     """Train the members that `folders` names, step after step; their new states go to `output`.
+
+    Args:
+        completions: role -> the Parquet file of what was sampled in it, at its temperature.
 
     Returns:
         "stats" holds a member's statistics of every step, in order.
@@ -233,7 +262,9 @@ def update(
     started = time.perf_counter()
     stacked = worker.learn()
     states, stats = read_members(members_file, folders), []
-    for rows in steps:
+    sampled = _Sampled(completions, temperatures)
+    for lessons in steps:
+        rows = [sampled.training_row(lesson) for lesson in lessons]
         states, of_step = update_members(stacked, states, rows, rules, progress)
         stats.append(of_step)
     seconds = time.perf_counter() - started
@@ -243,6 +274,27 @@ def update(
         "seconds": seconds,
         "hashes": _export(worker, states, folders),
     }
+
+
+class _Sampled:
+    """The tokens of the completions to learn from, read once per role."""
+
+    def __init__(self, files: Mapping[str, Path], temperatures: Mapping[str, float]) -> None:
+        import pyarrow.parquet as pq
+
+        columns = ("prompt_ids", "completion_ids", "logprobs")
+        self._temperatures = temperatures
+        self._tables = {role: pq.ParquetFile(file).read(columns) for role, file in files.items()}
+
+    def training_row(self, lesson: Lesson) -> TrainingRow:
+        from populora_core.learner.rows import TrainingRow
+
+        table = self._tables[lesson.role]
+        prompt, completion, logprobs = (
+            tuple(table[name][lesson.row].as_py()) for name in ("prompt_ids", "completion_ids", "logprobs")
+        )
+        temperature = self._temperatures[lesson.role]
+        return TrainingRow(lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature)
 
 
 def merge(worker: Worker, progress: Progress, parts: Sequence[Path], members_file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ from populora_core.store.schema import to_table
 from populora_core.support import ids
 
 Row = dict[str, Any]
+PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
 
 
 @dataclass(slots=True)
@@ -73,13 +75,10 @@ class StageContext:
 
     # Inputs
 
-    def table(self, name: str) -> pa.Table:
-        """The input table; for `When.PAST` and `When.SO_FAR` the rows of all generations in order."""
-        tables = [read_table(folder, name) for folder in self.plan.sources[name]]
-        return pa.concat_tables(tables) if tables else to_table(name, [])
-
-    def rows(self, name: str) -> list[Row]:
-        return self.table(name).to_pylist()
+    def rows(self, name: str, *columns: str) -> list[Row]:
+        """The rows of an input table with these columns, or all; of several generations in order."""
+        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name])
+        return [row for table in tables for row in table.to_pylist()]
 
     def input_file(self, name: str) -> Path:
         return self.plan.sources[name][-1] / file_name(name)
@@ -91,9 +90,13 @@ class StageContext:
     def buffer(self, capacity: int) -> Buffer:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
-        for row in self.rows("problems"):
+        for row in self.rows("problems", *PROBLEM, "program_key"):
             buffer.add(self.problem(row), row["program_key"])
         return buffer
+
+    def problems(self) -> list[Problem]:
+        """The generation's own."""
+        return [self.problem(row) for row in self.rows("problems", *PROBLEM)]
 
     @staticmethod
     def problem(row: Row) -> Problem:
@@ -112,14 +115,17 @@ class StageContext:
 
     # Services
 
-    def generate(self, prompts: Sequence[Prompt]) -> list[Row]:
+    def generate(self, prompts: Sequence[Prompt]) -> pa.Table | None:
         """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share.
+
+        Returns:
+            None without a prompt.
 
         Raises:
             AdapterNotServed: a sampler answers with something else than the members' adapters.
         """
         if not prompts:
-            return []
+            return None
         owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
         served = self._served(owners)
         done = self.map_members(
@@ -131,12 +137,16 @@ class StageContext:
             },
             total=len(prompts),
         )
+        told = [
+            {name.decode(): json.loads(text) for name, text in part.schema.metadata.items()} for part in done
+        ]
+        self.extra["sampler"] = {"engine": told[0]["engine"], "probes": [each["probe"] for each in told]}
         shard_of: dict[str | None, int] = {
             member: part for part, share in enumerate(self._shares(owners)) for member in share
         }
-        answers = [iter(part["rows"]) for part in done]  # a shard keeps the order of its prompts
-        self.extra["sampler"] = {"engine": done[0]["engine"], "probes": [part["probe"] for part in done]}
-        return [next(answers[shard_of[prompt.member_id]]) for prompt in prompts]
+        # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
+        came = np.argsort([shard_of[prompt.member_id] for prompt in prompts], kind="stable")
+        return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))
 
     def _served(self, members: Iterable[str]) -> dict[str, Served]:
         """The members' adapters as they were after the previous generation."""
@@ -216,8 +226,9 @@ class StageContext:
 
     # Outputs
 
-    def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self.writer.write_table(name, to_table(name, rows))
+    def write(self, name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | None = None) -> None:
+        """Write a declared table; `beside` holds further columns of the same rows."""
+        self.writer.write_table(name, to_table(name, rows, beside))
 
     def path(self, name: str) -> Path:
         return self.writer.path(file_name(name))

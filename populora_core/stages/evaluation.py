@@ -36,6 +36,7 @@ Row = dict[str, Any]
 BASE = "base"
 SHARD_COMPLETIONS = 512
 ITEMS = "evaluation_items"
+ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +187,8 @@ class Evaluation:
         template = shard.benchmark.template(self.family)
         rows = []
         for (item, player, sample), row, score in zip(asked, completions, scores, strict=True):
-            kept = ("prompt", "completion", "completion_tokens", "finish_reason")
             rows.append(
-                {name: row[name] for name in kept}
+                row
                 | {
                     "generation": self.generation,
                     "member_id": player.member_id,
@@ -248,7 +248,8 @@ class Evaluation:
                 )
             )
         payloads = [{"adapters": self._served, "prompts": share} for share in shares if share]
-        answers = [iter(part["rows"]) for part in sampling.map("generate", payloads, progress)]
+        done = sampling.map("generate", payloads, progress)
+        answers = [iter(part.select(ANSWERED).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
     @contextmanager

@@ -27,7 +27,7 @@ def run(ctx: StageContext) -> None:
         item.removed_id: ids.member_id(item.role, item.slot, ctx.generation, ids.digits(sizes[item.role]))
         for item in plan
     }
-    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
+    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters", "member_id", "sha256")}
 
     if plan:
         bred = ctx.work(

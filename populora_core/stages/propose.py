@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from populora_core.compute.work import Prompt
 from populora_core.problems.coverage import Cell
 from populora_core.runs.preflight import check_archive
-from populora_core.stages.context import StageContext
+from populora_core.stages.context import PROBLEM, StageContext
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -19,9 +19,10 @@ def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
     source = _references(ctx)
     members = {member.member_id: member for member in ctx.members()}
-    digits = ids.digits(len(ctx.rows("matches")))  # one match for every teacher
+    matches = ctx.rows("matches", "match_id", "teacher_id")
+    digits = ids.digits(len(matches))  # one match for every teacher
     rows, prompts = [], []
-    for match in ctx.rows("matches"):
+    for match in matches:
         teacher = members[match["teacher_id"]]
         for problem_type in settings.types:
             for index in range(settings.per_type):
@@ -51,8 +52,7 @@ def run(ctx: StageContext) -> None:
                         max_tokens=settings.max_tokens,
                     )
                 )
-    completions = ctx.generate(prompts)
-    ctx.write("proposals", [row | text for row, text in zip(rows, completions, strict=True)])
+    ctx.write("proposals", rows, ctx.generate(prompts))
 
 
 def _references(ctx: StageContext) -> Buffer | Archive:
@@ -62,11 +62,14 @@ def _references(ctx: StageContext) -> Buffer | Archive:
     check_archive(ctx.config, "this run")
     from populora_core.problems.archive import Archive, Graded  # pyribs is heavy, and an extra
 
-    rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
+    rates = {
+        row["problem_id"]: row["solve_rate"]
+        for row in ctx.rows("problem_results", "problem_id", "solve_rate")
+    }
     archive = Archive()
     archive.add(
         Graded(ctx.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
-        for row in ctx.rows("problems")
+        for row in ctx.rows("problems", *PROBLEM, "cell")
         if rates[row["problem_id"]] is not None
     )
     return archive

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from populora_core.compute.work import Lesson
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.stages.table import MEMBERS
@@ -18,8 +19,10 @@ Row = dict[str, Any]
 
 
 def run(ctx: StageContext) -> None:
-    proposals, attempts = ctx.rows("proposals"), ctx.rows("attempts")
-    type_of = {row["problem_id"]: row["problem_type"] for row in ctx.rows("problems")}
+    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type")
+    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id")
+    types = ctx.rows("problems", "problem_id", "problem_type")
+    type_of = {row["problem_id"]: row["problem_type"] for row in types}
     settings = ctx.config.update
     estimate = partial(
         advantages, settings.estimator, std_floor=settings.std_floor, clip=settings.advantage_clip
@@ -36,14 +39,12 @@ def run(ctx: StageContext) -> None:
         groups=[row["problem_id"] for row in attempts],
         cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts],
     )
-    # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
-    propose, solve = ctx.config.propose, ctx.config.solve
-    training = {
-        Role.TEACHER: _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature),
-        Role.STUDENT: _training_rows("student_id", attempts, attempt_advantages, solve.temperature),
+    lessons = {
+        Role.TEACHER: _lessons(Role.TEACHER, "teacher_id", proposals, proposal_advantages),
+        Role.STUDENT: _lessons(Role.STUDENT, "student_id", attempts, attempt_advantages),
     }
     members = ctx.members()
-    steps = _steps(members, training)
+    steps = _steps(members, lessons)
 
     folders = ctx.adapter_folders([member.member_id for member in members])
     parts: list[Path] = []
@@ -52,6 +53,15 @@ def run(ctx: StageContext) -> None:
         parts.append(ctx.writer.scratch / f"{MEMBERS}.part{len(parts)}")
         return {
             "members_file": ctx.input_file(MEMBERS),
+            "completions": {
+                Role.TEACHER: ctx.input_file("proposals"),
+                Role.STUDENT: ctx.input_file("attempts"),
+            },
+            # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
+            "temperatures": {
+                Role.TEACHER: ctx.config.propose.temperature,
+                Role.STUDENT: ctx.config.solve.temperature,
+            },
             "steps": [[row for row in step if row.member_id in share] for step in steps],
             "rules": _update_rules(settings),
             "folders": {member: folders[member] for member in sorted(share)},
@@ -77,13 +87,11 @@ def run(ctx: StageContext) -> None:
     ctx.write_adapters({member: sha for part in done for member, sha in part["hashes"].items()})
 
 
-def _steps(
-    members: Iterable[Member], training: Mapping[Role, Sequence[TrainingRow]]
-) -> list[list[TrainingRow]]:
-    """The rows of every member's first role, then those of the second role of members that play two."""
+def _steps(members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]]) -> list[list[Lesson]]:
+    """The lessons of every member's first role, then those of the second role of members that play two."""
     plays = {member.member_id: member.role.plays for member in members}
     return [
-        [row for role, rows in training.items() for row in rows if plays[row.member_id].index(role) == step]
+        [each for role, own in lessons.items() for each in own if plays[each.member_id].index(role) == step]
         for step in range(max(map(len, plays.values())))
     ]
 
@@ -108,20 +116,12 @@ def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> l
     return [found[row[key]] for row in rows]
 
 
-def _training_rows(
-    owner: str, rows: Iterable[Row], values: Iterable[float | None], temperature: float
-) -> list[TrainingRow]:
+def _lessons(role: Role, owner: str, rows: Iterable[Row], advantages: Iterable[float | None]) -> list[Lesson]:
+    """What there is to learn from the rows of a role; those that infrastructure failed for are not in it."""
     return [
-        TrainingRow(
-            member_id=row[owner],
-            prompt_ids=tuple(row["prompt_ids"]),
-            completion_ids=tuple(row["completion_ids"]),
-            old_logprobs=tuple(row["logprobs"]),
-            advantage=value,
-            temperature=temperature,
-        )
-        for row, value in zip(rows, values, strict=True)
-        if value is not None
+        Lesson(role, number, row[owner], advantage)
+        for number, (row, advantage) in enumerate(zip(rows, advantages, strict=True))
+        if advantage is not None
     ]
 
 

@@ -17,7 +17,9 @@ Row = dict[str, Any]
 
 
 def run(ctx: StageContext) -> None:
-    proposals = ctx.rows("proposals")
+    proposals = ctx.rows(
+        "proposals", "proposal_id", "teacher_id", "problem_type", "completion", "finish_reason"
+    )
     checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), proposals)
     checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
     problems, duplicates = _admit(ctx, proposals, checks)

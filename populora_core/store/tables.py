@@ -42,7 +42,7 @@ ATTEMPT_ID = Column("attempt_id", TEXT, "The attempt.")
 PROBLEM_TYPE = Column(
     "problem_type", TEXT, "`code_o` predict the output, `code_i` find an input, `code_f` write the function."
 )
-SAMPLED = (
+SAMPLED: tuple[Column, ...] = (
     Column("prompt", TEXT, "Text that the model was given."),
     Column("completion", TEXT, "Text that the model wrote."),
     Column("prompt_tokens", INT, "Length of the prompt in tokens."),
