@@ -24,7 +24,7 @@ from populora_core.model.layout import AdapterLayout
 from populora_core.sampler.protocol import Request, Sampler, Served
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
-from populora_core.store.manifest import file_sha256
+from populora_core.support.digest import file_sha256
 
 MEMBERS, REQUESTS, ATTEMPTS, ROUNDS = 8, 64, 8, 3
 

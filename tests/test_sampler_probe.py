@@ -22,8 +22,8 @@ from populora_core.sampler.protocol import Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, adapter_intact, read_probe
-from populora_core.store.manifest import file_sha256
 from populora_core.support import ids
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, AdapterNotServed
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"

@@ -27,8 +27,8 @@ from populora_core.compute.results import decode, encode
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
-from populora_core.store.manifest import file_sha256
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, DamagedObject
 
 

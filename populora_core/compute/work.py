@@ -344,7 +344,7 @@ def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[
     from populora_core.model.adapter_files import WEIGHTS, write_peft
     from populora_core.model.probe import given_logprobs
     from populora_core.store.adapters import Probe, write_probe
-    from populora_core.store.manifest import file_sha256
+    from populora_core.support.digest import file_sha256
 
     stacked, text = worker.learn(), worker.probe_text
     stacked.load({member: states[member].weights for member in folders})

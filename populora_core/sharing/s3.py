@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from populora_core.sharing.objects import (
     Stored,
-    digest,
     missing,
     object_key,
     require_digest,
@@ -27,6 +26,7 @@ from populora_core.sharing.objects import (
     whole,
 )
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, ConfigError, StoreUnavailable
 
 try:
@@ -127,8 +127,8 @@ class S3Objects:
         )
         self._files.retries = 1
 
-    def put(self, path: Path) -> str:
-        sha256, size = digest(path), path.stat().st_size
+    def put(self, path: Path, lasting: bool = False) -> str:
+        sha256, size = file_sha256(path), path.stat().st_size
         if self._refreshed(sha256, size):
             return sha256
         # One request carries the sha256 for the server to check; parts carry their own checksums.
@@ -162,7 +162,7 @@ class S3Objects:
                     raise missing(sha256, self.url) from error
                 except OSError as error:
                     raise durable.write_error(target, error) from error
-                came = digest(aside)
+                came = file_sha256(aside)
                 if came == sha256 or last:
                     break
             require_digest(came, sha256, self.url)

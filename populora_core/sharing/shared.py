@@ -24,7 +24,8 @@ from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, requ
 from populora_core.sharing.places import open_objects
 from populora_core.store.adapters import ADAPTER_FILES, PROBE, WEIGHTS, staged_adapter
 from populora_core.store.artifacts import StageWriter
-from populora_core.store.manifest import FileRecord, Manifest, committed_stages, file_sha256, pruned
+from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, RunDirectoryError, StoreUnavailable
 
 RECORD = "run.json"

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.store.manifest import Manifest, file_sha256, pruned
+from populora_core.store.manifest import Manifest, pruned
+from populora_core.support.digest import file_sha256
 from populora_core.support.durable import fsync, write_atomically, writing
 from populora_core.support.errors import AdapterError
 

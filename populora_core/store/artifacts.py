@@ -20,7 +20,6 @@ from populora_core.store.manifest import (
     FileRecord,
     Manifest,
     committed_stages,
-    file_sha256,
     generation_dir,
     intact,
     read_manifest,
@@ -28,6 +27,7 @@ from populora_core.store.manifest import (
 )
 from populora_core.store.schema import check, table_of
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError
 
 __all__ = [
