@@ -310,6 +310,7 @@ class SyntheticRun:
                 "sigma": 1.5,
                 "productive_generation": generation,
                 "adapter_sha256": "0" * 64,
+                "moments_sha256": "0" * 64,
             }
             for role, members in self._living.items()
             for member in members
@@ -324,6 +325,7 @@ class SyntheticRun:
                 "member_id": name,
                 "path": f"members/{name}/g{generation:04d}",
                 "sha256": "0" * 64,
+                "moments_sha256": "0" * 64,
             }
             for name in names
         ]

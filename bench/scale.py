@@ -35,13 +35,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from populora_core.population.evolution import Evolution
+
 from bench.analytics import questions
 from bench.filled import commit_stage
 from bench.harness import Row, Say, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
-from populora_core.population.evolution import Evolution
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
@@ -51,7 +52,7 @@ from populora_core.sandbox.policy import refuse_program
 from populora_core.stages.context import member_of
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
-from populora_core.store.adapters import ADAPTER_FILES, PROBE
+from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, WEIGHTS
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support import ids
 
@@ -181,12 +182,15 @@ class _Parts:
     def storing(self) -> Iterator[Work]:
         """Commits the generation to a run directory that is new, beside adapters that shards have written."""
         run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
-        adapters = {row["path"]: row["sha256"] for row in self.scaled.rows("update", "adapters")}
+        adapters = {
+            row["path"]: {WEIGHTS: row["sha256"], MOMENTS: row["moments_sha256"]}
+            for row in self.scaled.rows("update", "adapters")
+        }
         staged = self.folder / "staged"
         for path in adapters:
             own = staged / Path(path).parent.name
             own.mkdir(parents=True)
-            for name in (*ADAPTER_FILES, PROBE):
+            for name in (*ADAPTER_FILES, MOMENTS, PROBE):
                 (own / name).write_bytes(bytes(ADAPTER_BYTES))
 
         def store() -> None:

@@ -189,10 +189,7 @@ def session(nodes: TwoNodes, tmp_path: Path) -> Iterator[Session]:
 
 
 def founding(folder: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    return [
-        {"seeds": {"a": seed}, "sources": {}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
-        for seed in seeds
-    ]
+    return [{"seeds": {"a": seed}, "sources": {}, "folders": {"a": folder / str(seed)}} for seed in seeds]
 
 
 def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:

@@ -15,7 +15,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import is_done
 from populora_core.stages.plan import Past, plan_stage
-from populora_core.stages.table import MEMBERS, Stage, stages_of
+from populora_core.stages.table import Stage, stages_of
 from populora_core.store import manifest as manifests
 from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
 from populora_core.store.manifest import MANIFEST
@@ -57,10 +57,7 @@ def _lay(session: Session, generation: int, stage: Stage, past: Past) -> None:
 def _write(run: Run, generation: int, stage: Stage, key: str, inputs: dict[str, str]) -> None:
     with StageWriter(run.directory, generation, stage.name) as writer:
         for name in stage.gives:
-            if name == MEMBERS:
-                writer.path(f"{MEMBERS}.safetensors").write_bytes(b"states")
-            else:
-                writer.write_table(name, to_table(name, []))
+            writer.write_table(name, to_table(name, []))
         writer.commit(
             writer.draft(
                 key=key,

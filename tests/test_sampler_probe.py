@@ -21,7 +21,7 @@ from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.protocol import Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.store.adapters import PROBE, adapter_intact, read_probe
+from populora_core.store.adapters import PROBE, read_probe, state_intact
 from populora_core.support import ids
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, AdapterNotServed
@@ -53,7 +53,7 @@ def served(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Ser
     for version in (1, 2):
         states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
         hashes = _export(worker, states, {member: root / member / f"g{version:04d}" for member in MEMBERS})
-    return [Served(m, root / m / "g0002", hashes[m], (root / m / "g0001",)) for m in MEMBERS]
+    return [Served(m, root / m / "g0002", hashes[m][WEIGHTS], (root / m / "g0001",)) for m in MEMBERS]
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_policy_equal_to_the_bases_is_served_and_noted(
 ) -> None:
     newborn = MemberState.newborn(worker.layout.init_row(ids.generator(1)))
     hashes = _export(worker, {"n": newborn}, {"n": tmp_path / "n"})
-    report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"])], "float32")
+    report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"][WEIGHTS])], "float32")
     assert report.indistinct == {"n": [BASE]}
 
 
@@ -203,16 +203,16 @@ def test_a_file_with_another_hash_is_refused(
 
 def test_a_damaged_probe_makes_its_folder_damaged(worker: Worker, tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    sha256 = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
-    assert adapter_intact(folder, sha256)
+    hashes = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
+    assert state_intact(folder, hashes)
     whole = (folder / PROBE).read_text()
     (folder / PROBE).write_text(whole.replace('"logprobs": [-', '"logprobs": [-9', 1))
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
     (folder / PROBE).unlink()
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
     (folder / PROBE).write_text(whole)
     (folder / WEIGHTS).write_bytes(b"")
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
 
 
 def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Served]) -> None:

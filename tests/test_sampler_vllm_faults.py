@@ -17,7 +17,7 @@ from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, prove, serve
 from populora_core.sampler.protocol import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
-from populora_core.store.adapters import Probe, read_probe
+from populora_core.store.adapters import WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed
 
 needs_vllm = pytest.mark.skipif(
@@ -43,7 +43,10 @@ def versions(worker: Worker, folder: Path, version: int) -> list[Served]:
     folders = {member: folder / member / f"g{version:04d}" for member in MEMBERS}
     hashes = _export(worker, states, folders)
     first = folder / "{}" / "g0001"
-    return [Served(m, folders[m], hashes[m], (Path(str(first).format(m)),) * (version > 1)) for m in MEMBERS]
+    return [
+        Served(m, folders[m], hashes[m][WEIGHTS], (Path(str(first).format(m)),) * (version > 1))
+        for m in MEMBERS
+    ]
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def show_problem(run: Run, problem_id: str) -> None:
 def show_plan(run: Run, plan: Plan, dry_run: bool) -> None:
     """What `populora prune` removes, or removed, and what is impossible without it."""
     for what, paths in (
-        ("members files, weights and optimiser states", plan.members),
+        ("optimiser states", plan.states),
         ("adapters", plan.adapters),
         ("blocks that the catalogue no longer uses", plan.blocks),
     ):

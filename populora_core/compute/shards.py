@@ -136,7 +136,7 @@ def perform(worker: work.Worker, shard: Shard, progress: Progress) -> Committed:
         payload = _redirected(shard, folder)
         result = work.call(worker, shard.function, payload, count)
         files = {
-            place: store.put(path)
+            place: store.put(path, lasting=True)
             for name, target in _outputs(shard.function, payload).items()
             for place, path in _written(name, target)
         }

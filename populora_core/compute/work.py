@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from populora_core.model.state import MemberState
     from populora_core.sampler.protocol import Sampler, Served
 
+Hashes = dict[str, str]  # file name -> sha256
+
 PROBE_TYPE = "code_o"
 PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
 PROBE_TOKENS = 6
@@ -146,23 +148,15 @@ def found(
     progress: Progress,
     seeds: Mapping[str, int],
     sources: Mapping[str, Path],
-    members_file: Path,
     folders: Mapping[str, Path],
-) -> dict[str, str]:
-    """Write the founders: newborn ones from their seeds, the others from the PEFT folders in `sources`.
-
-    Returns:
-        member_id -> sha256 of its weights.
-    """
-    from populora_core.model.adapter_files import write_members
+) -> dict[str, Hashes]:
+    """Write the founders: newborn ones from their seeds, the others from the PEFT folders in `sources`."""
     from populora_core.model.adopt import adopt
     from populora_core.model.state import MemberState
 
     rows = {member: worker.layout.init_row(ids.generator(seed)) for member, seed in seeds.items()}
     rows |= {member: adopt(folder, worker.layout) for member, folder in sources.items()}
-    states = {member: MemberState.newborn(row) for member, row in rows.items()}
-    write_members(members_file, states, worker.layout)
-    return _export(worker, states, folders)
+    return _export(worker, {member: MemberState.newborn(row) for member, row in rows.items()}, folders)
 
 
 def generate(
@@ -240,35 +234,33 @@ def complete(
 def update(
     worker: Worker,
     progress: Progress,
-    members_file: Path,
+    members: Mapping[str, Path],
     completions: Mapping[str, Path],
     temperatures: Mapping[str, float],
     steps: Sequence[Sequence[Lesson]],
     rules: UpdateRules,
     folders: Mapping[str, Path],
-    output: Path,
 ) -> dict[str, Any]:
-    """Train the members that `folders` names, step after step; their new states go to `output`.
+    """Train the members in the folders of `members`, step after step; write what they become to `folders`.
 
     Args:
         completions: role -> the Parquet file of what was sampled in it, at its temperature.
 
     Returns:
-        "stats" holds a member's statistics of every step, in order.
+        "stats" holds a member's statistics of every step, in order; "hashes" as `_export` gives them.
     """
     from populora_core.learner.update import update_members
-    from populora_core.model.adapter_files import read_members, write_members
+    from populora_core.model.adapter_files import read_state
 
     started = time.perf_counter()
     stacked = worker.learn()
-    states, stats = read_members(members_file, folders), []
-    sampled = _Sampled(completions, temperatures)
+    states = {member: read_state(folder) for member, folder in members.items()}
+    sampled, stats = _Sampled(completions, temperatures), []
     for lessons in steps:
         rows = [sampled.training_row(lesson) for lesson in lessons]
         states, of_step = update_members(stacked, states, rows, rules, progress)
         stats.append(of_step)
     seconds = time.perf_counter() - started
-    write_members(output, states, worker.layout)
     return {
         "stats": {member: [asdict(step[member]) for step in stats] for member in states},
         "seconds": seconds,
@@ -297,53 +289,53 @@ class _Sampled:
         return TrainingRow(lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature)
 
 
-def merge(worker: Worker, progress: Progress, parts: Sequence[Path], members_file: Path) -> None:
-    """Join the members files of all shards into one."""
-    from populora_core.model.adapter_files import read_members, write_members
-
-    states = {member: state for part in parts for member, state in read_members(part).items()}
-    write_members(members_file, states, worker.layout)
-
-
 def breed(
     worker: Worker,
     progress: Progress,
-    members_file: Path,
-    survivors: Sequence[str],
+    parents: Mapping[str, Path],
     children: Sequence[Mapping[str, Any]],
-    output: Path,
     folders: Mapping[str, Path],
 ) -> dict[str, dict[str, Any]]:
     """Make each child from its parents by its operator; a child's optimiser starts fresh.
 
+    Args:
+        parents: member_id -> its folder.
+
     Returns:
-        child member_id -> {"sha256": of its weights, "record": what the operator drew and did}.
+        child member_id -> {"hashes": of its files, "record": what the operator drew and did}.
     """
-    from populora_core.model.adapter_files import read_layout, read_members, write_members
+    from populora_core.model.adapter_files import read_weights
     from populora_core.model.state import MemberState
     from populora_core.population.variation import make_child
 
-    layout = read_layout(members_file)
-    states = read_members(members_file)
+    layout = worker.layout
+    views = {member: layout.views(read_weights(folder, layout)) for member, folder in parents.items()}
     newborn, records = {}, {}
     for child in children:
-        parents = [layout.views(states[parent].weights) for parent in child["parent_ids"]]
         adapter, record = make_child(
-            child["operator"], parents, ids.generator(child["seed"]), layout.scale, child["parameters"]
+            child["operator"],
+            [views[parent] for parent in child["parent_ids"]],
+            ids.generator(child["seed"]),
+            layout.scale,
+            child["parameters"],
         )
         newborn[child["member_id"]] = MemberState.newborn(layout.row(adapter))
         records[child["member_id"]] = record | {"seed": child["seed"]}
-    kept = {member: states[member] for member in survivors}
-    write_members(output, kept | newborn, layout)
     hashes = _export(worker, newborn, folders)
-    return {member: {"sha256": hashes[member], "record": records[member]} for member in newborn}
+    return {member: {"hashes": hashes[member], "record": records[member]} for member in newborn}
 
 
-def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]) -> dict[str, str]:
-    """Write each member's PEFT folder with its probe; returns the sha256 of its weights file."""
-    from populora_core.model.adapter_files import WEIGHTS, write_peft
+def _export(
+    worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]
+) -> dict[str, Hashes]:
+    """Write each member's folder: PEFT adapter, moments, probe.
+
+    Returns:
+        member_id -> file name -> sha256, of `STATE_FILES`.
+    """
+    from populora_core.model.adapter_files import write_moments, write_peft
     from populora_core.model.probe import given_logprobs
-    from populora_core.store.adapters import Probe, write_probe
+    from populora_core.store.adapters import STATE_FILES, WEIGHTS, Probe, write_probe
     from populora_core.support.digest import file_sha256
 
     stacked, text = worker.learn(), worker.probe_text
@@ -351,21 +343,22 @@ def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[
     hashes = {}
     for member, folder in folders.items():
         write_peft(folder, worker.layout, states[member].weights, worker.spec.name)
-        hashes[member] = file_sha256(folder / WEIGHTS)
+        write_moments(folder, worker.layout, states[member])
+        hashes[member] = {name: file_sha256(folder / name) for name in STATE_FILES}
         own = given_logprobs(stacked, member, *text)
-        write_probe(folder, Probe(hashes[member], worker.spec.dtype, *text, own, worker.base_logprobs))
+        probe = Probe(hashes[member][WEIGHTS], worker.spec.dtype, *text, own, worker.base_logprobs)
+        write_probe(folder, probe)
     return hashes
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (found, generate, update, merge, breed)
+    function.__name__: function for function in (found, generate, update, breed)
 }
 
 OUTPUTS: dict[str, tuple[str, ...]] = {
-    "found": ("members_file", "folders"),
+    "found": ("folders",),
     "generate": (),
-    "update": ("output", "folders"),
-    "merge": ("members_file",),
-    "breed": ("output", "folders"),
+    "update": ("folders",),
+    "breed": ("folders",),
 }
 """The parameters of each function that say where to write: a path, or a name -> path. Every other path is read."""

@@ -283,5 +283,20 @@ class ComputeSection(Section):
 class StoreSection(Section):
     """What is kept, and where else than in the run directory."""
 
-    keep_adapters: Literal["all"] = "all"
+    keep_states: Count | Literal["all"] = Field(
+        "all",
+        description="last generations that can be redone; older optimiser states are pruned as the run goes",
+    )
+    keep_adapters: Count | Literal["all"] = Field(
+        "all", description="last generations whose adapters stay; each member's newest always does"
+    )
     url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
+
+    @model_validator(mode="after")
+    def _adapters_as_long_as_states(self) -> StoreSection:
+        states, adapters = self.keep_states, self.keep_adapters
+        if adapters != "all" and (states == "all" or states > adapters):
+            raise ValueError(
+                f"keep_adapters = {adapters} is less than keep_states = {states}: states are of no use without adapters"
+            )
+        return self

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from populora_core.config.load import Config
+from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
+from populora_core.runs.space import require_space
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
 from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
@@ -45,6 +47,7 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
             if found:
                 session.observer.generation_found(generation)
                 continue
+            require_space(session.run)
             run_one(session, generation)
             past.forget(generation)
             _publish(session, generation, trackers)
@@ -122,6 +125,7 @@ def _publish(session: Session, generation: int, trackers: Trackers) -> None:
     supersede_outdated(session.run, generation)
     compact(session.run.directory)
     publish(session.run.directory)
+    prune_as_configured(session.run)
     figures = refresh(session.run.directory)
     if figures is not None:
         trackers.follow(figures)

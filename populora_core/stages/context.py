@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +26,11 @@ from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
-from populora_core.store.adapters import staged_adapter
+from populora_core.store.adapters import MOMENTS, STATE_FILES, WEIGHTS, staged_adapter, state_intact
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
+from populora_core.support.errors import ArtifactError
 
 Row = dict[str, Any]
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
@@ -81,6 +80,7 @@ class StageContext:
         return [row for table in tables for row in table.to_pylist()]
 
     def input_file(self, name: str) -> Path:
+        """The Parquet file of an input table."""
         return self.plan.sources[name][-1] / file_name(name)
 
     def members(self) -> list[Member]:
@@ -167,6 +167,40 @@ class StageContext:
             )
         return served
 
+    def member_folders(self) -> dict[str, Path]:
+        """member_id -> the folder of the member as it was after the previous generation.
+
+        Raises:
+            ArtifactError: one is not what the population names.
+        """
+        rows = self.rows("population", "member_id", "adapter_sha256", "moments_sha256")
+        return {
+            row["member_id"]: self._whole(row["member_id"], self.generation - 1, row["adapter_sha256"], row)
+            for row in rows
+        }
+
+    def updated_folders(self, rows: Iterable[Row]) -> dict[str, Path]:
+        """member_id -> the folder of the member as this generation's update wrote it, from rows of `adapters`.
+
+        Raises:
+            ArtifactError: one is not what the row names.
+        """
+        return {
+            row["member_id"]: self._whole(row["member_id"], self.generation, row["sha256"], row)
+            for row in rows
+        }
+
+    def _whole(self, member: str, generation: int, adapter_sha256: str, row: Row) -> Path:
+        folder = self.session.run.adapter_folder(member, generation)
+        if not state_intact(folder, {WEIGHTS: adapter_sha256, MOMENTS: row["moments_sha256"]}):
+            raise ArtifactError(
+                f"{folder} does not hold {member} as generation {generation} left it",
+                expected=" and ".join(STATE_FILES) + " with the recorded sha256",
+                came="missing or other files",
+                remedy=f"populora resume {self.session.run.directory} makes a damaged member again",
+            )
+        return folder
+
     def map_members(
         self,
         function: str,
@@ -230,19 +264,8 @@ class StageContext:
         """Write a declared table; `beside` holds further columns of the same rows."""
         self.writer.write_table(name, to_table(name, rows, beside))
 
-    def path(self, name: str) -> Path:
-        return self.writer.path(file_name(name))
-
-    def link(self, name: str) -> None:
-        """Give an input file on unchanged."""
-        source, target = self.input_file(name), self.path(name)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
-
     def adapter_folders(self, members: Iterable[str]) -> dict[str, Path]:
-        """member_id -> where to write its PEFT folder of this generation; `place_adapters` publishes it."""
+        """member_id -> where to write its folder of this generation; `place_adapters` publishes it."""
         run = self.session.run
         places = {member: run.adapter_folder(member, self.generation) for member in members}
         return {
@@ -250,26 +273,34 @@ class StageContext:
             for member, place in places.items()
         }
 
-    def write_adapters(self, hashes: Mapping[str, str]) -> None:
-        """Record the PEFT folders of this stage and the sha256 of their weights."""
-        root = self.session.run.directory
+    def write_adapters(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
+        """Record the members that this stage writes.
+
+        Args:
+            hashes: member_id -> file name -> sha256.
+        """
+        run = self.session.run
         paths = {
-            member: self.session.run.adapter_folder(member, self.generation).relative_to(root).as_posix()
+            member: run.adapter_folder(member, self.generation).relative_to(run.directory).as_posix()
             for member in sorted(hashes)
         }
-        self.write(
-            "adapters",
-            [
-                {
-                    "generation": self.generation,
-                    "member_id": member,
-                    "path": path,
-                    "sha256": hashes[member],
-                }
-                for member, path in paths.items()
-            ],
-        )
-        self.extra["adapters"] = {path: hashes[member] for member, path in paths.items()}
+        rows = [
+            {
+                "generation": self.generation,
+                "member_id": member,
+                "path": path,
+                "sha256": hashes[member][WEIGHTS],
+                "moments_sha256": hashes[member][MOMENTS],
+            }
+            for member, path in paths.items()
+        ]
+        self.write("adapters", rows)
+        self.extra["adapters"] = {path: dict(hashes[member]) for member, path in paths.items()}
+
+
+def hash_columns(hashes: Mapping[str, str]) -> Row:
+    """The columns of `population` that name a member's files, from file name -> sha256."""
+    return {"adapter_sha256": hashes[WEIGHTS], "moments_sha256": hashes[MOMENTS]}
 
 
 def member_of(row: Row) -> Member:

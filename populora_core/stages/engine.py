@@ -13,7 +13,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
-from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
+from populora_core.store.adapters import place_adapters, state_intact
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
@@ -22,7 +22,7 @@ from populora_core.store.artifacts import (
     read_manifest,
     stage_dir,
 )
-from populora_core.store.manifest import pruned, shards_dir
+from populora_core.store.manifest import shards_dir
 from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
@@ -98,10 +98,9 @@ def is_done(
 
 def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
     """Whether a committed stage has all its files and adapters."""
-    adapters: Mapping[str, str] = found.extra.get("adapters", {})
+    members: Mapping[str, Mapping[str, str]] = found.extra.get("adapters", {})
     return intact(folder, found) and all(
-        adapter_intact(run.directory / path, sha256) or pruned(run.directory / path / WEIGHTS)
-        for path, sha256 in adapters.items()
+        state_intact(run.directory / path, hashes) for path, hashes in members.items()
     )
 
 

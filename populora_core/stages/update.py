@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from populora_core.compute.work import Lesson
@@ -13,7 +12,6 @@ from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.stages.table import MEMBERS
 
 Row = dict[str, Any]
 
@@ -46,13 +44,11 @@ def run(ctx: StageContext) -> None:
     members = ctx.members()
     steps = _steps(members, lessons)
 
-    folders = ctx.adapter_folders([member.member_id for member in members])
-    parts: list[Path] = []
+    before, folders = ctx.member_folders(), ctx.adapter_folders([member.member_id for member in members])
 
     def payload(share: frozenset[str]) -> Row:
-        parts.append(ctx.writer.scratch / f"{MEMBERS}.part{len(parts)}")
         return {
-            "members_file": ctx.input_file(MEMBERS),
+            "members": {member: before[member] for member in sorted(share)},
             "completions": {
                 Role.TEACHER: ctx.input_file("proposals"),
                 Role.STUDENT: ctx.input_file("attempts"),
@@ -65,12 +61,10 @@ def run(ctx: StageContext) -> None:
             "steps": [[row for row in step if row.member_id in share] for step in steps],
             "rules": _update_rules(settings),
             "folders": {member: folders[member] for member in sorted(share)},
-            "output": parts[-1],
         }
 
     learned = sum(row.advantage != 0.0 for step in steps for row in step)
     done = ctx.map_members("update", folders, payload, total=learned)
-    ctx.work("merge", parts=parts, members_file=ctx.path(MEMBERS))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
@@ -84,7 +78,7 @@ def run(ctx: StageContext) -> None:
     )
     ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
     ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
-    ctx.write_adapters({member: sha for part in done for member, sha in part["hashes"].items()})
+    ctx.write_adapters({member: hashes for part in done for member, hashes in part["hashes"].items()})
 
 
 def _steps(members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]]) -> list[list[Lesson]]:
