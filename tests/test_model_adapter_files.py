@@ -107,7 +107,7 @@ def test_a_fresh_optimiser_takes_no_room_and_comes_back_as_zeros(tmp_path: Path,
     found = read_state(tmp_path / "m")
     assert torch.equal(found.weights, newborn.weights)
     assert (found.steps, found.exp_avg.any(), found.exp_avg_sq.any()) == (0, False, False)
-    assert (tmp_path / "m" / MOMENTS).stat().st_size < (tmp_path / "m" / WEIGHTS).stat().st_size / 10
+    assert (tmp_path / "m" / MOMENTS).stat().st_size < (tmp_path / "m" / WEIGHTS).stat().st_size / 5
 
 
 def test_equal_members_give_equal_bytes(tmp_path: Path, layout: AdapterLayout):
