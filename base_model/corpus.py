@@ -15,7 +15,7 @@ SORT_WINDOW = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class CorpusShard:
     """Documents end to end.
 
     Attributes:
@@ -40,7 +40,7 @@ def generate_shard(
     tokens: int,
     progress: Callable[[int], None] | None = None,
     watch: Callable[[Document], None] | None = None,
-) -> Shard:
+) -> CorpusShard:
     """Documents until they hold at least ``tokens`` tokens; ``watch`` sees each one."""
     ids: list[np.ndarray] = []
     weights: list[np.ndarray] = []
@@ -56,10 +56,10 @@ def generate_shard(
         if progress is not None and len(ids) % 20_000 == 0:
             progress(total)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in ids])])
-    return Shard(np.concatenate(ids), np.concatenate(weights), offsets)
+    return CorpusShard(np.concatenate(ids), np.concatenate(weights), offsets)
 
 
-def plan_batches(rng: np.random.Generator, shard: Shard, batch_tokens: int) -> list[np.ndarray]:
+def plan_batches(rng: np.random.Generator, shard: CorpusShard, batch_tokens: int) -> list[np.ndarray]:
     """Document indices of each batch of one pass, in the order of training.
 
     Documents are shuffled, then sorted by length within a window, so that a batch pads little; padded, it
@@ -82,7 +82,7 @@ def plan_batches(rng: np.random.Generator, shard: Shard, batch_tokens: int) -> l
     return batches
 
 
-def padded_batch(shard: Shard, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def padded_batch(shard: CorpusShard, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and loss weights of documents, padded on the right; both of shape (documents, longest)."""
     longest = int(shard.lengths[documents].max())
     ids = np.full((len(documents), longest), PAD, np.int64)

@@ -26,18 +26,18 @@ from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
 from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")
 ATTEMPTS = 8
 LEVEL_PROBLEMS = 60
-Figures = dict[str, Any]
+_Figures = dict[str, Any]
 
 
-def measure(arena: Arena, proposals: int, seed: int) -> list[Figures]:
+def measure(arena: Arena, proposals: int, seed: int) -> list[_Figures]:
     """The figures of every problem type."""
     arena.load({"base": arena.newborn(seed)})
     rows = []
@@ -136,7 +136,7 @@ def _bootstrap(rates: Sequence[float], rng: np.random.Generator) -> list[float]:
     return [round(float(value), 3) for value in (values.mean(), low, high)]
 
 
-def _card_tables(rows: Sequence[Figures]) -> str:
+def _card_tables(rows: Sequence[_Figures]) -> str:
     def cell(values: Sequence[float]) -> str:
         return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
 

@@ -43,13 +43,13 @@ STRATA: dict[str, dict[int, int]] = {
 KNOWN_PROGRAMS = ("code_f", 1)
 """The stratum whose programs the base knows, with other inputs."""
 
-Shown = dict[
+_Shown = dict[
     str, set[str]
 ]  # program -> the inputs that were shown with it, as the compact dialect writes them
 _INPUT = re.compile(r"(?:\n|>)#(.*?)(?=\n|<|$)")
 
 
-def shown_in(document: Document) -> Shown:
+def shown_in(document: Document) -> _Shown:
     """The programs of a training document, each with the inputs that stand beside it."""
     text = document.text.removesuffix("<eos>")
     if document.role[0] == "p":
@@ -60,9 +60,9 @@ def shown_in(document: Document) -> Shown:
     return {program: set(_INPUT.findall(text))}
 
 
-def corpus_shard(seed: int, rank: int, tokens: int) -> Shown:
+def corpus_shard(seed: int, rank: int, tokens: int) -> _Shown:
     """What one process of the training saw (see `base_model.train`)."""
-    shown: Shown = defaultdict(set)
+    shown: _Shown = defaultdict(set)
 
     def watch(document: Document) -> None:
         for program, inputs in shown_in(document).items():

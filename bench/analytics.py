@@ -17,11 +17,13 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from bench.analytics_run import ATTEMPTS, SyntheticRun
-from bench.harness import Row, Say, median, single, wall_seconds
+from bench.analytics_run import ATTEMPTS, MEMBERS, PROPOSED, VALID, SyntheticRun
+from bench.harness import BenchRow, median, single, wall_seconds
+from bench.scale_run import ScaledRun
 from populora_core.config.sections import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
+from populora_core.support.aliases import Say
 
 COOKBOOK = REPOSITORY / "docs" / "analytics.md"
 CORES = 2
@@ -30,12 +32,12 @@ ROUNDS = 3
 PUBLISHES = 100
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The figures that have goals, and each question's."""
     return measure(-(-ROWS // ATTEMPTS), max(ROUNDS, samples // 5), say)
 
 
-def measure(generations: int, rounds: int, say: Say) -> list[Row]:
+def measure(generations: int, rounds: int, say: Say) -> list[BenchRow]:
     """The same over a run of any length."""
     allowed = os.sched_getaffinity(0)
     folder = Path(tempfile.mkdtemp(prefix="populora-analytics-"))
@@ -43,7 +45,9 @@ def measure(generations: int, rounds: int, say: Say) -> list[Row]:
         os.sched_setaffinity(0, sorted(allowed)[:CORES])
         run_dir = folder / "synthetic"
         run_dir.mkdir()
-        SyntheticRun(run_dir).write(generations, say)
+        pattern = ScaledRun(folder / "pattern", MEMBERS, per_type=PROPOSED, valid=VALID)
+        pattern.close()
+        SyntheticRun(run_dir, pattern).write(generations, say)
         compacting = wall_seconds(lambda: compact(run_dir))
         publish(run_dir)
         asked = _ask(run_dir, rounds, say)

@@ -15,21 +15,22 @@ from collections.abc import Callable
 import torch
 
 from bench.adapters import ours, trained
-from bench.harness import Row, Say, interleaved, ratio
+from bench.harness import BenchRow, interleaved, ratio
+from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.protocol import benchmark
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.config.sections import EvaluateSection
 from populora_core.problems.dialects import dialect
-from populora_core.sampler.protocol import Request
+from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.support.aliases import Say
 
 MEMBERS = 8
 PROBLEMS = 64  # of each benchmark
 FAMILY = "compact"
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The ratio that has a goal."""
     torch.set_num_threads(1)
     base, stacked = ours()

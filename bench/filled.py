@@ -1,4 +1,4 @@
-"""Arrow columns filled by rule, and stages committed with them, for runs that no model played."""
+"""Stages committed with given tables, for runs that no model played."""
 
 from __future__ import annotations
 
@@ -7,48 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from populora_core.store.adapters import place_adapters
 from populora_core.store.artifacts import StageWriter
-
-Columns = dict[str, Any]
-
-
-def first(columns: Columns, rows: int) -> Columns:
-    return {name: values[:rows] for name, values in columns.items()}
-
-
-def repeat(values: Any, times: int) -> pa.Array:
-    """Every value so many times in a row."""
-    array = values if isinstance(values, pa.Array) else pa.array(values)
-    return array.take(pa.array(np.arange(len(array)).repeat(times)))
-
-
-def numbers(count: int, times: int, digits: int) -> pa.Array:
-    """0 to count - 1 with leading zeros, over and over."""
-    return pa.array([f"{number:0{digits}d}" for number in range(count)] * times)
-
-
-def texts(numbers: np.ndarray) -> pa.Array:
-    return pa.array(numbers).cast(pa.string())
-
-
-def joined(*parts: Any) -> pa.Array:
-    """Texts and columns of texts, put together row by row."""
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def lists(values: pa.Array, before: str, after: str) -> pa.Array:
-    """Lists of one text each."""
-    return pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), joined(before, values, after))
-
-
-def tokens(values: np.ndarray, lengths: np.ndarray) -> pa.Array:
-    """Lists of numbers of the given lengths."""
-    return pa.ListArray.from_arrays(np.r_[0, np.cumsum(lengths)].astype(np.int32), pa.array(values))
 
 
 def commit_stage(
@@ -56,7 +18,7 @@ def commit_stage(
     generation: int,
     stage: str,
     tables: Mapping[str, pa.Table],
-    extra: Columns | None = None,
+    extra: dict[str, Any] | None = None,
     adapters: Path | None = None,
 ) -> None:
     """Write a stage's tables as the stage would, with a manifest that names no inputs.

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from bench.harness import Row, as_json, machine, median, ratio, single
+from bench.harness import BenchRow, as_json, machine, median, ratio, single
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -33,7 +33,7 @@ from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.planning.memory import Workload, estimate, shape_of
-from populora_core.sampler.protocol import Request
+from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
 from populora_core.support.devices import hold_device
 
@@ -41,7 +41,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Scenario:
     """What is measured.
 
     Attributes:
@@ -71,7 +71,7 @@ class Setting:
 
 
 SETTINGS = {
-    "7b": Setting(
+    "7b": Scenario(
         {
             "model_type": "qwen2",
             "vocab_size": 152_064,
@@ -84,7 +84,7 @@ SETTINGS = {
             "tie_word_embeddings": False,
         }
     ),
-    "tiny": Setting(
+    "tiny": Scenario(
         {
             "model_type": "qwen2",
             "vocab_size": 256,
@@ -140,7 +140,7 @@ def main() -> None:
         asked.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def run(setting: Setting, device: torch.device, samples: int) -> list[Row]:
+def run(setting: Scenario, device: torch.device, samples: int) -> list[BenchRow]:
     """Every figure of the setting.
 
     Args:
@@ -164,7 +164,7 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
     return model.to(device).requires_grad_(False).eval()
 
 
-def _updates(setting: Setting, stacked: StackedAdapters, peak: float, samples: int) -> list[Row]:
+def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> list[BenchRow]:
     device, layout = stacked.device, stacked.layout
     rules = UpdateRules(
         token_budget=setting.token_budget,
@@ -199,7 +199,7 @@ def _updates(setting: Setting, stacked: StackedAdapters, peak: float, samples: i
     return found
 
 
-def _sampling(setting: Setting, stacked: StackedAdapters, samples: int) -> list[Row]:
+def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> list[BenchRow]:
     device = stacked.device
     sampler = TorchSampler(stacked, (), BatchLimits(rows=setting.requests, tokens=1 << 20))
     rng = np.random.default_rng(0)
@@ -235,7 +235,7 @@ def _sampling(setting: Setting, stacked: StackedAdapters, samples: int) -> list[
     return found
 
 
-def training_rows(setting: Setting, members: int, vocabulary: int) -> list[TrainingRow]:
+def training_rows(setting: Scenario, members: int, vocabulary: int) -> list[TrainingRow]:
     """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
     rng = np.random.default_rng(0)
     rows = []
@@ -250,7 +250,7 @@ def training_rows(setting: Setting, members: int, vocabulary: int) -> list[Train
 
 
 def _operations(
-    setting: Setting, stacked: StackedAdapters, rows: Sequence[TrainingRow], rules: UpdateRules
+    setting: Scenario, stacked: StackedAdapters, rows: Sequence[TrainingRow], rules: UpdateRules
 ) -> float:
     """Multiplications and additions of one update."""
     shape = shape_of(setting.model, setting.rank)
@@ -262,7 +262,7 @@ def _operations(
     return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head
 
 
-def _planned(setting: Setting, members: int) -> int:
+def _planned(setting: Scenario, members: int) -> int:
     """What `--dry-run` would say that the update needs."""
     work = Workload(
         members=members,

@@ -15,17 +15,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from populora_core.support.aliases import Say
 from populora_core.support.revision import code_revision
 
 MIN_SAMPLES = 15
 RESAMPLES = 2000
 CLOSE = 4  # times the samples, for ratios near one: a shared machine's seconds scatter by some 5 %
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One figure of a benchmark.
 
     Attributes:
@@ -50,23 +49,23 @@ class Row:
         return self.high <= float(bound) if sign == "<=" else self.low >= float(bound)
 
 
-def ratio(name: str, over: Sequence[float], under: Sequence[float], goal: str = "") -> Row:
+def ratio(name: str, over: Sequence[float], under: Sequence[float], goal: str = "") -> BenchRow:
     """The median over pairs of `over / under`, with a bootstrap interval over the pairs."""
     quotients = np.asarray(over, float) / np.asarray(under, float)
     return median(name, quotients.tolist(), "ratio", goal)
 
 
-def median(name: str, values: Sequence[float], unit: str, goal: str = "") -> Row:
+def median(name: str, values: Sequence[float], unit: str, goal: str = "") -> BenchRow:
     """The median of repeated measurements with a 95 % bootstrap interval."""
     sample = np.asarray(values, float)
     picks = np.random.default_rng(0).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.quantile(np.median(sample[picks], axis=1), (0.025, 0.975))
-    return Row(name, float(np.median(sample)), float(low), float(high), unit, goal, len(sample))
+    return BenchRow(name, float(np.median(sample)), float(low), float(high), unit, goal, len(sample))
 
 
-def single(name: str, value: float, unit: str, goal: str = "") -> Row:
+def single(name: str, value: float, unit: str, goal: str = "") -> BenchRow:
     """A figure that was measured once."""
-    return Row(name, value, value, value, unit, goal, 1)
+    return BenchRow(name, value, value, value, unit, goal, 1)
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -114,12 +113,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def as_json(bench: str, rows: Sequence[Row]) -> str:
+def as_json(bench: str, rows: Sequence[BenchRow]) -> str:
     """The report for programs, one JSON object."""
     return json.dumps({"bench": bench, "machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1)
 
 
-def print_table(bench: str, rows: Sequence[Row]) -> None:
+def print_table(bench: str, rows: Sequence[BenchRow]) -> None:
     """The report for people; whether a goal is met counts for the whole interval."""
     table = Table(title=f"bench {bench}", title_justify="left")
     for column in ("figure", "value", "95 % interval", "unit", "goal", "samples"):

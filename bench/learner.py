@@ -18,17 +18,18 @@ import torch
 from torch import Tensor
 
 from bench.adapters import by_peft, ours, trained
-from bench.harness import CLOSE, Row, Say, interleaved, ratio
+from bench.harness import CLOSE, BenchRow, interleaved, ratio
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.state import MemberState
+from populora_core.support.aliases import Say
 
 PROBLEMS, ATTEMPTS = 64, 8
 PROMPT_TOKENS, COMPLETION_TOKENS = (20, 60), (4, 24)
 RULES = UpdateRules()
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The ratios that have goals."""
     torch.set_num_threads(1)
     base, stacked = ours()

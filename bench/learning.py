@@ -38,19 +38,19 @@ from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.rewards import student_reward, teacher_reward
 from populora_core.runs.run import code_revision
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
 from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")
 HELD_OUT = 200
-Result = dict[str, Any]
+_Result = dict[str, Any]
 
 
 def student(
     arena: Arena, kind: str, seed: int, generations: int, rules: UpdateRules, log: Callable[[str], None]
-) -> Result:
+) -> _Result:
     """Train a student on one problem type; the paired gain on held-out problems with its standard error."""
     per_generation, attempts = 32, 8
     held_out = fresh_problems(kind, HELD_OUT, ids.generator(4242, "held out"), set())
@@ -100,12 +100,12 @@ def teacher(
     per_type: int,
     rules: UpdateRules,
     log: Callable[[str], None],
-) -> Result:
+) -> _Result:
     """Train a teacher on some problem types; the rise of the learnable share with its standard error."""
     attempts, measured = 8, 600 // len(kinds)
     states = {"teacher": arena.newborn(seed), "student": arena.newborn(seed + 1)}
 
-    def play(count: int, label: object) -> tuple[list[Result], list[float | None], list[str]]:
+    def play(count: int, label: object) -> tuple[list[_Result], list[float | None], list[str]]:
         """Proposals, the reward of each, and "learnable", "valid" or "invalid" for each."""
         arena.load(states)
         asked = [(kind, ()) for kind in kinds for _ in range(count)]
@@ -221,7 +221,7 @@ def _key(problem: Problem) -> tuple[str, ...]:
     return problem.problem_type, program_key(problem.program), *problem.inputs
 
 
-def _training_rows(member: str, rows: Sequence[Result], values: Sequence[float | None]) -> list[TrainingRow]:
+def _training_rows(member: str, rows: Sequence[_Result], values: Sequence[float | None]) -> list[TrainingRow]:
     return [
         TrainingRow(
             member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), value

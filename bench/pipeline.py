@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import flows
-from bench.harness import Row, Say, cpu_seconds, median, ratio, wall_seconds
+from bench.harness import BenchRow, cpu_seconds, median, ratio, wall_seconds
 from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.model.base import base_digest
@@ -37,6 +37,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.support.aliases import Say
 
 DEMO = REPOSITORY / "configs" / "demo.toml"
 MEMBERS = 4
@@ -58,12 +59,12 @@ SMALL = {  # quick stages, so that chance in their seconds does not hide what li
 DEMO_GENERATIONS = 3
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The rows that have goals, and the stages' part in the first."""
     return [*start_up(samples), *orchestration(samples, say), *overhead(samples, say)]
 
 
-def start_up(samples: int) -> list[Row]:
+def start_up(samples: int) -> list[BenchRow]:
     """What a person waits for before the command line says anything."""
     command = [sys.executable, "-m", "flows.cli", "--help"]
     ask = partial(subprocess.run, command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
@@ -71,7 +72,7 @@ def start_up(samples: int) -> list[Row]:
     return [median("help_seconds", [wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5")]
 
 
-def orchestration(samples: int, say: Say) -> list[Row]:
+def orchestration(samples: int, say: Say) -> list[BenchRow]:
     """What Prefect adds to a generation, its server's start not counted, and its share of a demo generation."""
     flows.quieten_prefect()
     from flows.server import own_server
@@ -103,7 +104,7 @@ def orchestration(samples: int, say: Say) -> list[Row]:
     ]
 
 
-def overhead(samples: int, say: Say) -> list[Row]:
+def overhead(samples: int, say: Say) -> list[BenchRow]:
     """Whole generations of 4 + 4 over 1 + 1, and each stage's part in it."""
     many: list[Seconds] = []
     pair: list[Seconds] = []

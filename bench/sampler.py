@@ -19,16 +19,17 @@ import numpy as np
 import torch
 
 from bench.adapters import by_peft, ours, trained
-from bench.harness import CLOSE, Row, Say, interleaved, ratio
-from populora_core.sampler.protocol import Request
+from bench.harness import CLOSE, BenchRow, interleaved, ratio
+from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.support.aliases import Say
 
 REQUESTS, NEW_TOKENS = 256, 24
 PROMPT_TOKENS = (20, 60)
 BATCH = 64
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The ratios that have goals."""
     torch.set_num_threads(1)
     base, stacked = ours()

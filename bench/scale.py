@@ -35,18 +35,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora_core.population.evolution import Evolution
-
 from bench.analytics import questions
 from bench.filled import commit_stage
-from bench.harness import Row, Say, median, single
+from bench.harness import BenchRow, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
-from populora_core.population.replacement import EvolutionRules
+from populora_core.population.replacement import EvolutionRules, plan_evolution
 from populora_core.runs.run import Run
 from populora_core.sandbox.policy import refuse_program
 from populora_core.stages.context import member_of
@@ -55,6 +53,7 @@ from populora_core.stages.table import STAGES
 from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, WEIGHTS
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support import ids
+from populora_core.support.aliases import Say
 
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
@@ -62,7 +61,7 @@ LIMIT = 5.0  # seconds a generation at the largest size
 Work = Callable[[], object]
 
 
-def run(samples: int, say: Say) -> list[Row]:
+def run(samples: int, say: Say) -> list[BenchRow]:
     """The members' rows, what the capacity model makes of them, and two nodes where Ray is installed."""
     found = members(max(3, samples // 5), say)
     driver = driver_of({row.name: row.value for row in found})
@@ -70,7 +69,7 @@ def run(samples: int, say: Say) -> list[Row]:
     return [*found, *simulated(driver), *_nodes(samples, say)]
 
 
-def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Row]:
+def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[BenchRow]:
     """Seconds of each part at the largest size, how they grow, and seconds at the smaller sizes."""
     taken = {size: measure(size, samples, say) for size in sizes}
     middle = {
@@ -167,10 +166,9 @@ class _Parts:
         living = self._members()
         for role in (Role.TEACHER, Role.STUDENT):
             own = [member for member in living if member.role is role]
-            evolution = Evolution(rules)
             fitness = fitness_of(settings.fitness, own, {})
-            evolution.tell(GENERATION, own, fitness, {member.member_id: True for member in own})
-            evolution.ask(ids.generator(0, role))
+            eligible = {member.member_id: True for member in own}
+            plan_evolution(GENERATION, own, fitness, eligible, rules, ids.generator(0, role))
 
     def catalogue(self) -> None:
         publish(self.scaled.run.directory)
@@ -224,10 +222,10 @@ def _wall(taken: Sequence[Taken]) -> list[float]:
     return [each.wall for each in taken]
 
 
-def _nodes(samples: int, say: Say) -> list[Row]:
+def _nodes(samples: int, say: Say) -> list[BenchRow]:
     """What two nodes gain over two processes, where Ray is installed."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("bench.scale_nodes") is None:
         say("two nodes are not measured: Ray is not installed")
         return []
-    rows: list[Row] = importlib.import_module("bench.scale_nodes").rows(samples, say)
+    rows: list[BenchRow] = importlib.import_module("bench.scale_nodes").rows(samples, say)
     return rows

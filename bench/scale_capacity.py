@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Row, single
+from bench.harness import BenchRow, single
 from populora_core.config.sections import ComputeSection
 from populora_core.planning.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
 from populora_core.planning.duration import Rates
@@ -108,7 +108,7 @@ def fits(members: int, nodes: int) -> bool:
     return estimate(seven_billion(), own).shared <= ComputeSection().gpu_gb * GB
 
 
-def rows(driver: Mapping[str, Alone]) -> list[Row]:
+def rows(driver: Mapping[str, Alone]) -> list[BenchRow]:
     """The largest population on the smallest and the largest cluster, and what part of it waits for one process."""
     found = []
     for nodes in (NODES[0], NODES[-1]):

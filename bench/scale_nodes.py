@@ -25,15 +25,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Row, Say, as_json, median, ratio
+from bench.harness import BenchRow, as_json, median, ratio
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
 from populora_core.config.sections import BaseSection, ComputeSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.open import SandboxKind, open_sandbox
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.backends import SandboxKind, open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
+from populora_core.support.aliases import Say
 from populora_core.support.errors import SandboxUnavailable
 
 SAMPLES = 15
@@ -50,7 +51,7 @@ NODE_MIB = 100
 KINDS: tuple[SandboxKind, ...] = ("bubblewrap", "launcher")
 
 
-def rows(samples: int, say: Say) -> list[Row]:
+def rows(samples: int, say: Say) -> list[BenchRow]:
     """`two_nodes_over_two_processes.verify`, `.solve`, and `shard_overhead_seconds`.
 
     Raises:

@@ -1,6 +1,6 @@
 """One generation of a population of any size, in which only models and sandbox are replaced by what they would give.
 
-Every teacher proposes `PER_TYPE` problems of each type, of which `VALID` become problems; their programs, inputs and
+Every teacher proposes some problems of each type, of which some become problems; their programs, inputs and
 outputs are those of the bundled suite, in turn. The matched student answers each `ATTEMPTS` times: rightly, as
 another problem would have it, or without an end. Ids, ratings and token ids are drawn, matches and grades are the
 project's own stages over these rows.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from populora_core.config.load import Config, build_config
 from populora_core.problems.dialects.compact import compact_arguments, compact_output, input_lines
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sandbox.protocol import Job, JobResult, Limits
+from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import run_stage
@@ -29,13 +29,14 @@ from populora_core.stages.table import LOOP, STAGES
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 from populora_core.support.errors import SandboxUnavailable
 
 TYPES = ("code_f", "code_i", "code_o")
 PER_TYPE, VALID, ATTEMPTS = 4, 3, 8
 GENERATION = 1
 
-Row = dict[str, Any]
+
 Tables = dict[str, list[Row]]
 
 
@@ -74,19 +75,23 @@ class ScaledRun:
 
     Args:
         members: half of them teachers, half students.
+        per_type, valid: proposals of a teacher of each type, and how many of them become problems.
 
     Attributes:
         session: open on the run; close it with `close`.
         tables: stage -> table -> rows, of every stage of the generation.
     """
 
-    def __init__(self, directory: Path, members: int, seed: int = 0) -> None:
+    def __init__(
+        self, directory: Path, members: int, seed: int = 0, per_type: int = PER_TYPE, valid: int = VALID
+    ) -> None:
+        self._per_type, self._valid = per_type, valid
         self._draw = ids.generator(seed, "scale", members)
         self._suite = {
             kind: [row for row in read_rows(TINY) if row["problem_type"] == kind] for kind in TYPES
         }
         self.tables: dict[str, dict[str, pa.Table]] = {}
-        self.run = Run.create(directory, _config(members // 2), "none")
+        self.run = Run.create(directory, _config(members // 2, per_type), "none")
         self.session = Session(self.run)
         self.session.__enter__()
         self._commit(0, "found", {"population": self._population(), "adapters": self._adapters(0)})
@@ -173,7 +178,7 @@ class ScaledRun:
         matches = read_table(stage_dir(self.run.directory, GENERATION, "match"), "matches").to_pylist()
         for slot, match in enumerate(matches):
             for kind in TYPES:
-                for index in range(PER_TYPE):
+                for index in range(self._per_type):
                     known = self._known(kind, len(proposals) // len(TYPES), len(proposals))
                     proposal_id = ids.proposal_id(GENERATION, "teacher", slot, kind, index, digits)
                     text = known["program"] + input_lines(known["inputs"])
@@ -188,7 +193,7 @@ class ScaledRun:
                             **self._sampled(dialect.propose_prompt(kind, ()), text, True),
                         }
                     )
-                    valid = index < VALID
+                    valid = index < self._valid
                     problem_id = ids.problem_id(proposal_id) if valid else None
                     checks.append(
                         {
@@ -255,11 +260,11 @@ class ScaledRun:
         self.tables[stage] = {name: read_table(folder, name) for name in STAGES[stage].gives}
 
 
-def _config(size: int) -> Config:
+def _config(size: int, per_type: int) -> Config:
     return build_config(
         {
             "population": {"teachers": size, "students": size},
-            "propose": {"types": TYPES, "per_type": PER_TYPE},
+            "propose": {"types": TYPES, "per_type": per_type},
             "solve": {"attempts": ATTEMPTS},
             "evolve": {"every": 1, "minimum_age": 1},
             "compute": {"backend": "inline", "shards": 1},

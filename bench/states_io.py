@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bench.harness import Row, as_json, single
+from bench.harness import BenchRow, as_json, single
 from populora_core.compute import shards
 from populora_core.config.load import Config, build_config
 from populora_core.learner import update
@@ -46,10 +46,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def count(config: Config, directory: Path) -> list[Row]:
+def count(config: Config, directory: Path) -> list[BenchRow]:
     """Run the generations in a new run directory; what each hashed and wrote, and what it may."""
     run = Run.create(directory, config, base_digest(config.base.folder()))
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     with Session(run) as session, _processes_of_their_own(), _everybody_learns():
         run_generation(session, 0)
         (founder, *_) = directory.glob(f"members/*/g0000/{WEIGHTS}")

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import MIN_SAMPLES, Row, Say, cpu_seconds, median, ratio, single
+from bench.harness import MIN_SAMPLES, BenchRow, cpu_seconds, median, ratio, single
 from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
+from populora_core.support.aliases import Say
 
 HIDDEN, INNER, KEY_VALUE, LAYERS = 3584, 18944, 512, 28
 MAPS = {
@@ -39,7 +40,7 @@ RANK, ALPHA = 32, 64.0
 SECONDS_GOAL, RATIO_GOAL, MEMORY_GOAL = "<= 2", "<= 8", "<= 3"
 
 
-def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> list[Row]:
+def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> list[BenchRow]:
     """Seconds of each operator, the ratio of their median to a copy, and memory.
 
     Args:

@@ -23,18 +23,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from bench.harness import Row, Say, median, ratio, single, wall_seconds
+from bench.harness import BenchRow, median, ratio, single, wall_seconds
 from populora_core.sandbox.connection import Connection
 from populora_core.sandbox.containers import (
     SOCKET_INSIDE,
     ContainerConnection,
     DockerBackend,
 )
+from populora_core.sandbox.jobs import MIB, Job, Limits
 from populora_core.sandbox.policy import ALLOWED_MODULES
 from populora_core.sandbox.pool import SandboxPool, outer_seconds
-from populora_core.sandbox.protocol import MIB, Job, Limits
 from populora_core.sandbox.status import Status
-from populora_core.sandbox.worker import Ticket, Worker, request_body
+from populora_core.sandbox.worker import RunnerProcess, Ticket, request_body
+from populora_core.support.aliases import Say
 
 PROGRAM = """def f(x, y):
     total = 0
@@ -69,7 +70,7 @@ while request := link.recv(4):
 """
 
 
-def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[Row]:
+def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[BenchRow]:
     """Every figure, in the order in which they are shown.
 
     Args:
@@ -79,7 +80,7 @@ def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[Row]:
         SandboxUnavailable: no daemon answers, or the image is not built.
     """
     backend = DockerBackend()
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     with ExitStack() as stack:
         first, second = (stack.enter_context(_runner(backend)) for _ in range(2))
         floor, other_floor = (stack.enter_context(_floor(backend)) for _ in range(2))
@@ -127,7 +128,7 @@ def run(samples: int, say: Say, soak: int = SOAK_PROGRAMS) -> list[Row]:
     return rows
 
 
-def run_jobs(runners: Sequence[Worker], jobs: Sequence[Job]) -> None:
+def run_jobs(runners: Sequence[RunnerProcess], jobs: Sequence[Job]) -> None:
     """Run the jobs on the runners, each with a full window, and see that all went well."""
     waiting = [Ticket(index, job, request_body(job)) for index, job in enumerate(jobs)]
     waiting.reverse()
@@ -146,8 +147,8 @@ def run_jobs(runners: Sequence[Worker], jobs: Sequence[Job]) -> None:
 
 
 @contextmanager
-def _runner(backend: DockerBackend) -> Iterator[Worker]:
-    worker = Worker(backend.connect(LIMITS, 1), outer_seconds(LIMITS))
+def _runner(backend: DockerBackend) -> Iterator[RunnerProcess]:
+    worker = RunnerProcess(backend.connect(LIMITS, 1), outer_seconds(LIMITS))
     try:
         while not worker.ready:
             worker.exchange()
@@ -191,20 +192,20 @@ def _cpu_seconds(container: Any) -> float:
     return _stats(container)["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9
 
 
-def _memory(runner: Worker) -> float:
+def _memory(runner: RunnerProcess) -> float:
     """MiB that the kernel charges to the container, less the page cache that it would give back."""
     usage = _stats(_container(runner))["memory_stats"]
     cache = usage["stats"].get("total_inactive_file", usage["stats"].get("inactive_file", 0))
     return (usage["usage"] - cache) / MIB
 
 
-def _container(runner: Worker) -> Any:
+def _container(runner: RunnerProcess) -> Any:
     connection = runner._connection
     assert isinstance(connection, ContainerConnection)
     return connection.container
 
 
-def _cpu_of(runner: Worker, jobs: Sequence[Job]) -> float:
+def _cpu_of(runner: RunnerProcess, jobs: Sequence[Job]) -> float:
     before = _cpu_seconds(_container(runner))
     run_jobs([runner], jobs)
     return _cpu_seconds(_container(runner)) - before
@@ -222,7 +223,7 @@ def _fork(floors: Sequence[ContainerConnection]) -> None:
     _await(floors)
 
 
-def _wall(runners: Sequence[Worker]) -> float:
+def _wall(runners: Sequence[RunnerProcess]) -> float:
     jobs = _jobs(PROGRAMS * len(runners))
     return wall_seconds(lambda: run_jobs(runners, jobs))
 
@@ -231,7 +232,7 @@ def _wall_of_forks(floors: Sequence[ContainerConnection]) -> float:
     return wall_seconds(lambda: _fork(floors))
 
 
-def _wall_of_execs(runners: Sequence[Worker]) -> float:
+def _wall_of_execs(runners: Sequence[RunnerProcess]) -> float:
     """Seconds a program, when every container runs `EXECS` of them one after the other."""
     started = time.perf_counter()
     with ThreadPoolExecutor(len(runners)) as people:
@@ -239,7 +240,7 @@ def _wall_of_execs(runners: Sequence[Worker]) -> float:
     return (time.perf_counter() - started) / (len(runners) * EXECS)
 
 
-def _exec(runner: Worker) -> None:
+def _exec(runner: RunnerProcess) -> None:
     """One program by `docker exec` in a container of the same image, as a person would do it."""
     code = f"import json\n{PROGRAM}\nprint(f(*{INPUTS[0]}))"
     done = subprocess.run(

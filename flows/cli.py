@@ -16,7 +16,7 @@ import typer
 
 import flows  # sets Prefect's environment before anything imports it
 from populora_core.commands.machine import machine_app
-from populora_core.commands.options import RunDir, Settings
+from populora_core.commands.options import Overrides, RunDir
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
@@ -56,7 +56,7 @@ def run(
     config: Annotated[Path, typer.Option(help="a TOML file; see configs/")],
     run_dir: Annotated[Path, typer.Option(help="a new directory for everything the run makes")],
     generations: Generations = None,
-    settings: Settings = None,
+    settings: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the resolved plan and stop")] = False,
     plain: Plain = False,
 ) -> None:

@@ -20,7 +20,7 @@ from flows.observed import Observed
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
 from populora_core.config.load import Config, apply_overrides
-from populora_core.config.sections import REPOSITORY
+from populora_core.config.sections import REPOSITORY, Count
 from populora_core.lifecycle import loop
 from populora_core.report.write import report_address
 from populora_core.runs.preflight import load_runnable
@@ -39,7 +39,7 @@ REVIEW_SECONDS = 30 * 24 * 3600
 
 Preset = Literal["demo", "paper-7b", "quick", "solo", "solo-7b", "solo-total"]
 StageName = Literal["match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
-Generations = Annotated[int, Field(ge=1)]
+
 Seed = Annotated[int, Field(ge=0)]
 
 
@@ -53,7 +53,7 @@ def train(
     run_dir: str,
     preset: Preset = "quick",
     config_file: str = "",
-    generations: Generations | None = None,
+    generations: Count | None = None,
     seed: Seed | None = None,
     settings: tuple[str, ...] = (),
     review: bool = False,
@@ -79,8 +79,8 @@ def train(
 @flow(name="resume", flow_run_name=_name, on_failure=[on_end], on_crashed=[on_end], persist_result=False)
 def resume(
     run_dir: str,
-    generations: Generations | None = None,
-    generation: Generations | None = None,
+    generations: Count | None = None,
+    generation: Count | None = None,
     stage: StageName | None = None,
     seed: Seed | None = None,
     truncate: bool = False,

@@ -25,6 +25,7 @@ from flows.guard import HOST, guarded, kept_key
 from flows.reports import serve_reports
 from populora_core.config.sections import REPOSITORY
 from populora_core.report.write import SERVED
+from populora_core.support.aliases import Say
 from populora_core.support.errors import PopuloraError
 
 START_SECONDS = 300.0
@@ -37,8 +38,6 @@ SERVER_LOG = "server.log"
 WORKER_LOG = "worker.log"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
-
-Say = Callable[[str], None]
 
 
 def serve(port: int, limit: int, say: Say) -> None:

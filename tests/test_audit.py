@@ -19,8 +19,8 @@ from populora_core.config.load import Config
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
 from populora_core.runs.run import Run
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.stages.context import StageContext
 from populora_core.store.adapters import MOMENTS

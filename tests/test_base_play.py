@@ -15,8 +15,8 @@ from populora_core.problems.model import Problem
 from populora_core.problems.normal import ngrams, novelty
 from populora_core.problems.parsing import ProgramSyntaxError, parse_program
 from populora_core.problems.verdicts import ProposalVerdict
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 

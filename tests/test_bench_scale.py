@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench import analytics, scale
+from bench.analytics_run import EVERY, SyntheticRun
 from bench.scale_capacity import driver_of, table
 from bench.scale_run import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
 from populora_core.population.rating import Match, Outcome, RatingRules, rate
 from populora_core.stages.context import member_of
+from populora_core.store.catalogue import Catalogue, publish
 
 PARTS = ("match", "grade", "ratings", "selection", "catalogue", "store")
 
@@ -89,3 +91,24 @@ def test_the_capacity_model_takes_the_measured_driver() -> None:
     )
     assert all(line.fixed == pytest.approx(0.0) for line in driver.values())
     assert table(driver).count("\n") == 9
+
+
+def test_a_long_run_tells_one_generation_again_under_numbers_of_its_own(tmp_path: Path) -> None:
+    pattern = ScaledRun(tmp_path / "pattern", members=8)
+    pattern.close()
+    SyntheticRun(tmp_path / "long", pattern).write(EVERY + 1)
+    publish(tmp_path / "long")
+    with Catalogue(tmp_path / "long") as catalogue:
+
+        def numbers(sql: str) -> list[int]:
+            return list(catalogue.query(sql).arrow().to_pylist()[0].values())
+
+        attempts = len(pattern.rows("solve", "attempts"))
+        told = numbers(
+            "SELECT count(*), count(DISTINCT attempt_id), count(DISTINCT problem_id) FROM attempts"
+        )
+        assert told == [(EVERY + 1) * attempts] * 2 + [(EVERY + 1) * attempts // ATTEMPTS]
+        children = "SELECT child_id FROM evolutions"
+        assert numbers(f"SELECT count(*) FROM ({children})") == [2], "one of four in each role"
+        after = f"generation > {EVERY} AND"
+        assert numbers(f"SELECT count(*) FROM matches WHERE {after} teacher_id IN ({children})") == [1]

@@ -20,7 +20,7 @@ from conftest import GENERATIONS, PATIENCE, alive, contents, small_config, start
 from two_nodes import TwoNodes
 
 from populora_core.compute import leftovers
-from populora_core.compute.protocol import Shard
+from populora_core.compute.backend import Shard
 from populora_core.compute.shards import Shards
 from populora_core.config.sections import ComputeSection
 from populora_core.lifecycle.loop import train
@@ -30,7 +30,7 @@ from populora_core.runs.reap import reap
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session, Silent
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.errors import (

@@ -16,15 +16,16 @@ from conftest import PATIENCE, alive, contents, small_config, start, wait_for
 from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
 from populora_core.compute import work
+from populora_core.compute.backend import Committed, Shard
 from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.shards import Shards, perform
 from populora_core.runs.session import Session
-from populora_core.sampler.protocol import Served
+from populora_core.sampler.requests import Served
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import open_objects
 from populora_core.store.artifacts import read_manifest, sweep
 from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import ArtifactError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from house import FLOORS
 
 from flows.cli import app
 from populora_core.config.load import build_config
@@ -17,6 +18,7 @@ from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import check_names
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
 COMMAND = re.compile(r"(?:\S*/bin/)?populora +([a-z][^`#]*)")
 
 
@@ -96,3 +98,34 @@ def test_nobody_is_told_to_install_what_others_publish_under_our_name() -> None:
     assert texts, "no file is tracked here"
     found = {path: match[0] for path, text in texts.items() if (match := named.search(text))}
     assert not found, "write pip install -e '.[EXTRA]'"
+
+
+def floor_plan() -> list[tuple[int, str]]:
+    """Floor and room of each line of the page, from the top down."""
+    lines = re.findall(r"^\| (\d+) \| `(?:populora_core/)?(\w+)/` \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    return [(int(floor), room) for floor, room in lines]
+
+
+def test_the_page_has_a_line_for_each_room_on_its_floor() -> None:
+    places = {room: floor for room, floor in FLOORS.items() if room != "populora_core"}
+    there = {
+        room
+        for room in places
+        if any(REPOSITORY.glob(f"{room}/*")) or any(REPOSITORY.glob(f"populora_core/{room}/*"))
+    }
+    plan = floor_plan()
+    assert {room: floor for floor, room in plan} == {room: places[room] for room in there}
+    assert plan == sorted(plan, key=lambda line: -line[0])
+
+
+def test_decisions_stand_under_their_rooms_the_lowest_floor_first() -> None:
+    page = (REPOSITORY / "docs" / "decisions.md").read_text()
+    headings = [heading.split(", ") for heading in re.findall(r"^## (.+)$", page, re.MULTILINE)]
+    assert headings.pop() == ["tests"]
+    floors = [FLOORS[room] for rooms in headings for room in rooms]
+    assert floors == sorted(floors)
+
+
+def test_the_glossary_stays_short() -> None:
+    words = ARCHITECTURE.read_text().partition("## Words")[2]
+    assert len(re.findall(r"\*\*.+?\*\*", words)) <= 45

@@ -17,8 +17,8 @@ from benchmark_rows import ROWS
 from conftest import alive, wait_for
 
 from populora_core.benchmarks import math_judge
-from populora_core.benchmarks.math_judge import Comparison, MathJudge, Outcome
-from populora_core.benchmarks.protocol import ItemScore, Response, benchmark
+from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
+from populora_core.benchmarks.math_judge import Comparison, Judgement, MathJudge
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 
@@ -122,7 +122,7 @@ def test_answers_are_compared_from_any_thread() -> None:
         thread = threading.Thread(target=lambda: found.extend(judge.compare(comparisons)))
         thread.start()
         thread.join()
-    assert [finding.outcome for finding in found] == [Outcome.EQUAL, Outcome.TIMEOUT, Outcome.DIFFERENT]
+    assert [finding.outcome for finding in found] == [Judgement.EQUAL, Judgement.TIMEOUT, Judgement.DIFFERENT]
 
 
 def test_the_process_ends_with_the_judge() -> None:
@@ -157,7 +157,7 @@ def test_a_process_that_is_killed_is_replaced() -> None:
         judge.compare([Comparison("1", "1")])
         assert judge.pid is not None
         os.kill(judge.pid, signal.SIGKILL)
-        assert [f.outcome for f in judge.compare([Comparison("2", "2")])] == [Outcome.EQUAL]
+        assert [f.outcome for f in judge.compare([Comparison("2", "2")])] == [Judgement.EQUAL]
 
 
 def test_a_process_that_is_lost_again_and_again_is_infrastructure_and_no_wrong_answer(
@@ -178,8 +178,8 @@ def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
     with MathJudge(cpu_seconds=60, memory_bytes=300 << 20) as judge:
         outcomes = [f.outcome for f in judge.compare([Comparison("1", "1"), Comparison("2", "2^{2^{33}}")])]
         again = judge.compare([Comparison("3", "3")])[0].outcome
-    assert outcomes[0] == Outcome.EQUAL and outcomes[1] != Outcome.EQUAL
-    assert again == Outcome.EQUAL
+    assert outcomes[0] == Judgement.EQUAL and outcomes[1] != Judgement.EQUAL
+    assert again == Judgement.EQUAL
 
 
 def test_without_the_library_the_error_names_the_install(monkeypatch: pytest.MonkeyPatch) -> None:

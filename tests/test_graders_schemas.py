@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmark_rows import ROWS
 
-from populora_core.benchmarks.protocol import BENCHMARKS, Benchmark, benchmark
+from populora_core.benchmarks.benchmark import BENCHMARKS, Benchmark, benchmark
 from populora_core.benchmarks.suite import load_suite
 from populora_core.support.errors import BenchmarkError
 

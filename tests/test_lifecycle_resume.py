@@ -17,7 +17,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.write import outdated
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.engine import run_generation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
-from populora_core.model.routes import FEW_PRODUCTS, Block, Masked, Scattered, route_of, step_route
+from populora_core.model.routes import FEW_PRODUCTS, Masked, RowBlock, Scattered, route_of, step_route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.support.errors import BaseModelError, PopulationError
 
@@ -36,7 +36,7 @@ def logits(
         return stacked.model(input_ids=ids, use_cache=False).logits
 
 
-def owners(block: Block) -> list[int]:
+def owners(block: RowBlock) -> list[int]:
     """The members of a block's parts."""
     if isinstance(block.members, slice):
         return list(range(block.members.start, block.members.stop))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from populora_core.config.load import load_config
 from populora_core.config.sections import REPOSITORY
-from populora_core.planning.duration import Batch, Rates, sampling_seconds, update_seconds
+from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
 from populora_core.planning.memory import shape_of
 
 CONFIGS = REPOSITORY / "configs"
@@ -64,13 +64,13 @@ def test_every_setting_says_where_it_comes_from(name: str) -> None:
 
 def test_sampling_is_bound_by_memory_for_few_rows_and_by_computing_for_many() -> None:
     shape, rates = shape_of(QWEN2_5_7B, 32), Rates(4e14, 2e12)
-    few, many = (sampling_seconds(shape, Batch(rows, 100), rows, 2, rates) for rows in (1, 4096))
+    few, many = (sampling_seconds(shape, SamplingLoad(rows, 100), rows, 2, rates) for rows in (1, 4096))
     assert few == pytest.approx(100 * 2 * shape.parameters / 2e12)
     assert many == pytest.approx(100 * 2 * shape.parameters * 4096 / 4e14)
 
 
 def test_an_update_takes_four_operations_a_parameter_and_token_and_two_more_to_save_memory() -> None:
     shape, rates = shape_of(QWEN2_5_7B, 32), Rates(1e12, 1e12)
-    batch = Batch(10, 100.0)
+    batch = SamplingLoad(10, 100.0)
     assert update_seconds(shape, batch, False, rates) == pytest.approx(4 * 1000 * shape.parameters / 1e12)
     assert update_seconds(shape, batch, True, rates) == pytest.approx(6 * 1000 * shape.parameters / 1e12)

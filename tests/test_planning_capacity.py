@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import capacity_check, scale_capacity
-from bench.capacity_check import Played
+from bench import scale_capacity
 from populora_core.config.sections import REPOSITORY
 from populora_core.planning.capacity import Alone, Cluster, Expected, Load, Speeds, expected, whole
-from populora_core.planning.duration import Rates, step_seconds
+from populora_core.planning.duration import BACKWARD, FORWARD, Rates, step_seconds
 from populora_core.planning.memory import read_shape
 
 TINY = read_shape(REPOSITORY / "base_model" / "tiny", rank=8)
@@ -121,21 +120,24 @@ def test_a_few_members_saturate_few_nodes_and_a_thousand_many() -> None:
     assert scale_capacity.fits(1000, 128)
 
 
-@pytest.mark.parametrize(("members", "rate"), [(2, 1.0), (5, 1.0), (5, 0.5)])
-def test_a_run_that_keeps_its_rates_is_foreseen_exactly(members: int, rate: float) -> None:
-    """What `bench.capacity_check` tells is 1 where a token costs as much among many, and less where it costs more."""
-
-    def played(members: int, rate: float) -> Played:
-        rows = 24 * members
-        seconds = {"propose": 3.0, "solve": 6.0, "update": 5.0}
-        return Played(
-            {stage: taken * members / rate for stage, taken in seconds.items()},
-            rows,
-            rows // 2,
-            2 * rows,
-            40 * rows,
-            30 * rows,
-        )
-
-    for row in capacity_check.compare(played(2, 1.0), played(members, rate), members):
-        assert row.value == pytest.approx(rate, rel=1e-6)
+@pytest.mark.parametrize("members", [2, 5])
+def test_a_run_that_keeps_its_rates_is_foreseen_exactly(members: int) -> None:
+    """Rates are those of a run of two members of each role."""
+    free, sampled, learned = 1e30, 9.0, 5.0  # a rate that is never waited for; seconds of two members
+    rows, own, answer = (
+        24,
+        40.0,
+        30.0,
+    )  # proposals of a teacher, half of them valid; tokens of each, and of 4 attempts
+    tokens = 2 * rows * (own + 2 * answer)
+    speeds = Speeds(
+        shape=TINY,
+        sampling=Rates(FORWARD * TINY.parameters * tokens / sampled, free),
+        learning=Rates((FORWARD + BACKWARD) * TINY.parameters * tokens / learned, free),
+        programs=free,
+        rows=16,
+    )
+    load = Load(members, members, rows, 0.5, 4, 0.5, own, answer, spread=0.0)
+    found = simulate(load, Cluster(1), speeds)
+    assert found["propose"].workers + found["solve"].workers == pytest.approx(members / 2 * sampled, rel=1e-6)
+    assert found["update"].workers == pytest.approx(members / 2 * learned, rel=1e-6)

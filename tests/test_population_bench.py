@@ -7,12 +7,12 @@ from multiprocessing import get_context
 
 import torch
 
-from bench.harness import Row
+from bench.harness import BenchRow
 from bench.variation import qwen_layout, run
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
 
 
-def measured() -> list[Row]:
+def measured() -> list[BenchRow]:
     threads = torch.get_num_threads()
     rows = run(samples=1, say=lambda text: None, layers=1)
     assert torch.get_num_threads() == threads

@@ -11,7 +11,7 @@ from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import check_proposals, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 
 COMPACT = dialect("compact")

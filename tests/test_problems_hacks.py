@@ -12,8 +12,8 @@ from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS, LiteralTooLong, canonical
-from populora_core.sandbox.protocol import JobResult
 from populora_core.sandbox.status import Status
 
 PROGRAM = "def f(x):\n return [x]*3"

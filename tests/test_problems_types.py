@@ -9,8 +9,8 @@ from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, TypeRules, problem_type, register
 from populora_core.problems.types.rules import OneExample
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS
-from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import ProblemError
 

@@ -24,7 +24,7 @@ from populora_core.report import text
 from populora_core.report.charts import Series, line_plot
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
-from populora_core.report.notes import Estimate, changed, headline, notes
+from populora_core.report.notes import SampleMean, changed, headline, notes
 from populora_core.report.page import render
 from populora_core.report.palette import LINES, STAGES, VERDICTS
 from populora_core.report.sections import sections
@@ -298,9 +298,9 @@ def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
 
 
 def test_a_change_within_the_noise_is_no_change() -> None:
-    assert changed(Estimate(0.50, 0.02), Estimate(0.54, 0.02)) == 0
-    assert changed(Estimate(0.50, 0.02), Estimate(0.60, 0.02)) == 1
-    assert changed(Estimate(0.50, 0.02), Estimate(0.40, 0.02)) == -1
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.54, 0.02)) == 0
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.60, 0.02)) == 1
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.40, 0.02)) == -1
 
 
 def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_workers_of_a_run_that_ended_in_order_are_left_alone(run: Run) -> None:
 def test_containers_of_ended_processes_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     docker = pytest.importorskip("docker")
     from populora_core.sandbox import containers
-    from populora_core.sandbox.protocol import Limits
+    from populora_core.sandbox.jobs import Limits
     from populora_core.support.errors import SandboxUnavailable
 
     # Every sandbox that is opened elsewhere sweeps too, and would find it first.

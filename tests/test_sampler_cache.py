@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.sampler.batch import Batch, Newcomers, passes
+from populora_core.sampler.batch import DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 
 HEADS, WIDTH, LAYERS = 2, 3, 2
@@ -23,7 +23,7 @@ class Played:
 
     def __init__(self, seed: int) -> None:
         self.random = torch.Generator().manual_seed(seed)
-        self.batch: Batch | None = None
+        self.batch: DecodeBatch | None = None
         self.rows: dict[int, Row] = {}
 
     def number(self, low: int, high: int) -> int:
@@ -63,7 +63,7 @@ class Played:
         parts = [(cache, whose, own) for (cache, whose), own in zip(read, of_each, strict=True)]
         new = Newcomers([None] * len(index), state, parts)
         if self.batch is None:
-            self.batch = Batch.of(new, columns)
+            self.batch = DecodeBatch.of(new, columns)
         else:
             self.batch.join(new, columns)
 

@@ -18,7 +18,7 @@ from populora_core.model.probe import given_logprobs
 from populora_core.model.stacked import StackedLinear
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, serve
-from populora_core.sampler.protocol import Sampler, Served, Text
+from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, read_probe, state_intact

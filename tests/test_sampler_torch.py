@@ -12,7 +12,7 @@ from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler import torch_sampler
 from populora_core.sampler.cache import SlabCache
-from populora_core.sampler.protocol import Completion, Request
+from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.torch_sampler import REFILL_SHARE, BatchLimits, TorchSampler
 from populora_core.support.errors import ConfigError, PopulationError
 from populora_core.support.finish import FinishReason

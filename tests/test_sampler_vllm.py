@@ -25,7 +25,7 @@ from populora_core.model.base import BaseModel, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
-from populora_core.sampler.protocol import Completion, Request, Served, Text
+from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.catalogue import Catalogue

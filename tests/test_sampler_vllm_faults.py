@@ -15,7 +15,7 @@ from populora_core.config.sections import SamplerSection
 from populora_core.model.adapter_files import CONFIG
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, prove, serve
-from populora_core.sampler.protocol import Served, Text
+from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.adapters import WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed

@@ -23,8 +23,8 @@ from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits, Sandbox
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
 from populora_core.sandbox.worker import request_body

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from conftest import PATIENCE
 
+from populora_core.sandbox.backends import BACKENDS, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.jsonl import verify_lines
-from populora_core.sandbox.open import BACKENDS, describe_backends, open_sandbox
 from populora_core.sandbox.pool import SandboxPool
-from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.sandbox.worker import REQUEST, request_body
@@ -494,8 +494,8 @@ def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callab
 
 def test_no_process_survives_a_killed_host(sandbox: SandboxPool) -> None:
     script = f"""
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
 pool = open_sandbox({sandbox.name!r}, Limits(cpu_seconds=60, wall_seconds=60), workers=2)
 print(*pool.pids, flush=True)
 pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
@@ -517,7 +517,7 @@ def test_backends_report_what_works_here(sandbox: SandboxPool) -> None:
 
 
 def test_what_a_backend_does_not_give_is_said(monkeypatch: pytest.MonkeyPatch, sandbox: SandboxPool) -> None:
-    monkeypatch.setattr("populora_core.sandbox.open.can_spare_uids", lambda: False)
+    monkeypatch.setattr("populora_core.sandbox.backends.can_spare_uids", lambda: False)
     gives = next(report.gives for report in describe_backends() if report.name == sandbox.name)
     if sandbox.name == "docker":
         assert "a user id for each program" in gives and "cgroup limits on memory" in gives

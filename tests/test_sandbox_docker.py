@@ -18,9 +18,9 @@ import pytest
 from conftest import PATIENCE, wait_for
 from requests import Response
 
-from populora_core.sandbox.open import open_sandbox
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
-from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import Owner
@@ -121,8 +121,8 @@ def test_nobody_else_on_the_host_can_reach_the_link(pool: SandboxPool) -> None:
 
 HOST = """
 import os, signal, sys, time
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Job, Limits
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pool = open_sandbox("docker", Limits(), workers=2)

@@ -20,7 +20,7 @@ import pytest
 from conftest import PATIENCE, alive, wait_for
 
 from populora_core.config.sections import REPOSITORY
-from populora_core.study.claims import Answer
+from populora_core.study.claims import ClaimResult
 from populora_core.study.conduct import Clock, conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.play import Assignment, Tell, Told
@@ -401,7 +401,7 @@ def readme_rows() -> list[str]:
     def shown(value: float) -> str:
         return f"{value:.2g}".replace("-", "−") if math.isfinite(value) else "none"
 
-    def effect(answer: Answer) -> str:
+    def effect(answer: ClaimResult) -> str:
         test = answer.test
         assert test is not None
         ends = f" ({shown(test.low)} to {shown(test.high)})" if math.isfinite(test.low) else ""

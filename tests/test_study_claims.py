@@ -11,7 +11,7 @@ import pytest
 
 from populora_core.config.sections import REPOSITORY
 from populora_core.study.budget import Basis, spent, window, windows
-from populora_core.study.claims import CLAIMS, LEAST_SEEDS, Arm, Verdict, answers, decide, overall
+from populora_core.study.claims import CLAIMS, LEAST_SEEDS, ClaimArm, Verdict, answers, decide, overall
 from populora_core.study.config import load_study
 from populora_core.study.measures import Value
 from populora_core.study.report import render, write_report
@@ -171,7 +171,7 @@ def test_the_page_that_freezes_the_study_names_every_margin_and_condition() -> N
     for claim, row in zip(CLAIMS, rows, strict=True):
         assert row.split("|")[3].split()[0] == f"{claim.margin:g}", claim.key
         for condition in claim.conditions:
-            if condition.arm is Arm.SOLO and condition.bound not in (0.0, claim.margin):
+            if condition.arm is ClaimArm.SOLO and condition.bound not in (0.0, claim.margin):
                 assert f"{condition.bound:g}" in row.split("|")[4]
 
 

@@ -21,7 +21,7 @@ from store_run import (
 )
 
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import _steps, measure

@@ -14,7 +14,7 @@ from populora_core.report.charts import Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.text import percent
 from populora_core.study.budget import Basis
-from populora_core.study.claims import CLAIMS, Answer, Verdict, answers, overall
+from populora_core.study.claims import CLAIMS, ClaimResult, Verdict, answers, overall
 from populora_core.study.measures import Value
 from populora_core.study.report import render
 from populora_core.study.statistics import Test
@@ -33,12 +33,12 @@ def answer(
     high: float,
     met: bool | None = True,
     p: float = 0.01,
-) -> Answer:
+) -> ClaimResult:
     test = Test(value, low, high, 1.0, p)
-    return Answer(CLAIM, basis, verdict, test, p, {}, {"rises in the population": met})
+    return ClaimResult(CLAIM, basis, verdict, test, p, {}, {"rises in the population": met})
 
 
-def of_bases(*told: Sequence) -> list[Answer]:
+def of_bases(*told: Sequence) -> list[ClaimResult]:
     return [answer(basis, *own) for basis, own in zip(Basis, told, strict=True)]
 
 

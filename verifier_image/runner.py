@@ -117,7 +117,7 @@ class Machine:
             nor close: the request has been read, and as a child cannot close its answer's pipe, the end of
             that pipe is the end of the child.
         allowed_without_exec: mmap and mprotect, as long as they ask for no executable memory.
-        timer_create, timer_settime: what the lock itself calls, by number as older C libraries lack them.
+        timer_create, timer_settime: what the confinement itself calls, by number as older C libraries lack them.
     """
 
     audit: int
@@ -234,7 +234,7 @@ class Printed(io.TextIOBase):
             raise Refused(OUTPUT_LIMIT, "the program printed more than the output limit")
 
 
-class Lock:
+class Confinement:
     """Gives up, for good, everything that computing does not need.
 
     All that can be made ready is made ready before the fork: in a child each first touch of a page costs.
@@ -256,11 +256,11 @@ class Lock:
         self.limit_memory(ADDRESS_SPACE_END)
 
     def limit_memory(self, address_space: int) -> None:
-        """From now on, lock with this limit."""
+        """From now on, confine with this limit."""
         self._memory = _bounded(resource.RLIMIT_AS, address_space)
 
-    def close(self, uid: int | None) -> None:
-        """Lock the calling process, under another user id if one is given."""
+    def confine(self, uid: int | None) -> None:
+        """Confine the calling process, under another user id if one is given."""
         os.setsid()
         if uid is not None:
             os.setresgid(uid, uid, uid)
@@ -398,9 +398,9 @@ def texts(body: bytes) -> Iterator[str]:
 
 
 def child(
-    request: int, length: int, answer: int, settings: Settings, printed: Printed, lock: Callable[[], None]
+    request: int, length: int, answer: int, settings: Settings, printed: Printed, confine: Callable[[], None]
 ) -> NoReturn:
-    """The whole life of one program. Nothing of it runs before the lock holds."""
+    """The whole life of one program. Nothing of it runs before it is confined."""
     try:
         body = os.read(request, length)
         while len(body) < length:
@@ -408,7 +408,7 @@ def child(
         os.closerange(0, answer)
         os.closerange(answer + 1, MAX_DESCRIPTORS)
         gc.enable()
-        lock()
+        confine()
     except BaseException:
         os.kill(os.getpid(), NOT_LOCKED)
         os._exit(1)
@@ -447,13 +447,13 @@ class Runner:
 
     def __init__(self, settings: Settings, machine: Machine) -> None:
         self._settings = settings
-        self._lock = Lock(settings, machine)
+        self._confinement = Confinement(settings, machine)
         self._printed = Printed(settings.output_bytes)
         sys.stdin, sys.stdout, sys.stderr = io.StringIO(), self._printed, self._printed  # the children's
         self._request = Region(settings.request_bytes)
         self._answer = Region(1 + max(settings.output_bytes, MAX_ERROR_BYTES) + 1)  # status, text, too much
         self._uids = self._turns(settings.uids)
-        self._lock.limit_memory(self._try_out() + settings.memory_bytes)
+        self._confinement.limit_memory(self._try_out() + settings.memory_bytes)
 
     @staticmethod
     def _turns(uids: tuple[int, int] | None) -> Iterator[int | None]:
@@ -482,11 +482,11 @@ class Runner:
         answer_read, answer_write = os.pipe()
         os.set_blocking(request_write, False)
         rest = body[os.write(request_write, body) :]
-        lock = partial(self._lock.close, next(self._uids))
+        confine = partial(self._confinement.confine, next(self._uids))
         pid = os.fork()
         if pid == 0:
             os.close(request_write)
-            child(request_read, len(body), answer_write, self._settings, self._printed, lock)
+            child(request_read, len(body), answer_write, self._settings, self._printed, confine)
         os.close(request_read)
         os.close(answer_write)
         stopped, received = self._exchange(pid, rest, request_write, answer_read)
@@ -569,7 +569,7 @@ class Runner:
             The address space in bytes that a child has from the start.
 
         Raises:
-            SystemExit: the lock does not hold on this machine.
+            SystemExit: the confinement does not hold on this machine.
         """
         read, write = os.pipe()
         uid = next(self._uids)
@@ -577,7 +577,7 @@ class Runner:
         if pid == 0:
             try:
                 base = address_space()
-                self._lock.close(uid)
+                self._confinement.confine(uid)
                 if all(attempt() == -1 and ctypes.get_errno() == errno.EPERM for attempt in FORBIDDEN):
                     os.write(write, base.to_bytes(8, "big"))
             finally:
@@ -589,7 +589,9 @@ class Runner:
         os.waitpid(pid, 0)
         self._end_survivors()
         if len(answer) < 8:
-            sys.exit("the lock does not hold: a child could open, connect, fork, signal or share memory")
+            sys.exit(
+                "the confinement does not hold: a child could open, connect, fork, signal or share memory"
+            )
         return int.from_bytes(answer, "big")
 
 

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from populora_core.benchmarks.benchmark import Item, ItemScore
 from populora_core.benchmarks.codec import decode, encode
-from populora_core.benchmarks.protocol import Item, ItemScore
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.literals import parse_literal
-from populora_core.sandbox.protocol import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import request_body
 

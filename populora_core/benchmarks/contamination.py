@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from populora_core.benchmarks.protocol import Item
+from populora_core.benchmarks.benchmark import Item
+from populora_core.problems.normal import Ngram
 
 NGRAM = 13  # words, as in the GPT-3 paper (Brown et al. 2020, appendix C)
 _WORD = re.compile(r"\w+|[^\w\s]")
-Ngram = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,6 @@ class Contamination:
         n: words of an n-gram.
         overlapping: problems that share at least one n-gram with a document.
         mean_share: over the problems, of the share of their n-grams that some document has.
-        worst: ids of the problems with the highest shares, highest first.
     """
 
     n: int
@@ -34,7 +33,6 @@ class Contamination:
     overlapping: int
     mean_share: float
     highest: float
-    worst: tuple[str, ...]
 
 
 def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRAM) -> Contamination:
@@ -49,11 +47,10 @@ def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRA
     for document in documents:
         seen |= ngrams(document, n)
         count += 1
-    shares = {}
+    shares = {}  # by id: a benchmark that is asked at two temperatures counts once
     for item in items:
         own = ngrams(item_text(item), n)
         shares[item.item_id] = len(own & seen) / len(own) if own else 0.0
-    worst = sorted(shares, key=lambda item_id: (-shares[item_id], item_id))[:5]
     return Contamination(
         n=n,
         items=len(items),
@@ -61,7 +58,6 @@ def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRA
         overlapping=sum(share > 0 for share in shares.values()),
         mean_share=sum(shares.values()) / len(shares),
         highest=max(shares.values()),
-        worst=tuple(item_id for item_id in worst if shares[item_id] > 0),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at, defines
+from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
     Ran,
@@ -24,9 +25,8 @@ from populora_core.benchmarks.code_tests import (
     score_programs,
 )
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
-from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.protocol import Job, Sandbox
+from populora_core.sandbox.jobs import Job, Sandbox
 from populora_core.support.errors import BenchmarkError
 
 FLOOR_SECONDS = 2.0

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.files import READERS, read_rows
-from populora_core.benchmarks.protocol import benchmark
 from populora_core.benchmarks.suite import Entry
 from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
 from populora_core.support.errors import BenchmarkError

@@ -6,14 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from populora_core.support.aliases import Row
 from populora_core.support.errors import BenchmarkError
 
-Rows = list[dict[str, Any]]
 
-
-def read_rows(path: Path, sha256: str | None = None) -> Rows:
+def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
     """The rows of a file, in order.
 
     Args:
@@ -52,19 +50,23 @@ def read_rows(path: Path, sha256: str | None = None) -> Rows:
     return rows
 
 
-def _parquet(path: Path) -> Rows:
+def _parquet(path: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path).read().to_pylist()
 
 
-def _json_lines(path: Path) -> Rows:
+def _json_lines(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
-def _json(path: Path) -> Rows:
+def _json(path: Path) -> list[Row]:
     rows = json.loads(path.read_text(encoding="utf-8"))
     return rows if isinstance(rows, list) else [rows]
 
 
-READERS: dict[str, Callable[[Path], Rows]] = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json}
+READERS: dict[str, Callable[[Path], list[Row]]] = {
+    ".parquet": _parquet,
+    ".jsonl": _json_lines,
+    ".json": _json,
+}

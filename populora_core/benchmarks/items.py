@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from populora_core.benchmarks.benchmark import Item, benchmark
 from populora_core.benchmarks.fetch import fetched_file
 from populora_core.benchmarks.files import read_rows
-from populora_core.benchmarks.protocol import Item, benchmark
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BenchmarkError

@@ -15,6 +15,7 @@ from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at
+from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
     call_input,
@@ -36,9 +37,8 @@ from populora_core.benchmarks.livecodebench_cases import (
     right_output,
     right_value,
 )
-from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.protocol import Job, JobResult, Sandbox
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import BenchmarkError
 

@@ -32,7 +32,7 @@ TRIES = 2
 INSTALL = "pip install -e '.[evaluation]'"
 
 
-class Outcome(StrEnum):
+class Judgement(StrEnum):
     """What came of one comparison."""
 
     EQUAL = "equal"
@@ -61,7 +61,7 @@ class Comparison:
 class Finding:
     """The outcome, and a text of the answer that alike answers share; empty where the comparison failed."""
 
-    outcome: Outcome
+    outcome: Judgement
     canonical: str = ""
 
 
@@ -126,11 +126,11 @@ class MathJudge:
             try:
                 self._start()
                 answer = self._exchange(json.dumps(asdict(comparison)).encode() + b"\n")
-                return Finding(Outcome(answer["outcome"]), answer["canonical"])
+                return Finding(Judgement(answer["outcome"]), answer["canonical"])
             except _Lost:
                 if self._end() == -signal.SIGPROF:
-                    return Finding(Outcome.TIMEOUT)
-        return Finding(Outcome.INFRASTRUCTURE)
+                    return Finding(Judgement.TIMEOUT)
+        return Finding(Judgement.INFRASTRUCTURE)
 
     def _start(self) -> None:
         if self._process is not None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import cut_at, mathematics_answer
-from populora_core.benchmarks.math_judge import Comparison, Finding, MathJudge, Outcome
-from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.math_judge import Comparison, Finding, Judgement, MathJudge
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.protocol import Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.support.errors import BenchmarkError
 
-Row = Mapping[str, Any]
+PublishedRow = Mapping[str, Any]
 SCHEMAS: dict[str, Schema] = {
     "aime24": {"id": (int, str), "problem": (str,), "solution": (str,)},
     "aime25": {"id": (int, str), "problem": (str,), "answer": (str, int)},
@@ -59,11 +59,11 @@ _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
 _PLAIN_UNIT = re.compile(r"^(\$?-?\d[\d,]*(?:\.\d+)?)\s+([A-Za-z][A-Za-z ]+)$")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 _VERDICTS = {
-    Outcome.EQUAL: AttemptVerdict.CORRECT,
-    Outcome.DIFFERENT: AttemptVerdict.WRONG,
-    Outcome.TIMEOUT: AttemptVerdict.TIMEOUT,
-    Outcome.OUT_OF_MEMORY: AttemptVerdict.OUT_OF_MEMORY,
-    Outcome.INFRASTRUCTURE: AttemptVerdict.INFRASTRUCTURE,
+    Judgement.EQUAL: AttemptVerdict.CORRECT,
+    Judgement.DIFFERENT: AttemptVerdict.WRONG,
+    Judgement.TIMEOUT: AttemptVerdict.TIMEOUT,
+    Judgement.OUT_OF_MEMORY: AttemptVerdict.OUT_OF_MEMORY,
+    Judgement.INFRASTRUCTURE: AttemptVerdict.INFRASTRUCTURE,
 }
 
 
@@ -76,25 +76,25 @@ class MathBenchmark:
     aggregation = Aggregation.MAJ
     limits = None
 
-    def question(self, row: Row) -> str:
+    def question(self, row: PublishedRow) -> str:
         return row["problem"]
 
-    def gold(self, row: Row) -> str:
+    def gold(self, row: PublishedRow) -> str:
         """The published answer, before `as_latex`; empty where the row has none."""
         return str(row["answer"])
 
-    def tolerance(self, row: Row) -> float | None:
+    def tolerance(self, row: PublishedRow) -> float | None:
         """How far a number may lie from the published one; None for equality."""
         return None
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         """Rows without an id of their own are named by what they ask."""
         return hashlib.sha256(self.question(row).encode()).hexdigest()[:12]
 
-    def stratum(self, row: Row) -> str:
+    def stratum(self, row: PublishedRow) -> str:
         return ""
 
-    def load(self, rows: Iterable[Row]) -> list[Item]:
+    def load(self, rows: Iterable[PublishedRow]) -> list[Item]:
         """See `Benchmark.load`; rows that ask the same twice are told apart by their order."""
         items: list[Item] = []
         seen: dict[str, int] = {}
@@ -139,10 +139,10 @@ class Aime24(MathBenchmark):
     name = "aime24"
     schema = SCHEMAS["aime24"]
 
-    def gold(self, row: Row) -> str:
+    def gold(self, row: PublishedRow) -> str:
         return mathematics_answer(row["solution"]) or ""
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         return str(row["id"])
 
 
@@ -152,7 +152,7 @@ class Aime25(MathBenchmark):
     name = "aime25"
     schema = SCHEMAS["aime25"]
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         return str(row["id"])
 
 
@@ -162,10 +162,10 @@ class Amc23(MathBenchmark):
     name = "amc23"
     schema = SCHEMAS["amc23"]
 
-    def question(self, row: Row) -> str:
+    def question(self, row: PublishedRow) -> str:
         return row["question"]
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         return str(row["id"])
 
 
@@ -175,10 +175,10 @@ class Math500(MathBenchmark):
     name = "math500"
     schema = SCHEMAS["math500"]
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         return row["unique_id"]
 
-    def stratum(self, row: Row) -> str:
+    def stratum(self, row: PublishedRow) -> str:
         return f"level {row['level']}"
 
 
@@ -188,7 +188,7 @@ class Minerva(MathBenchmark):
     name = "minerva"
     schema = SCHEMAS["minerva"]
 
-    def question(self, row: Row) -> str:
+    def question(self, row: PublishedRow) -> str:
         return row["question"]
 
 
@@ -198,10 +198,10 @@ class Gsm8k(MathBenchmark):
     name = "gsm8k"
     schema = SCHEMAS["gsm8k"]
 
-    def question(self, row: Row) -> str:
+    def question(self, row: PublishedRow) -> str:
         return row["question"]
 
-    def gold(self, row: Row) -> str:
+    def gold(self, row: PublishedRow) -> str:
         return row["answer"].partition("####")[2].replace(",", "")
 
 
@@ -214,22 +214,22 @@ class OlympiadBench(MathBenchmark):
     name = "olympiadbench"
     schema = SCHEMAS["olympiadbench"]
 
-    def question(self, row: Row) -> str:
+    def question(self, row: PublishedRow) -> str:
         return "\n\n".join(part for part in (row["context"], row["question"]) if part)
 
-    def gold(self, row: Row) -> str:
+    def gold(self, row: PublishedRow) -> str:
         return ", ".join(latex for answer in row["final_answer"] if (latex := as_latex(str(answer))))
 
-    def tolerance(self, row: Row) -> float | None:
+    def tolerance(self, row: PublishedRow) -> float | None:
         try:
             return float(row["error"])
         except (TypeError, ValueError):  # none, or one for each of several answers: then exactly equal
             return None
 
-    def row_id(self, row: Row) -> str:
+    def row_id(self, row: PublishedRow) -> str:
         return str(row["id"])
 
-    def stratum(self, row: Row) -> str:
+    def stratum(self, row: PublishedRow) -> str:
         return row["subfield"]
 
 

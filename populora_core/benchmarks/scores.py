@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from populora_core.benchmarks.benchmark import Aggregation, benchmark
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
-from populora_core.benchmarks.protocol import Aggregation, benchmark
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 
-Row = Mapping[str, Any]
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ScoreRule:
     """A way to score the completions of one problem.
 
     Attributes:
@@ -40,17 +40,17 @@ class Metric:
         return float(pass_at_k([len(judged)], [sum(correct)], self.k)[0])
 
 
-def metrics_of(entry: Entry) -> list[Metric]:
+def metrics_of(entry: Entry) -> list[ScoreRule]:
     """The metrics of one benchmark of a suite, its headline first."""
-    found = [Metric(f"pass@{k}", entry, k, votes=False) for k in entry.k]
+    found = [ScoreRule(f"pass@{k}", entry, k, votes=False) for k in entry.k]
     if benchmark(entry.benchmark).aggregation is Aggregation.MAJ and entry.attempts > 1:
-        found.append(Metric(f"maj@{entry.attempts}", entry, entry.attempts, votes=True))
+        found.append(ScoreRule(f"maj@{entry.attempts}", entry, entry.attempts, votes=True))
     return found
 
 
-def headlines(suite: Suite) -> list[Metric]:
+def headlines(suite: Suite) -> list[ScoreRule]:
     """The first metric of each benchmark: what the mean over the suite is made of."""
-    first: dict[str, Metric] = {}
+    first: dict[str, ScoreRule] = {}
     for entry in suite.benchmarks:
         first.setdefault(entry.benchmark, metrics_of(entry)[0])
     return list(first.values())
@@ -78,7 +78,7 @@ class Problems:
     n_infrastructure: int
 
 
-def by_problem(items: Iterable[Row], metric: Metric) -> dict[str, Problems]:
+def by_problem(items: Iterable[Row], metric: ScoreRule) -> dict[str, Problems]:
     """member_id -> its scores.
 
     Args:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from populora_core.benchmarks.protocol import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.protocol import Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.finish import FinishReason

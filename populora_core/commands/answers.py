@@ -18,12 +18,11 @@ from rich.table import Table
 from populora_core.commands.console import console
 from populora_core.report.text import visible
 from populora_core.store.answer import Answer
+from populora_core.support.aliases import Row
 
 WIDEST = 60  # characters of one line of a cell
 LONGEST = 20_000  # of a cell of several lines
 TABLE_ROWS = 500  # of one printed table; a longer answer is several, so that nothing is held back
-
-Row = dict[str, Any]
 
 
 def print_answer(answer: Answer, format: Literal["table", "csv", "json"]) -> None:

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from populora_core.commands.console import console
 from populora_core.config.sections import REPOSITORY
-from populora_core.sandbox.open import BackendReport, describe_backends
+from populora_core.sandbox.backends import BackendReport, describe_backends
 
-Row = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
+Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
 
 
@@ -39,7 +39,7 @@ def examine(require: Literal["nothing", "sandbox"]) -> bool:
     return require != "sandbox"
 
 
-def _rows(backends: list[BackendReport]) -> Iterator[Row]:
+def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     yield "Python", True, platform.python_version()
     yield "cores", True, str(os.cpu_count())
     free = shutil.disk_usage(Path.cwd()).free >> 30

@@ -12,7 +12,7 @@ from populora_core.commands.answers import row_table
 from populora_core.commands.console import console, coverage_table, generation_line, population_table
 from populora_core.commands.typed import typed
 from populora_core.lifecycle.loop import later_generations
-from populora_core.lifecycle.pruning import Plan
+from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report.summary import generation_summary, overall, token_rows
 from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
@@ -134,7 +134,7 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
 
 
-def show_plan(run: Run, plan: Plan, dry_run: bool) -> None:
+def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
     """What `populora prune` removes, or removed, and what is impossible without it."""
     for what, paths in (
         ("optimiser states", plan.states),

@@ -32,9 +32,9 @@ def verify(
     memory_limit: Annotated[int, typer.Option(min=32, help="MiB of one program")] = 256,
 ) -> None:
     """Run programs in the sandbox: JSON lines in, JSON lines out, in the same order."""
+    from populora_core.sandbox.backends import open_sandbox
+    from populora_core.sandbox.jobs import Limits
     from populora_core.sandbox.jsonl import verify_lines
-    from populora_core.sandbox.open import open_sandbox
-    from populora_core.sandbox.protocol import Limits
 
     lines = sys.stdin.readlines() if file == "-" else _read_lines(Path(file))
     limits = Limits(cpu_seconds=time_limit, wall_seconds=4 * time_limit, memory_bytes=memory_limit << 20)

@@ -8,6 +8,6 @@ from typing import Annotated
 import typer
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
-Settings = Annotated[
+Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from populora_core.commands.console import console
 from populora_core.config.load import Config
-from populora_core.planning.duration import Batch, Rates, sampling_seconds, update_seconds
+from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
 from populora_core.planning.memory import (
     GB,
     SAMPLER_ROWS,
@@ -155,8 +155,8 @@ def _print_time(config: Config, shape: ModelShape) -> None:
     )
     for share, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
         batches = [
-            Batch(proposals, share * config.propose.max_tokens),
-            Batch(attempts, share * config.solve.max_tokens),
+            SamplingLoad(proposals, share * config.propose.max_tokens),
+            SamplingLoad(attempts, share * config.solve.max_tokens),
         ]
         sampled = sum(sampling_seconds(shape, batch, SAMPLER_ROWS, number_size, rates) for batch in batches)
         learnt = sum(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import RunDir, Settings
+from populora_core.commands.options import Overrides, RunDir
 from populora_core.commands.typed import typed
 from populora_core.support.errors import EXIT_INTERRUPTED
 
@@ -19,7 +19,7 @@ def fork(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
     to: Annotated[Path, typer.Option(help="the new run directory")],
-    settings: Settings = None,
+    settings: Overrides = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
     from populora_core.config.load import apply_overrides

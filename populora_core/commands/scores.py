@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,8 +18,7 @@ from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import BASE, Evaluation
-
-Row = Mapping[str, Any]
+from populora_core.support.aliases import Row
 
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 

@@ -10,7 +10,7 @@ import typer
 from populora_core.commands.typed import typed
 
 if TYPE_CHECKING:
-    from populora_core.study.conduct import Plan
+    from populora_core.study.conduct import StudyPlan
     from populora_core.study.play import Assignment, Told
     from populora_core.support.errors import PopuloraError
 
@@ -64,7 +64,7 @@ def report(
     print(f"{write_report(directory, output)} is written; open it in any browser")
 
 
-def say_plan(planned: Plan) -> None:
+def say_plan(planned: StudyPlan) -> None:
     """What is done, what does not count any more and why, what is left."""
     print(f"study {planned.study.name}: {len(planned.done)} of {planned.runs} runs are done")
     for name, reason in planned.void.items():
@@ -80,7 +80,7 @@ def say_plan(planned: Plan) -> None:
 class Lines:
     """One line a generation, with how long the rest will take."""
 
-    def __init__(self, planned: Plan) -> None:
+    def __init__(self, planned: StudyPlan) -> None:
         from populora_core.study.conduct import Clock
 
         self._planned, self._clock = planned, Clock(planned)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from populora_core.compute.backend import Compute
 from populora_core.compute.local import InlineCompute, LocalCompute
-from populora_core.compute.protocol import Compute
 from populora_core.sampler.spec import ModelSpec
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt, Worker, complete
 from populora_core.problems.dialects import dialect
@@ -21,14 +21,13 @@ from populora_core.problems.grading import (
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.protocol import Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 
 if TYPE_CHECKING:
     from populora_core.model.state import MemberState
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from populora_core.compute.protocol import Committed, Progress, Shard
+from populora_core.compute.backend import Committed, Shard
 from populora_core.sampler.spec import ModelSpec
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopuloraError, WorkerLost
 from populora_core.support.orphans import end_with_parent
 

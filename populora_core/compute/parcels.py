@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora_core.compute.protocol import Payload
-from populora_core.sampler.protocol import Served
+from populora_core.compute.backend import Payload
+from populora_core.sampler.requests import Served
 from populora_core.sharing.objects import ObjectStore
 from populora_core.store.adapters import PROBE
 from populora_core.support.digest import file_sha256

@@ -18,16 +18,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from populora_core.compute import work
+from populora_core.compute.backend import Committed, Shard
 from populora_core.compute.crew import Crew, Hand, Task
 from populora_core.compute.local import answer
 from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.protocol import Committed, Progress, Shard
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
 from populora_core.config.sections import BaseSection, ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.support import durable
+from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable
 

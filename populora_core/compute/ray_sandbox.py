@@ -17,9 +17,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from populora_core.compute.crew import Crew, Hand, Task
 from populora_core.compute.ray_cluster import RayCluster
-from populora_core.sandbox.open import SandboxKind, open_sandbox
+from populora_core.sandbox.backends import SandboxKind, open_sandbox
+from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.pool import MAX_LOSSES, outer_seconds
-from populora_core.sandbox.protocol import Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost
 

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.compute import work
-from populora_core.compute.protocol import Committed, Compute, Payload, Progress, Shard
+from populora_core.compute.backend import Committed, Compute, Payload, Shard
 from populora_core.compute.results import decode, encode
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
 from populora_core.support import durable
+from populora_core.support.aliases import Progress
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, DamagedObject
 

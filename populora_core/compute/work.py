@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.compute.protocol import Payload, Progress
+from populora_core.compute.backend import Payload
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
+from populora_core.support.aliases import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from populora_core.model.layout import AdapterLayout
     from populora_core.model.stacked import StackedAdapters
     from populora_core.model.state import MemberState
-    from populora_core.sampler.protocol import Sampler, Served
+    from populora_core.sampler.requests import Sampler, Served
 
 Hashes = dict[str, str]  # file name -> sha256
 
@@ -105,7 +106,7 @@ class Worker:
 
     @cached_property
     def sampler(self) -> Sampler:
-        from populora_core.sampler.open import open_sampler
+        from populora_core.sampler.engines import open_sampler
 
         return open_sampler(self.spec, self.vocabulary.stop_ids, lambda: self.stacked)
 
@@ -193,7 +194,7 @@ def complete(
         The columns that `proposals` and `attempts` share.
     """
     from populora_core.problems.dialects import dialect
-    from populora_core.sampler.protocol import Request
+    from populora_core.sampler.requests import Request
     from populora_core.support.finish import FinishReason
 
     encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer

@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from populora_core.support.registry import Share
+
 BUNDLED = "bundled:"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** steps
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]

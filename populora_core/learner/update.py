@@ -8,7 +8,7 @@ has nothing to learn from and keeps its state, optimiser moments and step count 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,9 +22,8 @@ from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopulationError
-
-Progress = Callable[[int], None]
 
 STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 

@@ -26,7 +26,7 @@ from populora_core.support import durable
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PrunePlan:
     """What a prune removes.
 
     Attributes:
@@ -43,7 +43,7 @@ class Plan:
     freed: int
 
 
-def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> Plan:
+def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> PrunePlan:
     """What to remove so that the last `keep` generations can still be redone.
 
     Args:
@@ -72,10 +72,10 @@ def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> Plan:
     adapters = [path for path in adapters if path.is_file()]
     blocks = stale_blocks(run.directory)
     freed = _freed([*states, *adapters, *(file for block in blocks for file in block.iterdir())])
-    return Plan(oldest, tuple(states), tuple(adapters), tuple(blocks), freed)
+    return PrunePlan(oldest, tuple(states), tuple(adapters), tuple(blocks), freed)
 
 
-def prune(run: Run, keep: int, every: int = 0) -> Plan:
+def prune(run: Run, keep: int, every: int = 0) -> PrunePlan:
     """Remove what `plan` says. A kill at any moment leaves a run that resumes; the next prune ends the work.
 
     Raises:
@@ -101,7 +101,7 @@ def prune_as_configured(run: Run) -> None:
         remove(run, replace(chosen, blocks=()))
 
 
-def remove(run: Run, chosen: Plan) -> None:
+def remove(run: Run, chosen: PrunePlan) -> None:
     """Remove what was chosen, by who holds the run's lock.
 
     Raises:

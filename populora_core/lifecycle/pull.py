@@ -18,8 +18,8 @@ from populora_core.runs.run import RECORD, Run, refuse_occupied
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
 from populora_core.sharing.shared import (
-    Entry,
     SharedRun,
+    SharedStage,
     entries_under,
     open_shared,
     read_history,
@@ -119,7 +119,7 @@ def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
     return run
 
 
-def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[Entry, bool]]:
+def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
     """What the store's run consists of, in order, and whether each stage is here already.
 
     Several entries follow from equal inputs and an equal seed where the code or the sandbox changed meanwhile: then

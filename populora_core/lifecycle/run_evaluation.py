@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
@@ -27,13 +26,12 @@ from populora_core.store.artifacts import StageWriter, intact, read_manifest, re
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import Manifest, generation_dir, shards_dir
 from populora_core.store.schema import to_table
+from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 PREFIX = "evaluate-"
 SELECTION = "members"
-Progress = Callable[[int, int], None]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class RunEvaluation:
         found = read_manifest(self._folder)
         return found is not None and found.key == self.evaluation.key and intact(self._folder, found)
 
-    def run(self, progress: Progress = lambda done, total: None) -> Evaluated:
+    def run(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Evaluated:
         """Make it, unless it is done; what was there before goes to superseded/.
 
         Raises:

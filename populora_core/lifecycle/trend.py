@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import by_problem, difference, group_interval, headlines, shared_scores
@@ -14,8 +13,7 @@ from populora_core.runs.run import Run
 from populora_core.stages.evaluation import BASE
 from populora_core.store.artifacts import intact, read_manifest, read_table, stage_dir
 from populora_core.store.manifest import generation_dir
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ FEW_PRODUCTS = {"cpu": 8192, "cuda": 0}
 On a GPU it was not measured, and would cost memory: it wants a copy of all factors."""
 
 
-class Factors(Protocol):
+class LayerFactors(Protocol):
     """The members' factors of one linear layer, as the two kinds of mixed rows want them.
 
     Attributes:
@@ -42,7 +42,7 @@ class Factors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Batch rows [start, stop) in `count` parts of equal length, each of one member.
 
     Attributes:
@@ -110,7 +110,7 @@ class Scattered:
             torch.tensor(rows, device=device) if len(rows) < len(slots) else None,
         )
 
-    def add_to(self, y: Tensor, x: Tensor, factors: Factors, scale: float) -> None:
+    def add_to(self, y: Tensor, x: Tensor, factors: LayerFactors, scale: float) -> None:
         """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
         parts, tokens = len(self.sources), x.shape[1]
         gathered = x.index_select(0, self.sources.flatten()).view(parts, -1, x.shape[-1])
@@ -141,7 +141,7 @@ class Masked:
         own = torch.tensor([-1 if slot is None else slot for slot in slots], device=device)
         return cls(torch.arange(members * rank, device=device) // rank != own[:, None, None])
 
-    def add_to(self, y: Tensor, x: Tensor, factors: Factors, scale: float) -> None:
+    def add_to(self, y: Tensor, x: Tensor, factors: LayerFactors, scale: float) -> None:
         """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
         a, b = factors.side_by_side()
         u = torch.matmul(x, a).masked_fill_(self.foreign, 0.0)
@@ -157,7 +157,7 @@ class Route:
     """
 
     n_rows: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlock, ...]
     mixed: Scattered | Masked | None = None
 
 
@@ -220,14 +220,14 @@ def _parts(slots: list[int], shortest: int) -> Iterator[tuple[int, list[int]]]:
 
 def _block(
     start: int, length: int, members: list[int], device: torch.device | None, gradients: torch.dtype | None
-) -> Block:
+) -> RowBlock:
     count = len(members)
     stop, chosen, owners = start + length * count, _members(members, device), None
     different = sorted(set(members))
     if gradients is not None and len(different) < count:
         whose = [[slot == member for slot in members] for member in different]
         owners = torch.tensor(different, device=device), torch.tensor(whose, device=device, dtype=gradients)
-    return Block(start, stop, count, chosen, owners)
+    return RowBlock(start, stop, count, chosen, owners)
 
 
 def _members(members: list[int], device: torch.device | None) -> slice | Tensor:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from populora_core.model.layout import AdapterLayout, ModuleSlot
-from populora_core.model.routes import COPY_TOKENS, Block, Route, route_of, step_route
+from populora_core.model.routes import COPY_TOKENS, Route, RowBlock, route_of, step_route
 from populora_core.support.errors import BaseModelError, PopulationError
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class _LowRank(torch.autograd.Function):
         return grad_x, None, None, None
 
 
-def _rows(x: Tensor, block: Block) -> Tensor:
+def _rows(x: Tensor, block: RowBlock) -> Tensor:
     """The block's rows of x [N, T, d] as a view [count, rows * T, d]."""
     return x[block.start : block.stop].view(block.count, -1, x.shape[-1])
 

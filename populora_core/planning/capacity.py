@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from populora_core.planning.duration import Batch, Rates, step_seconds, update_seconds
+from populora_core.planning.duration import Rates, SamplingLoad, step_seconds, update_seconds
 from populora_core.planning.memory import MASTER, SAMPLER_ROWS, STATE, ModelShape
+from populora_core.support.arrays import Array
 
 RUNS = 2  # of every proposal, under two hash seeds
 FILES = 3  # of an adapter's folder
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def expected(load: Load, cluster: Cluster, speeds: Speeds, rng: np.random.Genera
     answered = _lengths(load.students, load.answer_tokens, load.spread, rng)
     workers = cluster.nodes * cluster.workers
     learnt = [
-        update_seconds(speeds.shape, Batch(1, count * length), speeds.checkpointing, speeds.learning)
+        update_seconds(speeds.shape, SamplingLoad(1, count * length), speeds.checkpointing, speeds.learning)
         for lengths, count in ((answered, load.answers), (asked, load.proposals))
         for length in lengths
     ]

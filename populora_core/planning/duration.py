@@ -24,7 +24,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SamplingLoad:
     """The completions of one stage of one generation.
 
     Attributes:
@@ -35,7 +35,9 @@ class Batch:
     tokens: float
 
 
-def sampling_seconds(shape: ModelShape, batch: Batch, rows: int, weight_bytes: int, rates: Rates) -> float:
+def sampling_seconds(
+    shape: ModelShape, batch: SamplingLoad, rows: int, weight_bytes: int, rates: Rates
+) -> float:
     """Seconds to write a batch, `rows` completions at a time."""
     width = max(1, min(rows, batch.completions))
     steps = math.ceil(batch.completions / width) * batch.tokens
@@ -49,7 +51,7 @@ def step_seconds(shape: ModelShape, width: float, weight_bytes: int, rates: Rate
     )
 
 
-def update_seconds(shape: ModelShape, batch: Batch, checkpointing: bool, rates: Rates) -> float:
+def update_seconds(shape: ModelShape, batch: SamplingLoad, checkpointing: bool, rates: Rates) -> float:
     """Seconds to learn from a batch; checkpointing computes the forward pass once more."""
     passes = FORWARD * (2 if checkpointing else 1) + BACKWARD
     return batch.completions * batch.tokens * passes * shape.parameters / rates.operations

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from populora_core.population.member import Member
 from populora_core.support import registry
+from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
 
-Array = NDArray[np.float64]
 Fitness = Callable[..., Array]
 
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from populora_core.population.fitness import rank, standing
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import choose_parents
 from populora_core.support import registry
+from populora_core.support.arrays import Array, Places
 from populora_core.support.errors import PopulationError
 
-Array = NDArray[np.float64]
-Places = NDArray[np.int64]
 Order = Callable[..., Places]
 
 

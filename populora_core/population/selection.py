@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from populora_core.population.member import Member
 from populora_core.support import registry
+from populora_core.support.arrays import Array, Places
 from populora_core.support.errors import PopulationError
 
-Array = NDArray[np.float64]
-Places = NDArray[np.int64]
 Selection = Callable[..., Places]
 
 

@@ -15,7 +15,7 @@ from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, proposal_verdict
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.support.finish import FinishReason
 

@@ -18,7 +18,7 @@ CELL_TEXT = 13  # columns of a heat map up to which a number fits into a cell
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendKey:
     """One entry of a legend: a sample of the mark, its name and what to say beside it."""
 
     sample: Markup
@@ -37,7 +37,7 @@ class Plot:
     title: str
     says: str
     drawing: Markup
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def line_plot(
         texts.append((x, "\n".join([f"{along} {number(x)}", *lines])))
     parts.append(svg.hovers(area, texts))
     parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
-    keys = tuple(Key(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
+    keys = tuple(LegendKey(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
     return Plot(title, says, svg.drawing(parts), keys)
 
 
@@ -167,12 +167,12 @@ def stacked_plot(
         for part in present
     ]
     newest = heights[max(heights)]
-    keys = tuple(Key(svg.block(colours[part]), part, form(newest[part])) for part in reversed(present))
+    keys = tuple(LegendKey(svg.block(colours[part]), part, form(newest[part])) for part in reversed(present))
     return Plot(title, says, svg.drawing([*drawn, svg.hovers(area, texts)]), keys)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeatMapCell:
     """One square of a heat map; `value` in [0, 1], None where there is nothing."""
 
     value: float | None
@@ -180,7 +180,11 @@ class Cell:
 
 
 def heat_map(
-    title: str, says: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Cell]
+    title: str,
+    says: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Mapping[tuple[str, str], HeatMapCell],
 ) -> Plot | None:
     """Shares in rows and columns, the darker the larger; None where no cell has a value."""
     known = [cell.value for cell in cells.values() if cell.value is not None]
@@ -203,7 +207,7 @@ def heat_map(
         y = top + index * deep
         parts.append(svg.element("text", row, x=left - 6, y=y + deep / 2 + 4, text_anchor="end"))
         for place, column in enumerate(columns):
-            cell = cells.get((row, column), Cell(None, f"{row} and {column} never met"))
+            cell = cells.get((row, column), HeatMapCell(None, f"{row} and {column} never met"))
             parts.append(_cell(left + place * size, y, size, deep, cell, most, len(columns) <= CELL_TEXT))
     middle = top + deep * len(rows) / 2
     parts.append(
@@ -220,7 +224,9 @@ def heat_map(
     return Plot(title, says, svg.drawing(parts, height))
 
 
-def _cell(x: float, y: float, width: float, height: float, cell: Cell, most: float, written: bool) -> Markup:
+def _cell(
+    x: float, y: float, width: float, height: float, cell: HeatMapCell, most: float, written: bool
+) -> Markup:
     share = None if cell.value is None else cell.value / most
     square = svg.element(
         "rect",

@@ -10,7 +10,7 @@ from populora_core.report.charts import Points, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
-from populora_core.report.sections import Section, Table
+from populora_core.report.sections import ReportSection, ReportTable
 from populora_core.report.series import where
 from populora_core.report.text import NARROW, finite, percent
 from populora_core.store.catalogue import run_labels
@@ -18,10 +18,10 @@ from populora_core.store.catalogue import run_labels
 UNKNOWN = "–"
 
 
-def comparison_sections(runs: Sequence[Figures]) -> list[Section]:
+def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
     """The sections of a comparison; the first run is what the others are compared with."""
     labels = run_labels([figures.run.directory for figures in runs])
-    overlaid = Section(
+    overlaid = ReportSection(
         "overlay",
         "The same plots, overlaid",
         "One line a run. These are single runs: a difference between two of them may be chance.",
@@ -32,7 +32,7 @@ def comparison_sections(runs: Sequence[Figures]) -> list[Section]:
             if (plot := _overlay(metric, part, runs, labels)) is not None
         ),
     )
-    scores = Section(
+    scores = ReportSection(
         "evaluations",
         "Held-out problems",
         "Mean score of a role's members.",
@@ -67,7 +67,7 @@ def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: 
     )
 
 
-def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
+def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
     """Every metric over the last generations that all runs have."""
     last = min(figures.last for figures in runs)
     size = max(1, min(5, last // 3))
@@ -82,10 +82,10 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
     for label in labels[1:]:
         header = (*header, label, "difference")
     which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
-    table = Table(
+    table = ReportTable(
         f"Means over {which}; what is counted so far, at the end of them", header, rows, folded=False
     )
-    return Section(
+    return ReportSection(
         "differences",
         "What differs?",
         f"Differences are from {labels[0]}.",
@@ -136,7 +136,7 @@ def _scores(key: tuple[str, str, str | None], runs: Sequence[Figures], labels: S
     return line_plot(f"{suite}: {benchmark}, {role or 'base'}", "Mean over members.", "score", lines, percent)
 
 
-def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
+def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
     """The settings that are not the same in all runs."""
     flat = [dict(_flatten(figures.run.config.as_json())) for figures in runs]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
@@ -148,8 +148,8 @@ def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> Section:
     revisions = [figures.run.record["code_revision"] for figures in runs]
     if len(set(revisions)) > 1:
         rows.append(("code revision", *revisions))
-    table = Table("Settings that are not the same", ("setting", *labels), rows, folded=False)
-    return Section("settings", "How were they set?", "", tables=(table,))
+    table = ReportTable("Settings that are not the same", ("setting", *labels), rows, folded=False)
+    return ReportSection("settings", "How were they set?", "", tables=(table,))
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
+from populora_core.support.aliases import Row
 
-Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 LAST = "SELECT coalesce(max(generation), 0) AS last FROM updates"  # the last generation whose members have learnt
@@ -110,7 +109,7 @@ ATTEMPTED = """
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleProblem:
     """A problem with the proposal that it came from and every attempt at it."""
 
     difficulty: str
@@ -130,7 +129,7 @@ class Figures:
     run: Run
     last: int
     rows: Mapping[str, Rows]
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[SampleProblem, ...] = ()
 
     def __getitem__(self, name: str) -> Rows:
         return self.rows[name]
@@ -174,11 +173,13 @@ def read_figures(directory: Path, samples: bool = True) -> Figures:
         return Figures(run, last, rows, _samples(catalogue, last) if samples else ())
 
 
-def _samples(catalogue: Catalogue, last: int) -> tuple[Sample, ...]:
+def _samples(catalogue: Catalogue, last: int) -> tuple[SampleProblem, ...]:
     chosen = {row["problem_id"]: row["difficulty"] for row in catalogue.rows(SAMPLED, {"last": last})}
     which = {"last": last, "ids": list(chosen)}
     problems = {row["problem_id"]: row for row in catalogue.rows(PROPOSED, which)}
     attempts: dict[str, list[Row]] = {problem_id: [] for problem_id in chosen}
     for row in catalogue.rows(ATTEMPTED, which):
         attempts[row["problem_id"]].append(row)
-    return tuple(Sample(difficulty, problems[key], attempts[key]) for key, difficulty in chosen.items())
+    return tuple(
+        SampleProblem(difficulty, problems[key], attempts[key]) for key, difficulty in chosen.items()
+    )

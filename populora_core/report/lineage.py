@@ -8,10 +8,11 @@ from markupsafe import Markup
 
 from populora_core.report import svg
 from populora_core.report.charts import Plot
-from populora_core.report.figures import Figures, Row
+from populora_core.report.figures import Figures
 from populora_core.report.palette import LINES, Style
 from populora_core.report.series import where
 from populora_core.report.text import listed
+from populora_core.support.aliases import Row
 
 LANE = 42.0
 LETTER = 5.6  # about the width of a letter of the operators' names

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from populora_core.report.figures import Figures, Row
+from populora_core.report.figures import Figures
 from populora_core.report.series import early, recent, share_of, totals, where, window
 from populora_core.report.text import listed, mean, percent, seconds, short_id
+from populora_core.support.aliases import Row
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
 FALL = 0.7  # what is left of a figure whose fall is worth a warning
@@ -35,14 +36,14 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SampleMean:
     """A mean over problems with its standard error."""
 
     mean: float
     error: float
 
 
-def solving(rows: Iterable[Row]) -> Estimate | None:
+def solving(rows: Iterable[Row]) -> SampleMean | None:
     """The mean solve rate of the problems behind these rows; None where there are none."""
     sums = dict.fromkeys(("solved_n", "solved_sum", "solved_squares"), 0.0)
     for row in rows:
@@ -53,10 +54,10 @@ def solving(rows: Iterable[Row]) -> Estimate | None:
         return None
     average = sums["solved_sum"] / n
     variance = max(0.0, sums["solved_squares"] / n - average**2)
-    return Estimate(average, math.sqrt(variance / n))
+    return SampleMean(average, math.sqrt(variance / n))
 
 
-def changed(before: Estimate, after: Estimate) -> int:
+def changed(before: SampleMean, after: SampleMean) -> int:
     """1 for a rise, -1 for a fall, 0 where the difference is within twice its standard error."""
     difference = after.mean - before.mean
     noise = 2 * math.hypot(before.error, after.error)

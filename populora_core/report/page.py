@@ -14,7 +14,7 @@ from populora_core import __version__
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
-from populora_core.report.sections import Section, sections
+from populora_core.report.sections import ReportSection, sections
 from populora_core.report.text import excerpt, number, percent, seconds, visible
 from populora_core.store.catalogue import run_labels
 
@@ -36,7 +36,7 @@ def render(runs: Sequence[Figures]) -> str:
 def page(
     title: str,
     cards: Sequence[Mapping[str, Any]],
-    shown: Sequence[Section],
+    shown: Sequence[ReportSection],
     source: str,
     config: str = "",
 ) -> str:

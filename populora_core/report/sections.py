@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from populora_core.report import metrics
-from populora_core.report.charts import Cell, Plot, Series, heat_map, line_plot, stacked_plot
-from populora_core.report.figures import Figures, Sample
+from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
+from populora_core.report.figures import Figures, SampleProblem
 from populora_core.report.lineage import lineage_plot, replacements
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import (
@@ -30,7 +30,7 @@ MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Rows of text under a header; `folded` ones open on a click."""
 
     title: str
@@ -40,22 +40,22 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """Plots and tables that answer one question."""
 
     key: str
     title: str
     says: str
     plots: tuple[Plot, ...] = ()
-    tables: tuple[Table, ...] = ()
-    samples: tuple[Sample, ...] = field(default=())
+    tables: tuple[ReportTable, ...] = ()
+    samples: tuple[SampleProblem, ...] = field(default=())
 
     @property
     def empty(self) -> bool:
         return not (self.plots or self.samples or any(table.rows for table in self.tables))
 
 
-def sections(figures: Figures) -> list[Section]:
+def sections(figures: Figures) -> list[ReportSection]:
     """All sections that have something to show."""
     order = figures.types()
     found = (
@@ -68,7 +68,7 @@ def sections(figures: Figures) -> list[Section]:
         _evolution(figures),
         _evaluations(figures),
         _cost(figures),
-        Section(
+        ReportSection(
             "samples",
             "Sample problems",
             "The newest problem of each type and difficulty, with the teacher's exact words and every attempt. "
@@ -95,7 +95,7 @@ def _plots(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
     return tuple(plot for plot in plots if plot is not None)
 
 
-def _learning(figures: Figures) -> Section:
+def _learning(figures: Figures) -> ReportSection:
     shown = (
         metrics.SOLVE_RATE,
         metrics.LEARNABLE,
@@ -104,7 +104,7 @@ def _learning(figures: Figures) -> Section:
         metrics.TEACHER_REWARD,
         metrics.STUDENT_REWARD,
     )
-    return Section(
+    return ReportSection(
         "learning",
         "Are both sides learning?",
         "Teachers earn by problems that are hard but solved at least once; students by solving them. A flat solve "
@@ -113,7 +113,7 @@ def _learning(figures: Figures) -> Section:
     )
 
 
-def _ratings(figures: Figures) -> Section:
+def _ratings(figures: Figures) -> ReportSection:
     plots = [
         line_plot(
             f"Ratings of the {role}s",
@@ -137,13 +137,17 @@ def _ratings(figures: Figures) -> Section:
             key=lambda row: (row["role"], not row["eligible"], -row["fitness"], row["member_id"]),
         )
     ]
-    return Section(
+    return ReportSection(
         "ratings",
         "Who is strong, and who beats whom?",
         "Ratings come from matches between the roles, so they compare members of this run with each other, "
         "and both roles cannot rise together.",
         _plots([*plots, _matchups(figures)]),
-        (Table("Ratings after the newest matches", ("member", "mu ± sigma", "fitness, mu - 3 sigma"), rows),),
+        (
+            ReportTable(
+                "Ratings after the newest matches", ("member", "mu ± sigma", "fitness, mu - 3 sigma"), rows
+            ),
+        ),
     )
 
 
@@ -157,7 +161,7 @@ def _matchups(figures: Figures) -> Plot | None:
     cells = {}
     for (teacher, student), (correct, judged) in sums.items():
         match = met[teacher, student]
-        cells[short_id(teacher), short_id(student)] = Cell(
+        cells[short_id(teacher), short_id(student)] = HeatMapCell(
             correct / judged if judged else None,
             f"{student} on problems of {teacher}\n{correct} of {judged} attempts correct\n"
             f"{match['n']} matches: {match['students']} to the student, {match['teachers']} to the teacher",
@@ -176,8 +180,8 @@ def _matchups(figures: Figures) -> Plot | None:
     return heat_map("Match-ups", says, side(0), side(1), cells)
 
 
-def _complexity(figures: Figures) -> Section:
-    return Section(
+def _complexity(figures: Figures) -> ReportSection:
+    return ReportSection(
         "complexity",
         "Do problems grow more complex, and stay new?",
         "Four measures of the programs that teachers write, and how much of them is new.",
@@ -188,9 +192,9 @@ def _complexity(figures: Figures) -> Section:
     )
 
 
-def _coverage(figures: Figures) -> Section:
+def _coverage(figures: Figures) -> ReportSection:
     shown = (metrics.CELLS, metrics.SPREAD, metrics.DUPLICATES)
-    return Section(
+    return ReportSection(
         "coverage",
         "Do they keep exploring?",
         "A population that collapses asks the same few things again and again.",
@@ -198,7 +202,7 @@ def _coverage(figures: Figures) -> Section:
     )
 
 
-def _policies(figures: Figures) -> Section:
+def _policies(figures: Figures) -> ReportSection:
     entropy = line_plot(
         metrics.ENTROPY.title,
         metrics.ENTROPY.says,
@@ -206,7 +210,7 @@ def _policies(figures: Figures) -> Section:
         [role_band(figures["updates"], role, ROLES[role]) for role in figures.learners()],
     )
     others = (metrics.LENGTH, metrics.GRADIENT)
-    return Section(
+    return ReportSection(
         "policies",
         "How do the policies change?",
         "",
@@ -214,7 +218,7 @@ def _policies(figures: Figures) -> Section:
     )
 
 
-def _verdicts(figures: Figures) -> Section:
+def _verdicts(figures: Figures) -> ReportSection:
     colours = {group: colour for group, (colour, _) in VERDICTS.items()}
     plots = [
         stacked_plot(
@@ -239,22 +243,22 @@ def _verdicts(figures: Figures) -> Section:
         if (whole := sum(row["n"] for row in where(figures[table], problem_type=name)))
         for verdict, sums in sorted(totals(where(figures[table], problem_type=name), "verdict", "n").items())
     ]
-    table = Table("Every verdict, counted", ("of", "type", "verdict", "count", "share"), rows)
-    return Section("verdicts", "What did the verifier find?", "", _plots(plots), (table,))
+    table = ReportTable("Every verdict, counted", ("of", "type", "verdict", "count", "share"), rows)
+    return ReportSection("verdicts", "What did the verifier find?", "", _plots(plots), (table,))
 
 
-def _evolution(figures: Figures) -> Section:
+def _evolution(figures: Figures) -> ReportSection:
     header = ("generation", "removed", "its fitness", "child", "operator", "parents")
-    return Section(
+    return ReportSection(
         "evolution",
         "Who descends from whom?",
         "The weakest of a role give way to children made in weight space.",
         _plots(lineage_plot(figures, role) for role in figures.roles()),
-        (Table("Every replacement", header, replacements(figures)),),
+        (ReportTable("Every replacement", header, replacements(figures)),),
     )
 
 
-def _evaluations(figures: Figures) -> Section:
+def _evaluations(figures: Figures) -> ReportSection:
     """Held-out suites, where the run was evaluated on any."""
     plots = []
     for suite, benchmark in sorted({(row["suite"], row["benchmark"]) for row in figures["evaluations"]}):
@@ -267,7 +271,7 @@ def _evaluations(figures: Figures) -> Section:
             lines.append(Series(role, style, [(r["generation"], finite(r["score"])) for r in own], (edges,)))
         says = "Score on the held-out suite: mean over members, the band from the weakest to the best."
         plots.append(line_plot(f"{suite}: {benchmark}", says, "score", lines, percent))
-    return Section(
+    return ReportSection(
         "evaluations",
         "How do they do on held-out problems?",
         "Objective scores, unlike ratings.",
@@ -275,7 +279,7 @@ def _evaluations(figures: Figures) -> Section:
     )
 
 
-def _cost(figures: Figures) -> Section:
+def _cost(figures: Figures) -> ReportSection:
     spent: dict[int, dict[str, float]] = {}
     for row in figures["stages"]:
         if row["generation"] > 0:
@@ -300,7 +304,7 @@ def _cost(figures: Figures) -> Section:
         "attempts, written": BLUE,
         "trained on": GREEN,
     }
-    return Section(
+    return ReportSection(
         "cost",
         "What does it cost?",
         "",

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from populora_core.report.charts import Series
-from populora_core.report.figures import Figures, Row, Rows
+from populora_core.report.figures import Figures, Rows
 from populora_core.report.palette import LINES, VERDICTS, Style
 from populora_core.report.text import finite, mean
+from populora_core.support.aliases import Row
 
 Totals = dict[Any, dict[str, float]]
 

@@ -171,9 +171,9 @@ def begin(directory: str | Path, config: Config) -> Run:
         SandboxUnavailable: no sandbox works here.
     """
     from populora_core.model.base import base_digest, require_files
-    from populora_core.sampler.open import choose_engine
-    from populora_core.sandbox.open import open_sandbox
-    from populora_core.sandbox.protocol import Limits
+    from populora_core.sampler.engines import choose_engine
+    from populora_core.sandbox.backends import open_sandbox
+    from populora_core.sandbox.jobs import Limits
 
     refuse_occupied(Path(directory).resolve())
     require_files(config.base.folder())

@@ -15,10 +15,10 @@ from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
-from populora_core.sampler.open import choose_engine
+from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.open import open_sandbox
-from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.devices import hold_device
 
 if TYPE_CHECKING:

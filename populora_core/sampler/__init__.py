@@ -1,1 +1,1 @@
-"""Samplers: how members write. `protocol` is what every one of them offers."""
+"""Samplers: how members write. `requests` says what every one of them offers."""

@@ -17,7 +17,7 @@ class Newcomers:
     """Rows whose prompts have been read.
 
     Attributes:
-        slots, state: as a `Batch` has them, but for `start`, which counts from the end.
+        slots, state: as a `DecodeBatch` has them, but for `start`, which counts from the end.
         read: caches of different prompts, the longest last, and which prompt is whose, as `SlabCache.append` has it.
     """
 
@@ -31,7 +31,7 @@ class Newcomers:
 
 
 @dataclass(slots=True)
-class Batch:
+class DecodeBatch:
     """Row i of the cache and of every tensor in `state` is one completion.
 
     Attributes:
@@ -49,7 +49,7 @@ class Batch:
     route: Route | None = None
 
     @classmethod
-    def of(cls, new: Newcomers, columns: int) -> Batch:
+    def of(cls, new: Newcomers, columns: int) -> DecodeBatch:
         """A batch of these rows, each of which may come to so many tokens."""
         batch = cls([], {}, SlabCache.beside(new.longest, len(new.slots), columns))
         batch.join(new, columns)
@@ -62,6 +62,19 @@ class Batch:
     def to_draw(self) -> int:
         """Tokens that the row with the most of them may still draw; one that has ended counts with what it left."""
         return int((self.state["budget"] - self.state["taken"]).max())
+
+    def next_draw(self, restricted: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What each row's next token is drawn by: logits [n, V], a random number, temperature, top_p, what is given.
+
+        Args:
+            restricted: whether any request has a top_p below 1.
+        """
+        state = self.state
+        at = state["taken"][:, None]
+        given = state["given"].gather(1, at).squeeze(1) if "given" in state else None
+        uniform = state["uniform"].gather(1, at).squeeze(1)
+        top_p = state["top_p"] if restricted else None
+        return state["logits"], uniform, state["temperature"], top_p, given
 
     def join(self, new: Newcomers, columns: int) -> None:
         """Take in rows, each of which may come to so many tokens."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from populora_core.sampler.protocol import Sampler, Served, Text
+from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.store.adapters import PROBE, Probe, read_probe
 from populora_core.support.errors import AdapterError, AdapterNotServed
 

@@ -18,10 +18,11 @@ from populora_core.model.adapter_files import read_peft
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
-from populora_core.sampler.batch import Batch, Newcomers, passes
+from populora_core.sampler.batch import DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import draw, uniforms
-from populora_core.sampler.protocol import Completion, Progress, Request, Served, Text
+from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 
@@ -76,42 +77,34 @@ class TorchSampler:
     def close(self) -> None:
         """Nothing to end."""
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+    @torch.no_grad()
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        *,
+        given: Sequence[tuple[int, ...]] | None = None,
+    ) -> list[Completion]:
         """One completion for each request, in the same order.
+
+        Args:
+            given: tokens of each request to take as if they had been drawn; None to draw.
 
         Raises:
             PopulationError: a request names a member that is not resident.
             ConfigError: a prompt and its completion may outgrow the base model's context.
         """
-        return self._sample(requests, None, progress)
-
-    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions, token by token in one batch, as `generate` computes them."""
-        requests = [
-            Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
-            for text in texts
-        ]
-        scored = self._sample(requests, [text.completion_ids for text in texts], None)
-        return [completion.logprobs for completion in scored]
-
-    @torch.no_grad()
-    def _sample(
-        self,
-        requests: Sequence[Request],
-        given: Sequence[tuple[int, ...]] | None,
-        progress: Progress | None,
-    ) -> list[Completion]:
         waiting = deque(self._in_order(requests))
         self._refuse_too_long(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
-        batch: Batch | None = None
+        batch: DecodeBatch | None = None
         while waiting or batch is not None:
             fresh, columns = self._admit(waiting, batch, requests)
             if fresh:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
-            self._draw(batch, requests, restricted)
+            self._append(batch, requests, *draw(*batch.next_draw(restricted)))
             alive = ~batch.state["ended"]
             left = int(alive.sum())
             if left <= (1.0 - DROP_SHARE) * len(batch):
@@ -126,11 +119,20 @@ class TorchSampler:
             self._step(batch)
         return [done[index] for index in range(len(requests))]
 
+    def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
+        """Log-probabilities of given completions, token by token in one batch, as `generate` computes them."""
+        requests = [
+            Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
+            for text in texts
+        ]
+        scored = self.generate(requests, given=[text.completion_ids for text in texts])
+        return [completion.logprobs for completion in scored]
+
     @staticmethod
-    def _enter(batch: Batch | None, columns: int, new: Newcomers) -> Batch:
+    def _enter(batch: DecodeBatch | None, columns: int, new: Newcomers) -> DecodeBatch:
         """The batch with the newcomers in it; of what they were read into nothing stays."""
         if batch is None:
-            return Batch.of(new, columns)
+            return DecodeBatch.of(new, columns)
         batch.join(new, columns)
         return batch
 
@@ -148,7 +150,7 @@ class TorchSampler:
         return -1 if slot is None else slot
 
     def _admit(
-        self, waiting: deque[int], batch: Batch | None, requests: Sequence[Request]
+        self, waiting: deque[int], batch: DecodeBatch | None, requests: Sequence[Request]
     ) -> tuple[list[int], int]:
         """The waiting requests that go in now, none while too few places are free; tokens that a row may come to."""
         limits = self._limits
@@ -240,17 +242,12 @@ class TorchSampler:
             state["given"] = torch.tensor(padded, device=device)
         return state
 
-    def _draw(self, batch: Batch, requests: Sequence[Request], restricted: bool) -> None:
-        """Draw each row's next token; rows that have ended draw on, and nobody reads it."""
+    def _append(
+        self, batch: DecodeBatch, requests: Sequence[Request], tokens: Tensor, logprobs: Tensor
+    ) -> None:
+        """Give each row its token [n] with its log-probability [n]; what ended rows draw on, nobody reads."""
         state = batch.state
         at = state["taken"][:, None]
-        tokens, logprobs = draw(
-            state["logits"],
-            state["uniform"].gather(1, at).squeeze(1),
-            state["temperature"],
-            state["top_p"] if restricted else None,
-            state["given"].gather(1, at).squeeze(1) if "given" in state else None,
-        )
         state["tokens"].scatter_(1, at, tokens[:, None])
         state["logprobs"].scatter_(1, at, logprobs[:, None])
         state["last"] = tokens
@@ -261,7 +258,7 @@ class TorchSampler:
             if any(request.stop for request in requests):
                 state["ended"] |= _stopped(batch, requests)
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batch: DecodeBatch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
         if batch.route is None:
             batch.route = self._stacked.route_for(batch.slots)
@@ -294,7 +291,7 @@ class TorchSampler:
             )
         return output_layer(model)(states[:, -1])
 
-    def _completions(self, batch: Batch, requests: Sequence[Request]) -> dict[int, Completion]:
+    def _completions(self, batch: DecodeBatch, requests: Sequence[Request]) -> dict[int, Completion]:
         """What the ended rows wrote, by request."""
         ended = batch.state["ended"]
         parts = (batch.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
@@ -318,7 +315,7 @@ class TorchSampler:
             )
 
 
-def _stopped(batch: Batch, requests: Sequence[Request]) -> Tensor:
+def _stopped(batch: DecodeBatch, requests: Sequence[Request]) -> Tensor:
     """[n], whether the tokens drawn so far end with a stop sequence of the row's request."""
     parts = (batch.state[name].tolist() for name in ("index", "taken", "tokens"))
     found = [

@@ -20,9 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.sampler.protocol import Completion, Progress, Request, Served, Text
+from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from populora_core.sandbox.host import Contents, runner_digest, sandbox_contents
-from populora_core.sandbox.protocol import Limits
+from populora_core.sandbox.jobs import Limits
 from populora_core.support.errors import SandboxUnavailable
 
 READ_BYTES = 1 << 16

@@ -23,7 +23,7 @@ from requests.exceptions import RequestException
 
 from populora_core.sandbox.connection import READ_BYTES, Connection
 from populora_core.sandbox.host import runner_digest, runner_settings
-from populora_core.sandbox.protocol import MIB, Limits
+from populora_core.sandbox.jobs import MIB, Limits
 from populora_core.support.errors import SandboxUnavailable, first_line
 from populora_core.support.processes import Owner
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import MAX_LITERAL_DEPTH
 from populora_core.sandbox.policy import ALLOWED_MODULES
-from populora_core.sandbox.protocol import Limits
 from populora_core.support.errors import SandboxUnavailable
 
 RUNNER = Path(__file__).parents[2] / "verifier_image" / "runner.py"

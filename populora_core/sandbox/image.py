@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from docker.errors import BuildError, DockerException, ImageNotFound
@@ -17,6 +16,7 @@ from requests.exceptions import RequestException
 
 from populora_core.sandbox.containers import connect_daemon, image_tag, reason
 from populora_core.sandbox.host import RUNNER
+from populora_core.support.aliases import Say
 from populora_core.support.errors import SandboxUnavailable
 
 DEFAULT_BASE = "python:3.12-slim"
@@ -34,8 +34,6 @@ UNUSED = (
 """What a sandbox never reads."""
 
 BUILD_SECONDS = 600
-
-Say = Callable[[str], None]
 
 
 def build(base_image: str = DEFAULT_BASE, say: Say = print) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from populora_core.sandbox.protocol import Job, Sandbox
+from populora_core.sandbox.jobs import Job, Sandbox
 from populora_core.sandbox.verify import verify
 from populora_core.support.errors import PopuloraError
 

@@ -14,10 +14,10 @@ from typing import Self
 
 from populora_core.sandbox.connection import Backend
 from populora_core.sandbox.host import PROGRESS
+from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.literals import LiteralTooLong, NotPlainData, canonical_text, parse_arguments
-from populora_core.sandbox.protocol import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
-from populora_core.sandbox.worker import Reply, Ticket, Worker, request_body
+from populora_core.sandbox.worker import RunnerProcess, RunnerReply, Ticket, request_body
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost
 
 GROUPS = 2
@@ -48,7 +48,7 @@ class Slot:
     """
 
     group: int
-    worker: Worker | None = None
+    worker: RunnerProcess | None = None
     failed_starts: int = 0
     retry_at: float = 0.0
     give_up_at: float = 0.0
@@ -100,7 +100,7 @@ class SandboxPool:
         return [worker.pid for worker in self._workers]
 
     @property
-    def _workers(self) -> list[Worker]:
+    def _workers(self) -> list[RunnerProcess]:
         return [slot.worker for slot in self._slots if slot.worker]
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class SandboxPool:
                     if time.monotonic() < slot.retry_at:
                         continue
                     connection = self._backend.connect(self.limits, self._seeds[slot.group])
-                    worker = slot.worker = Worker(connection, outer_seconds(self.limits))
+                    worker = slot.worker = RunnerProcess(connection, outer_seconds(self.limits))
                 for ticket, reply in worker.exchange():
                     results[ticket.index] = self._result(ticket.job, reply)
                 while queue and len(worker.in_flight) < WINDOW:
@@ -206,7 +206,7 @@ class SandboxPool:
 
     @staticmethod
     def _put_back(
-        worker: Worker, queue: deque[Ticket], results: dict[int, JobResult], lost: PopuloraError
+        worker: RunnerProcess, queue: deque[Ticket], results: dict[int, JobResult], lost: PopuloraError
     ) -> None:
         """Queue a lost worker's jobs again; the loss counts for the one it ran, not for those that waited."""
         unanswered = worker.in_flight
@@ -230,7 +230,7 @@ class SandboxPool:
         left = max(0.0, wake - time.monotonic())
         poll.poll(None if left == float("inf") else left * 1000 + 1)
 
-    def _result(self, job: Job, reply: Reply) -> JobResult:
+    def _result(self, job: Job, reply: RunnerReply) -> JobResult:
         """Turn a reply into a result. The payload is the program's word: it is parsed as data or refused."""
         if reply.status is not Status.OK:
             said = reply.payload.decode(errors="replace")
@@ -255,7 +255,7 @@ class SandboxPool:
             return f"more than {limits.cpu_seconds:g} s of CPU time or {limits.wall_seconds:g} s of wall time"
         return f"more than {limits.output_bytes} bytes came out"
 
-    def _discard(self, unwanted: Callable[[Worker], bool]) -> None:
+    def _discard(self, unwanted: Callable[[RunnerProcess], bool]) -> None:
         chosen = [(slot, slot.worker) for slot in self._slots if slot.worker and unwanted(slot.worker)]
         for slot, worker in chosen:
             slot.worker = None

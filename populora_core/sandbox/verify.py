@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.policy import refuse_program
-from populora_core.sandbox.protocol import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 
 NEAR_LIMIT = 0.5

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from populora_core.sandbox.connection import Connection
-from populora_core.sandbox.protocol import Job
+from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import WorkerLost
 
@@ -38,7 +38,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RunnerReply:
     """A runner's reply: the status is the runner's word, the payload the program's."""
 
     status: Status
@@ -52,7 +52,7 @@ def request_body(job: Job) -> bytes:
     return b"".join(LENGTH.pack(len(text)) + text for text in texts)
 
 
-class Worker:
+class RunnerProcess:
     """A sandbox process that answers requests in their order; they may be sent before it is ready.
 
     Args:
@@ -99,7 +99,7 @@ class Worker:
         """Have the poll report when `exchange` has something to do."""
         self._connection.register(poll, sending=bool(self._outgoing))
 
-    def exchange(self) -> list[tuple[Ticket, Reply]]:
+    def exchange(self) -> list[tuple[Ticket, RunnerReply]]:
         """Send and receive what is possible without waiting.
 
         Returns:
@@ -122,7 +122,7 @@ class Worker:
             elif self.in_flight and number == self._answered + 1:
                 self._answered = number
                 answered.append(
-                    (self.in_flight.popleft(), Reply(self._statuses[status], cpu_seconds, payload))
+                    (self.in_flight.popleft(), RunnerReply(self._statuses[status], cpu_seconds, payload))
                 )
             else:
                 self._failure = f"reply {number} came where {self._answered + 1} was due"

@@ -38,7 +38,7 @@ STREAMS = 8  # files on their way at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SharedStage:
     """What a stage is, for every run directory of the run.
 
     Attributes:
@@ -56,7 +56,7 @@ class Entry:
         return _document(asdict(self))
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Entry:
+    def from_bytes(cls, data: bytes, where: str) -> SharedStage:
         """Raises ArtifactError where the document is not one of ours."""
         try:
             document = json.loads(data)
@@ -94,13 +94,13 @@ class SharedRun:
         if (history[-1] if history else {}) != redraws:
             raise self._rewritten()
 
-    def find(self, generation: int, stage: str, key: str) -> Entry | None:
+    def find(self, generation: int, stage: str, key: str) -> SharedStage | None:
         """What the stage is under this key, if any machine has made it."""
         name = entry_key(generation, stage, key)
         data = self._objects.get(name)
-        return None if data is None else Entry.from_bytes(data, f"{self._objects.url}/{name}")
+        return None if data is None else SharedStage.from_bytes(data, f"{self._objects.url}/{name}")
 
-    def found(self, generation: int, stage: str) -> list[Entry]:
+    def found(self, generation: int, stage: str) -> list[SharedStage]:
         """All that the stage ever was, under any key."""
         listed = self._objects.listing(entries_under(generation, stage))
         entries = (self.find(generation, stage, item.key.rpartition("/")[2]) for item in listed)
@@ -120,7 +120,7 @@ class SharedRun:
         if self._objects.get(_rewrite(self._known + 1)) is not None:
             raise self._rewritten()
         folders = {path: staged_adapter(writer, path) for path in _adapters_of(manifest)}
-        ours = Entry(manifest, _adapter_records(folders))
+        ours = SharedStage(manifest, _adapter_records(folders))
         self._upload(
             [
                 *(writer.path(file.name) for file in manifest.files),
@@ -139,7 +139,7 @@ class SharedRun:
         self.bring(theirs, writer)
         return theirs.manifest
 
-    def bring(self, entry: Entry, writer: StageWriter) -> None:
+    def bring(self, entry: SharedStage, writer: StageWriter) -> None:
         """Fill the writer with a stage's files, by hash; what it holds already stays.
 
         Raises:
@@ -168,7 +168,7 @@ class SharedRun:
             self.redraw(redraws)
         for folder, manifest in committed_stages(self._run_dir):
             folders = {path: self._run_dir / path for path in _adapters_of(manifest)}
-            entry = Entry(manifest, _adapter_records(folders))
+            entry = SharedStage(manifest, _adapter_records(folders))
             self._upload(
                 [
                     *(folder / file.name for file in manifest.files),

@@ -21,8 +21,8 @@ from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.runs.session import Session
-from populora_core.sampler.protocol import Served
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sampler.requests import Served
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
@@ -30,9 +30,9 @@ from populora_core.store.adapters import MOMENTS, STATE_FILES, WEIGHTS, staged_a
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 from populora_core.support.errors import ArtifactError
 
-Row = dict[str, Any]
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
 
 

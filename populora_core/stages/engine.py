@@ -27,7 +27,7 @@ from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
-    from populora_core.sharing.shared import Entry, SharedRun
+    from populora_core.sharing.shared import SharedRun, SharedStage
     from populora_core.stages.context import StageContext
 
 Guard = Callable[[Sequence[FileRecord]], None]
@@ -104,7 +104,7 @@ def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
     )
 
 
-def commit_shared(run: Run, shared: SharedRun, entry: Entry) -> Manifest:
+def commit_shared(run: Run, shared: SharedRun, entry: SharedStage) -> Manifest:
     """Commit in this run directory what a stage is in the shared store.
 
     Raises:

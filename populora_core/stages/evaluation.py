@@ -14,25 +14,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.protocol import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.runs.session import Session
-from populora_core.sampler.protocol import Served
-from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.sampler.requests import Served
+from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import shard_plan
 from populora_core.store.schema import to_table
 from populora_core.support import durable, ids
+from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
 
-Row = dict[str, Any]
 BASE = "base"
 SHARD_COMPLETIONS = 512
 ITEMS = "evaluation_items"
@@ -55,7 +54,7 @@ BASE_PLAYER = Player(BASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class SuiteShard:
     """Some problems of one benchmark.
 
     Attributes:
@@ -98,7 +97,7 @@ class Evaluation:
         self.family = session.run.config.base.dialect
 
     @cached_property
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[SuiteShard]:
         """The work, in order.
 
         Raises:
@@ -111,7 +110,7 @@ class Evaluation:
             for start in range(0, len(items), size):
                 chosen = tuple(items[start : start + size])
                 key = self._key(entry, known, chosen)
-                shards.append(Shard(entry, known, chosen, start // size, key))
+                shards.append(SuiteShard(entry, known, chosen, start // size, key))
         return shards
 
     @property
@@ -168,10 +167,10 @@ class Evaluation:
         """Remove the finished shards, once the result is committed."""
         shutil.rmtree(self.finished, ignore_errors=True)
 
-    def _completions(self, shard: Shard) -> int:
+    def _completions(self, shard: SuiteShard) -> int:
         return len(shard.items) * len(self.players) * shard.entry.attempts
 
-    def _answer(self, shard: Shard, sampling: Shards, progress: Callable[[int], None]) -> pa.Table:
+    def _answer(self, shard: SuiteShard, sampling: Shards, progress: Callable[[int], None]) -> pa.Table:
         asked = [
             (item, player, sample)
             for item in shard.items
@@ -225,7 +224,7 @@ class Evaluation:
 
     def _sample(
         self,
-        shard: Shard,
+        shard: SuiteShard,
         asked: Sequence[tuple[Item, Player, int]],
         sampling: Shards,
         progress: Callable[[int], None],
@@ -280,7 +279,7 @@ class Evaluation:
         }
         return _sha256(document)
 
-    def _read(self, shard: Shard) -> pa.Table | None:
+    def _read(self, shard: SuiteShard) -> pa.Table | None:
         """The finished shard; None where there is none, or it is damaged."""
         try:
             file = pq.ParquetFile(self.finished / shard.file_name, page_checksum_verification=True)
@@ -288,7 +287,7 @@ class Evaluation:
         except (OSError, pa.ArrowException, ValueError):
             return None
 
-    def _write(self, shard: Shard, table: pa.Table) -> None:
+    def _write(self, shard: SuiteShard, table: pa.Table) -> None:
         with durable.replacing(self.finished / shard.file_name) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 

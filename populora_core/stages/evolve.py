@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, replace
-from typing import Any
 
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
@@ -13,8 +12,7 @@ from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from populora_core.population.rating import Match, Outcome, lower_bound, match_outcome, rate
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.rewards import student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.context import StageContext
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from populora_core.compute.work import Lesson
 from populora_core.config.sections import UpdateSection
@@ -12,8 +11,7 @@ from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:

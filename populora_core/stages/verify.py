@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
@@ -12,8 +10,7 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
-
-Row = dict[str, Any]
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:

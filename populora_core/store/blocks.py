@@ -66,7 +66,7 @@ _STAGES = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CatalogueBlock:
     """One block that is valid.
 
     Attributes:
@@ -86,9 +86,9 @@ def stages_in(generation: int) -> tuple[str, ...]:
     return _STAGES if generation else _FIRST_STAGES
 
 
-def valid_blocks(run_dir: Path) -> list[Block]:
+def valid_blocks(run_dir: Path) -> list[CatalogueBlock]:
     """The blocks that hold what is committed now, by generation; no two overlap."""
-    found: list[Block] = []
+    found: list[CatalogueBlock] = []
     for folder in sorted((run_dir / BLOCKS).glob("[0-9]*")):
         name = _NAME.match(folder.name)
         if name is None:
@@ -96,7 +96,7 @@ def valid_blocks(run_dir: Path) -> list[Block]:
         generations = range(int(name["first"]), int(name["last"]) + 1)
         overlaps = bool(found) and generations.start < found[-1].generations.stop
         if not overlaps and _digest(run_dir, generations) == name["digest"]:
-            found.append(Block(folder, generations))
+            found.append(CatalogueBlock(folder, generations))
     return found
 
 
@@ -106,7 +106,7 @@ def stale_blocks(run_dir: Path) -> list[Path]:
     return [path for path in sorted((run_dir / BLOCKS).glob("[0-9]*")) if path not in used]
 
 
-def compact(run_dir: Path, generations: int = GENERATIONS, rows: int = ROWS) -> list[Block]:
+def compact(run_dir: Path, generations: int = GENERATIONS, rows: int = ROWS) -> list[CatalogueBlock]:
     """Make the blocks that are due: of whole generations, each of `generations` or of `rows` attempts.
 
     What remains at the end stays as it is until there is enough of it.
@@ -116,7 +116,7 @@ def compact(run_dir: Path, generations: int = GENERATIONS, rows: int = ROWS) -> 
     """
     run_dir = run_dir.resolve()
     held = {number for block in valid_blocks(run_dir) for number in block.generations}
-    made: list[Block] = []
+    made: list[CatalogueBlock] = []
     pending: dict[int, list[Manifest]] = {}
     size, number = 0, 0
     while True:
@@ -133,7 +133,7 @@ def compact(run_dir: Path, generations: int = GENERATIONS, rows: int = ROWS) -> 
         number += 1
 
 
-def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> Block:
+def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> CatalogueBlock:
     generations = range(min(manifests), max(manifests) + 1)
     digest = _digest(run_dir, generations)
     target = run_dir / BLOCKS / f"{generations.start:04d}-{generations[-1]:04d}-{digest}"
@@ -150,7 +150,7 @@ def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> Block:
             if not target.exists():
                 os.rename(folder, target)
             durable.fsync(target.parent)
-    return Block(target, generations)
+    return CatalogueBlock(target, generations)
 
 
 def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:

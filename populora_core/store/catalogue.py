@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from populora_core.store.answer import Answer, refusal
-from populora_core.store.blocks import APART, JOINED, MERGED, Block, stages_in, valid_blocks
+from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, stages_in, valid_blocks
 from populora_core.store.columns import Table
 from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
@@ -203,7 +203,7 @@ def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
         connection.commit()
 
 
-def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str]) -> str:
+def _source(run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[str]) -> str:
     """A digest that changes when the run moves, when a stage folder comes, goes or is replaced, and with blocks.
 
     And with the declared views: a catalogue of an older version lacks columns.
@@ -216,7 +216,9 @@ def _source(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str]) -> s
     return digest.hexdigest()
 
 
-def _statements(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str], source: str) -> Iterable[str]:
+def _statements(
+    run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[str], source: str
+) -> Iterable[str]:
     held = {
         f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
         for block in blocks
@@ -262,7 +264,7 @@ def _statements(run_dir: Path, blocks: Sequence[Block], folders: Sequence[str], 
         yield f"CREATE VIEW {view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({_rows(view, blocks)})"
 
 
-def _rows(view: View, blocks: Sequence[Block]) -> str:
+def _rows(view: View, blocks: Sequence[CatalogueBlock]) -> str:
     if not blocks or view.name not in JOINED:
         return view.sql()
     return _with_blocks(
@@ -272,7 +274,7 @@ def _rows(view: View, blocks: Sequence[Block]) -> str:
     )
 
 
-def _with_blocks(table: Table, blocks: Sequence[Block], others: str) -> str:
+def _with_blocks(table: Table, blocks: Sequence[CatalogueBlock], others: str) -> str:
     """The rows that the blocks hold, and those of the other generations."""
     if not blocks:
         return others

@@ -42,7 +42,7 @@ class Verdict(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-class Arm(StrEnum):
+class ClaimArm(StrEnum):
     """Which side of the comparison a condition is about."""
 
     POPULATION = "population"
@@ -58,7 +58,7 @@ class Condition:
     """
 
     says: str
-    arm: Arm
+    arm: ClaimArm
     statistic: Statistic
     bound: float
     above: bool = True
@@ -96,7 +96,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClaimResult:
     """A claim at equal budgets of one basis.
 
     Attributes:
@@ -111,7 +111,7 @@ class Answer:
     verdict: Verdict
     test: Test | None
     p_adjusted: float
-    means: Mapping[Arm, float]
+    means: Mapping[ClaimArm, float]
     conditions: Mapping[str, bool | None]
 
 
@@ -168,8 +168,10 @@ def _trend(measure: str, title: str, unit: str, margin: float) -> Claim:
         moved,
         margin,
         conditions=(
-            Condition("rises in the population", Arm.POPULATION, moved, 0.0),
-            Condition("does not rise by as much in the single agent", Arm.SOLO, moved, margin, above=False),
+            Condition("rises in the population", ClaimArm.POPULATION, moved, 0.0),
+            Condition(
+                "does not rise by as much in the single agent", ClaimArm.SOLO, moved, margin, above=False
+            ),
         ),
     )
 
@@ -200,7 +202,7 @@ CLAIMS: tuple[Claim, ...] = (
         _RATE,
         0.05,
         sign=-1,
-        conditions=(Condition("the single agent solves at least 90 %", Arm.SOLO, _RATE, 0.9),),
+        conditions=(Condition("the single agent solves at least 90 %", ClaimArm.SOLO, _RATE, 0.9),),
     ),
     Claim(
         "reward",
@@ -231,7 +233,11 @@ CLAIMS: tuple[Claim, ...] = (
         0.05,
         conditions=(
             Condition(
-                "the single agent's is at most 0.2", Arm.SOLO, level("entropy", "teacher"), 0.2, above=False
+                "the single agent's is at most 0.2",
+                ClaimArm.SOLO,
+                level("entropy", "teacher"),
+                0.2,
+                above=False,
             ),
         ),
     ),
@@ -265,11 +271,11 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def answers(population: Sequence[Summary], solo: Sequence[Summary], basis: Basis) -> list[Answer]:
+def answers(population: Sequence[Summary], solo: Sequence[Summary], basis: Basis) -> list[ClaimResult]:
     """Every claim at equal budgets of one basis, in the order of `CLAIMS`."""
     if not population or not solo:
-        return [Answer(claim, basis, Verdict.CANNOT_TELL, None, 1.0, {}, {}) for claim in CLAIMS]
-    sides = dict(zip((Arm.POPULATION, Arm.SOLO), windows([population, solo], basis), strict=True))
+        return [ClaimResult(claim, basis, Verdict.CANNOT_TELL, None, 1.0, {}, {}) for claim in CLAIMS]
+    sides = dict(zip((ClaimArm.POPULATION, ClaimArm.SOLO), windows([population, solo], basis), strict=True))
     tests = [_swings(sides) if claim.oscillation else _contrast(claim, sides) for claim in CLAIMS]
     adjusted = holm([test.p if test else 1.0 for test in tests])
     enough = min(len(population), len(solo)) >= LEAST_SEEDS
@@ -279,7 +285,7 @@ def answers(population: Sequence[Summary], solo: Sequence[Summary], basis: Basis
     ]
 
 
-def overall(of_one_claim: Sequence[Answer]) -> Verdict:
+def overall(of_one_claim: Sequence[ClaimResult]) -> Verdict:
     """The verdict on which every basis agrees."""
     found = {answer.verdict for answer in of_one_claim}
     return found.pop() if len(found) == 1 else Verdict.CANNOT_TELL
@@ -299,31 +305,31 @@ def decide(claim: Claim, test: Test | None, p_adjusted: float, met: Sequence[boo
 def _answer(
     claim: Claim,
     basis: Basis,
-    sides: Mapping[Arm, Sequence[Window]],
+    sides: Mapping[ClaimArm, Sequence[Window]],
     test: Test | None,
     p: float,
     enough: bool,
-) -> Answer:
+) -> ClaimResult:
     if claim.oscillation:
-        changes = None if test is None else _changes(sides[Arm.POPULATION])
+        changes = None if test is None else _changes(sides[ClaimArm.POPULATION])
         conditions = {
             "changes sides at least four times": None if changes is None else changes >= LEAST_CHANGES
         }
-        means = {} if changes is None else {Arm.POPULATION: changes}
+        means = {} if changes is None else {ClaimArm.POPULATION: changes}
     else:
         conditions = {c.says: _met(c, sides) for c in claim.conditions}
         means = {arm: _mean(own) for arm, runs in sides.items() if (own := _values(claim.statistic, runs))}
     verdict = decide(claim, test, p, list(conditions.values())) if enough else Verdict.CANNOT_TELL
-    return Answer(claim, basis, verdict, test, p, means, conditions)
+    return ClaimResult(claim, basis, verdict, test, p, means, conditions)
 
 
-def _met(condition: Condition, sides: Mapping[Arm, Sequence[Window]]) -> bool | None:
+def _met(condition: Condition, sides: Mapping[ClaimArm, Sequence[Window]]) -> bool | None:
     values = _values(condition.statistic, sides[condition.arm])
     return condition.met(one_sample(values)) if values else None
 
 
-def _contrast(claim: Claim, sides: Mapping[Arm, Sequence[Window]]) -> Test | None:
-    population, solo = (_values(claim.statistic, sides[arm]) for arm in (Arm.POPULATION, Arm.SOLO))
+def _contrast(claim: Claim, sides: Mapping[ClaimArm, Sequence[Window]]) -> Test | None:
+    population, solo = (_values(claim.statistic, sides[arm]) for arm in (ClaimArm.POPULATION, ClaimArm.SOLO))
     if not population or not solo:
         return None
     return two_samples(population, solo) if claim.sign > 0 else two_samples(solo, population)
@@ -340,9 +346,9 @@ def _solve_rates(runs: Sequence[Window]) -> list[list[float]]:
     return [[own[g] for g in run.generations if g in own] for own, run in zip(series, runs, strict=True)]
 
 
-def _swings(sides: Mapping[Arm, Sequence[Window]]) -> Test | None:
+def _swings(sides: Mapping[ClaimArm, Sequence[Window]]) -> Test | None:
     """Expected minus observed sign changes of each run; p by shuffles."""
-    rates = _solve_rates(sides[Arm.POPULATION])
+    rates = _solve_rates(sides[ClaimArm.POPULATION])
     if min(map(len, rates)) < DEGREE + 3:
         return None
     found = swings(rates, DEGREE, SHUFFLES, ids.generator(0, "oscillation"))

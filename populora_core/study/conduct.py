@@ -33,7 +33,7 @@ EXIT_SECONDS = 30.0  # for a run's process to end its workers and sandbox
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """What a study asks for.
 
     Attributes:
@@ -62,7 +62,7 @@ class Watcher(Protocol):
     def failed(self, assignment: Assignment, error: PopuloraError) -> None: ...
 
 
-def plan(path: str | Path) -> Plan:
+def plan(path: str | Path) -> StudyPlan:
     """Read a study's file and see which of its runs are done.
 
     Raises:
@@ -97,10 +97,10 @@ def plan(path: str | Path) -> Plan:
     for summary in sorted(study.results.glob(SUMMARIES)):
         if summary.stem not in planned:
             void[summary.stem] = "the study has no such arm or seed"
-    return Plan(study, tuple(done), void, tuple(left))
+    return StudyPlan(study, tuple(done), void, tuple(left))
 
 
-def conduct(planned: Plan, watcher: Watcher, play: Play | None = None) -> None:
+def conduct(planned: StudyPlan, watcher: Watcher, play: Play | None = None) -> None:
     """Make all runs that are left, `processes` at a time, and bring the verdicts up to date after each.
 
     One run that fails does not stop the others.
@@ -146,7 +146,7 @@ def conduct(planned: Plan, watcher: Watcher, play: Play | None = None) -> None:
         )
 
 
-def prepare(planned: Plan) -> None:
+def prepare(planned: StudyPlan) -> None:
     """Set void summaries aside, so that the folder holds what counts alone, and bring the verdicts up to date."""
     results = planned.study.results
     sweep(results)
@@ -222,7 +222,7 @@ class Clock:
         at: name of a run -> generations that are done.
     """
 
-    planned: Plan
+    planned: StudyPlan
     took: dict[str, list[float]] = field(default_factory=dict)
     at: dict[str, int] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from populora_core.config.sections import Count, Section
 from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
 
-Settings = dict[str, dict[str, Any]]
+ArmSettings = dict[str, dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+-]*$", description="also the name of a folder")]
 
 
@@ -24,7 +24,7 @@ class Arm(Section):
     config: str = Field(description="a configuration file, relative to the study's")
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     generations: Count = 60
-    settings: Settings = Field({}, description="sections of the configuration, in place of the file's own")
+    settings: ArmSettings = Field({}, description="sections of the configuration, in place of the file's own")
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Arm:
@@ -52,7 +52,7 @@ class StudyConfig(Section):
         2, description="runs that are made at the same time, each by a process of its own"
     )
     keep_runs: bool = Field(True, description="false: a run directory is removed once its summary is written")
-    settings: Settings = Field({}, description="sections of every arm's configuration")
+    settings: ArmSettings = Field({}, description="sections of every arm's configuration")
     arms: Annotated[tuple[Arm, ...], Field(min_length=2)]
 
     @model_validator(mode="after")

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from populora_core.benchmarks.scores import headline_rows, headlines
 from populora_core.benchmarks.suite import Suite
+from populora_core.problems.grading import RunJobs
 from populora_core.problems.steps import counting
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 
 ALL = "all"
 HELD_OUT = "held_out"
-RunJobs = Callable[[Sequence[Job]], Sequence[JobResult]]
 
 
 class Value(NamedTuple):

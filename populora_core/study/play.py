@@ -17,7 +17,7 @@ from populora_core.benchmarks.suite import Suite
 from populora_core.config.load import Config, apply_overrides
 from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session, Silent
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import measure
 from populora_core.study.summary import Origin, write_summary

@@ -11,10 +11,10 @@ from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
 from populora_core.report.page import page
 from populora_core.report.palette import GREY, Style, styled
-from populora_core.report.sections import Section
+from populora_core.report.sections import ReportSection
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.study.budget import Basis, common_budget, spent
-from populora_core.study.claims import LEAST_SEEDS, Answer, Claim, Verdict
+from populora_core.study.claims import LEAST_SEEDS, Claim, ClaimResult, Verdict
 from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.summary import Summary
 from populora_core.study.tables import (
@@ -110,7 +110,7 @@ def render(results: Results) -> str:
     )
 
 
-def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> dict[str, Any]:
+def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> dict[str, Any]:
     count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in Verdict}
     population, solo = len(results.of(results.population)), len(results.of(results.solo))
     tiles = [
@@ -143,9 +143,9 @@ def _notes(results: Results, population: int, solo: int) -> list[Note]:
 
 
 def _sections(
-    results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]
-) -> Iterable[Section]:
-    yield Section(
+    results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]
+) -> Iterable[ReportSection]:
+    yield ReportSection(
         "claims",
         "What the paper says, and what was measured",
         "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter "
@@ -156,7 +156,7 @@ def _sections(
         "for the number of claims.",
         tables=(claims_table(found), bases_table(found)),
     )
-    yield Section(
+    yield ReportSection(
         "arms",
         "What each arm came to",
         "At the budgets of the claims: mean over seeds, lowest and highest. Arms of three seeds describe, they decide "
@@ -165,21 +165,21 @@ def _sections(
         tables=tuple(arms_table(results, basis) for basis in Basis),
     )
     for key, title, shown in SECTIONS:
-        yield Section(
+        yield ReportSection(
             key,
             title,
             f"Over updates an adapter took, as far as {results.population} and {results.solo} both go; the mean over "
             "seeds, and for these two the band from the lowest to the highest seed.",
             tuple(_plots(results, shown, Basis.UPDATES)),
         )
-    yield Section(
+    yield ReportSection(
         "total",
         "The same at equal tokens of all adapters together",
         "A population of eight spends eight times what one adapter does in as many updates. "
         "Lines end where the budget does.",
         tuple(_plots(results, TOTAL_SHOWN, Basis.TOTAL)),
     )
-    yield Section(
+    yield ReportSection(
         "held-out",
         "How do they do on held-out problems?",
         "Mean over a role's members, the band from the weakest member's mean over seeds to the best's. A generation "
@@ -187,7 +187,7 @@ def _sections(
         tuple(_held_out(results)),
         (benchmarks_table(results),),
     )
-    yield Section("runs", "Which runs are these?", "", tables=(runs_table(results),))
+    yield ReportSection("runs", "Which runs are these?", "", tables=(runs_table(results),))
 
 
 def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]:

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from populora_core.support.arrays import Array
 
 CONFIDENCE = 0.95
 _EQUAL = 1e-12  # relative: rearrangements that differ by rounding alone are equal

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from populora_core.report.sections import Table
+from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
-from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Answer, Arm, Claim, Verdict
+from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Verdict
 from populora_core.study.measures import HELD_OUT
 from populora_core.study.verdicts import Results, hedges_g
 
@@ -41,12 +41,12 @@ BASIS_HEADER = (
 )
 
 
-def claims_table(found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> Table:
+def claims_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
     """One row a claim."""
-    return Table("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False)
+    return ReportTable("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False)
 
 
-def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[Answer]) -> tuple[str, ...]:
+def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> tuple[str, ...]:
     largest = max(answer.p_adjusted for answer in own)
     return (
         claim.title,
@@ -60,7 +60,7 @@ def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[Answer]) -> tuple[s
     )
 
 
-def deciding(verdict: Verdict, own: Sequence[Answer]) -> list[Answer]:
+def deciding(verdict: Verdict, own: Sequence[ClaimResult]) -> list[ClaimResult]:
     """The bases that a claim's row shows: where the verdict is hardest to hold, or all where there is none."""
     known = [(answer, answer.test) for answer in own if answer.test is not None]
     if not known or verdict is Verdict.CANNOT_TELL:
@@ -70,7 +70,7 @@ def deciding(verdict: Verdict, own: Sequence[Answer]) -> list[Answer]:
     return [max(known, key=lambda pair: pair[1].high)[0]]
 
 
-def why(own: Sequence[Answer]) -> str:
+def why(own: Sequence[ClaimResult]) -> str:
     """What the verdict follows from, in a few words; what is not so on every basis names those on which it is."""
     said = [(answer, reason) for answer in own for reason in _reasons(answer)]
     if len({answer.verdict for answer in own}) > 1:
@@ -84,7 +84,7 @@ def why(own: Sequence[Answer]) -> str:
     )
 
 
-def _reasons(answer: Answer) -> list[str]:
+def _reasons(answer: ClaimResult) -> list[str]:
     test = answer.test
     if test is None:
         return [f"needs {LEAST_SEEDS} runs of each arm, with a value each"]
@@ -104,14 +104,16 @@ def _reasons(answer: Answer) -> list[str]:
     return doubts or [f"needs {LEAST_SEEDS} runs of each arm"]
 
 
-def bases_table(found: Sequence[tuple[Claim, Verdict, Sequence[Answer]]]) -> Table:
+def bases_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
     """One row a claim and basis."""
-    return Table("Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)])
+    return ReportTable(
+        "Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)]
+    )
 
 
-def _basis_row(answer: Answer) -> tuple[str, ...]:
+def _basis_row(answer: ClaimResult) -> tuple[str, ...]:
     marks = {True: "yes", False: "no", None: "unclear"}
-    means = [_shown(answer.means.get(arm)) for arm in (Arm.POPULATION, Arm.SOLO)]
+    means = [_shown(answer.means.get(arm)) for arm in (ClaimArm.POPULATION, ClaimArm.SOLO)]
     effect, interval = _effect(answer)
     test = answer.test
     conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
@@ -129,7 +131,7 @@ def _basis_row(answer: Answer) -> tuple[str, ...]:
     )
 
 
-def _effect(answer: Answer) -> tuple[str, str]:
+def _effect(answer: ClaimResult) -> tuple[str, str]:
     test = answer.test
     if test is None:
         return UNKNOWN, UNKNOWN
@@ -140,7 +142,7 @@ def _effect(answer: Answer) -> tuple[str, str]:
     return value, f"{low} to {high}"
 
 
-def _effect_on(answer: Answer) -> str:
+def _effect_on(answer: ClaimResult) -> str:
     value, interval = _effect(answer)
     bounds = "" if interval == UNKNOWN else f" ({interval})"
     return f"{value}{bounds} at equal {SHORT[answer.basis]}"
@@ -150,13 +152,13 @@ def _shown(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3g}".replace("-", MINUS)
 
 
-def arms_table(results: Results, basis: Basis) -> Table:
+def arms_table(results: Results, basis: Basis) -> ReportTable:
     """Every arm over the budget at which the claims are answered; an arm that spends less has no row."""
     compared = [claim for claim in CLAIMS if not claim.oscillation]
     both = [*results.of(results.population), *results.of(results.solo)]
     header = ("arm", "seeds", *(f"{claim.key.replace('_', ' ')}, {claim.unit}" for claim in compared))
     if not both:
-        return Table(f"At equal {basis.label}", header, [])
+        return ReportTable(f"At equal {basis.label}", header, [])
     budget = common_budget(both, basis)
     rows = []
     for arm in results.arms:
@@ -167,7 +169,7 @@ def arms_table(results: Results, basis: Basis) -> Table:
                 [value for run in own if (value := claim.statistic(run)) is not None] for claim in compared
             )
             rows.append((arm, str(len(runs)), *map(_spread, found)))
-    return Table(f"At equal {basis.label}: {budget:,.0f}", header, rows)
+    return ReportTable(f"At equal {basis.label}: {budget:,.0f}", header, rows)
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -176,7 +178,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{_shown(sum(values) / len(values))} ({_shown(min(values))} to {_shown(max(values))})"
 
 
-def benchmarks_table(results: Results) -> Table:
+def benchmarks_table(results: Results) -> ReportTable:
     """Newest held-out score by benchmark: those who solve, averaged over slots and seeds, beside the base."""
     names = sorted(
         {value.measure for run in results.runs for value in run.values if value.measure.startswith(HELD_OUT)}
@@ -197,10 +199,10 @@ def benchmarks_table(results: Results) -> Table:
         if runs:
             rows.append((arm, *cells))
     titles = ("all" if name == HELD_OUT else name.removeprefix(f"{HELD_OUT}.") for name in names)
-    return Table("The last evaluation, by benchmark", ("arm", *titles), rows, folded=False)
+    return ReportTable("The last evaluation, by benchmark", ("arm", *titles), rows, folded=False)
 
 
-def runs_table(results: Results) -> Table:
+def runs_table(results: Results) -> ReportTable:
     """Where every figure comes from."""
     rows = [
         (
@@ -213,4 +215,4 @@ def runs_table(results: Results) -> Table:
         for run in results.runs
     ]
     header = ("run", "generations", "in stages and evaluations", "code revision", "stage versions")
-    return Table("Runs", header, rows, folded=False)
+    return ReportTable("Runs", header, rows, folded=False)

@@ -17,8 +17,8 @@ from populora_core.study.claims import (
     LEAST_CHANGES,
     LEAST_SEEDS,
     SHUFFLES,
-    Answer,
     Claim,
+    ClaimResult,
     Verdict,
     answers,
     overall,
@@ -49,7 +49,7 @@ class Results:
     def of(self, arm: str) -> list[Summary]:
         return [run for run in self.runs if run.origin.arm == arm]
 
-    def answers(self) -> list[tuple[Claim, Verdict, list[Answer]]]:
+    def answers(self) -> list[tuple[Claim, Verdict, list[ClaimResult]]]:
         """Every claim with its verdict and the answers on each basis."""
         by_basis = [answers(self.of(self.population), self.of(self.solo), basis) for basis in Basis]
         rows = zip(*by_basis, strict=True)
@@ -144,12 +144,12 @@ def as_json(results: Results) -> dict[str, Any]:
     }
 
 
-def hedges_g(answer: Answer) -> float | None:
+def hedges_g(answer: ClaimResult) -> float | None:
     """The effect size of two arms; an oscillation has one sample, of which g would be another quantity."""
     return answer.test.effect if answer.test and not answer.claim.oscillation else None
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: ClaimResult) -> dict[str, Any]:
     test = answer.test
     return {
         "verdict": answer.verdict,

@@ -24,7 +24,7 @@ from populora_core.stages.table import stages_of
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import PopuloraError
 from populora_core.trackers.figures import by_generation
-from populora_core.trackers.protocol import Kept, Opener, Tracker
+from populora_core.trackers.tracker import Kept, Opener, Tracker
 
 TRACKERS = "trackers.json"
 OPENERS: dict[TrackerName, str] = {

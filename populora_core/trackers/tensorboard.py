@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from populora_core.runs.run import Run
 from populora_core.support import durable
-from populora_core.trackers.protocol import Kept
+from populora_core.trackers.tracker import Kept
 
 FOLDER = "tensorboard"
 FILES = "events.out.tfevents.[0-9]*.populora"

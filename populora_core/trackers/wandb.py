@@ -18,7 +18,7 @@ from typing import Any
 from populora_core.runs.run import Run
 from populora_core.support import durable
 from populora_core.support.errors import ConfigError
-from populora_core.trackers.protocol import Kept
+from populora_core.trackers.tracker import Kept
 
 FOLDER = "wandb"
 os.environ.setdefault(

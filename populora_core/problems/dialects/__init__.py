@@ -1,8 +1,8 @@
 """Dialects: how a base model is asked and how its text is read."""
 
 from populora_core.problems.dialects.compact import CompactDialect
+from populora_core.problems.dialects.dialect import Dialect
 from populora_core.problems.dialects.instruct import InstructDialect
-from populora_core.problems.dialects.protocol import Dialect
 from populora_core.support.errors import ProblemError
 
 __all__ = ["DIALECTS", "Dialect", "dialect"]

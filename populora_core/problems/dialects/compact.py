@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from populora_core.problems.dialects.protocol import Tokenizer
+from populora_core.problems.dialects.dialect import Tokenizer
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program

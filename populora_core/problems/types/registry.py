@@ -8,7 +8,7 @@ from typing import Protocol
 
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sandbox.protocol import Job, JobResult
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.support.errors import ProblemError
 
 

@@ -8,8 +8,8 @@ from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import accepts, entry_function, ignores_arguments, parse_program
 from populora_core.problems.types.registry import AnswerForm, TypeRules
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict
+from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS, canonical, parse_arguments
-from populora_core.sandbox.protocol import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import ProblemError
 

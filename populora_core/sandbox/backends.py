@@ -11,8 +11,8 @@ from typing import Literal
 from populora_core.sandbox import bubblewrap, launcher
 from populora_core.sandbox.connection import Backend, CommandBackend
 from populora_core.sandbox.host import can_spare_uids
+from populora_core.sandbox.jobs import Job, Limits, Sandbox
 from populora_core.sandbox.pool import SandboxPool
-from populora_core.sandbox.protocol import Job, Limits, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from populora_core.sandbox.protocol import Limits, Sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.errors import BenchmarkError
 
 Schema = Mapping[str, tuple[type, ...]]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from populora_core.store.adapters import adapter_whole, what_is_wrong
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError
 from populora_core.support.finish import FinishReason
-
-Progress = Callable[[int], None]  # called with the number of further completions done
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
     from populora_core.model.stacked import StackedAdapters
-    from populora_core.sampler.protocol import Sampler
+    from populora_core.sampler.requests import Sampler
     from populora_core.sampler.spec import ModelSpec
 
 Engine = Literal["torch", "vllm"]

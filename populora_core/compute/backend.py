@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from populora_core.support.aliases import Progress
+
 Payload = Mapping[str, Any]
-Progress = Callable[[int], None]  # called with the number of further items done
 
 
 @dataclass(frozen=True, slots=True)

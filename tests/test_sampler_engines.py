@@ -12,9 +12,9 @@ from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.loop import train
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sampler import open as opening
-from populora_core.sampler.open import choose_engine
-from populora_core.sampler.protocol import Served
+from populora_core.sampler import engines as opening
+from populora_core.sampler.engines import choose_engine
+from populora_core.sampler.requests import Served
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.stages.plan import stage_key
 from populora_core.stages.table import LOOP

@@ -1,0 +1,15 @@
+"""Types that many rooms name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Row = dict[str, Any]
+"""A row of a table: column -> value."""
+
+Progress = Callable[[int], None]
+"""Called with the number of further items done."""
+
+Say = Callable[[str], None]
+"""Called with a line for the person who waits."""

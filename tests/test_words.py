@@ -1,0 +1,65 @@
+"""One name, one thing: no public class or alias is declared in two modules."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GREETINGS = {"Greeting"}  # each kind of Ray actor has its own
+PACKAGES = ("populora_core", "flows", "tasks", "verifier_image", "base_model", "bench")
+
+
+def declared(source: str) -> Iterator[str]:
+    """The public classes and aliases at the top of a module: names in capitals are constants, not aliases."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef(name=name):
+                names = [name]
+            case ast.Assign(targets=targets):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                continue
+        yield from (name for name in names if name[0].isupper() and not name.isupper())
+
+
+def homonyms(sources: dict[str, str]) -> dict[str, list[str]]:
+    """The names that several modules declare, each with those modules."""
+    places = defaultdict(list)
+    for module, source in sorted(sources.items()):
+        for name in set(declared(source)):
+            places[name].append(module)
+    return {name: modules for name, modules in places.items() if len(modules) > 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("class Plan: ...", "class Plan: ...", ["Plan"]),
+        ("class Plan: ...", "Plan = dict[str, str]", ["Plan"]),
+        ("Plan: TypeAlias = dict[str, str]", "class Plan(Base): ...", ["Plan"]),
+        ("class Plan: ...", "from first import Plan", []),
+        ("class _Plan: ...", "class _Plan: ...", []),
+        ("LIMIT = 1", "LIMIT = 2", []),
+        ("plan = 1", "plan = 2", []),
+        ("class Plan: ...", "def make():\n    class Plan: ...", []),
+    ],
+)
+def test_homonyms_are_found(first: str, second: str, found: list[str]) -> None:
+    assert list(homonyms({"first": first, "second": second})) == found
+
+
+def test_one_name_is_one_thing() -> None:
+    sources = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert len(sources) > 100
+    assert homonyms(sources).keys() <= GREETINGS
