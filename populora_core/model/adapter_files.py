@@ -17,11 +17,12 @@ from torch import Tensor
 
 from populora_core.model.layout import AdapterLayout, require_finite
 from populora_core.model.state import MemberState
-from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, WEIGHTS
 from populora_core.support.durable import fsync, fsync_tree, replacing, temporary_folder, writing
 from populora_core.support.errors import AdapterError
 
-_, CONFIG = ADAPTER_FILES
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+MOMENTS = "moments.safetensors"
 LAYOUT_KEY = "populora_layout"
 VECTORS = ("exp_avg", "exp_avg_sq")
 STEPS = "steps"
