@@ -180,7 +180,9 @@ def _stage_state(run: Run, generation: int, stage: str) -> str:
         return "absent"
     if not intact(folder, manifest):
         return "damaged"
-    return "pruned" if any(pruned(folder / file.name) for file in manifest.files) else "whole"
+    members = manifest.extra.get("adapters", {})
+    files = (run.directory / path / name for path, hashes in members.items() for name in hashes)
+    return "pruned" if any(map(pruned, files)) else "whole"
 
 
 def _ranges(numbers: list[int]) -> str:
