@@ -104,7 +104,7 @@ def kill_at(moment: str, store: type[Any]) -> None:
     """Let this process die when it comes to the moment of a stage's commit."""
     put = store.put_if_absent
 
-    def die(*arguments: object) -> NoReturn:
+    def die(*arguments: object, **named: object) -> NoReturn:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("nobody outlives it")
 
