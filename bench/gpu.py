@@ -26,6 +26,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from bench.harness import BenchRow, as_json, machine, median, ratio, single
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -166,11 +167,12 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
 
 def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> list[BenchRow]:
     device, layout = stacked.device, stacked.layout
-    rules = UpdateRules(
+    settings = UpdateSection(
         token_budget=setting.token_budget,
         pack_tokens=setting.pack_tokens,
         gradient_checkpointing=setting.checkpointing,
     )
+    rules = UpdateRules(settings)
     seconds: dict[int, list[float]] = {members: [] for members in setting.members}
     memory: dict[int, float] = {}
     operations: dict[int, float] = {}
@@ -256,7 +258,7 @@ def _operations(
     shape = shape_of(setting.model, setting.rank)
     head = shape.vocabulary * shape.hidden
     linear = sum(slot.in_features * slot.out_features for slot in stacked.layout.modules)
-    batches = list(micro_batches(pack_rows(rows, rules.pack_tokens), rules.token_budget))
+    batches = list(micro_batches(pack_rows(rows, rules.settings.pack_tokens), rules.settings.token_budget))
     tokens, targets = (sum(getattr(b, name).size for b in batches) for name in ("input_ids", "targets"))
     again = 2 if setting.checkpointing else 0
     return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head

@@ -22,7 +22,7 @@ from two_nodes import TwoNodes
 from populora_core.compute import leftovers
 from populora_core.compute.backend import Shard
 from populora_core.compute.shards import Shards
-from populora_core.config.sections import ComputeSection
+from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.heartbeat import Beat
@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"
-SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
 SHARED = ("propose", "verify", "solve", "update")
 
 

@@ -11,6 +11,7 @@ from peft_alone import Step, train_alone
 from tiny_base import layout_of, random_rows, tiny_model, training_rows
 from torch import Tensor
 
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.stacked import StackedAdapters
@@ -18,16 +19,18 @@ from populora_core.model.state import MemberState
 
 PROBLEMS = {"a": 1, "b": 3, "c": 2, "d": 4}  # unequal shares of the batch
 RULES = UpdateRules(
-    lr=3e-3,
-    clip=0.2,
-    grad_clip=0.3,
-    betas=(0.9, 0.95),
-    weight_decay=0.1,
-    token_budget=60,
-    pack_tokens=24,
+    UpdateSection(
+        learning_rate=3e-3,
+        clip=0.2,
+        grad_clip=0.3,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        token_budget=60,
+        pack_tokens=24,
+    ),
     members={
-        "b": MemberRules(lr=1e-3, clip=0.1),
-        "c": MemberRules(lr=1e-2, grad_clip=0.05),
+        "b": MemberRules(learning_rate=1e-3, clip=0.1),
+        "c": MemberRules(learning_rate=1e-2, grad_clip=0.05),
         "d": MemberRules(clip=0.4, grad_clip=5.0),
     },
 )
@@ -49,7 +52,7 @@ def train_together(
     stacked: StackedAdapters,
     weights: dict[str, Tensor],
     rows: list[TrainingRow],
-    rules: UpdateRules,
+    rules: UpdateSection,
     steps: int,
 ) -> list[dict[str, Step]]:
     """Steps of all members in one pass."""

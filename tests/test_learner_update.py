@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_rows
 
+from populora_core.config.sections import UpdateSection
 from populora_core.learner import update as update_module
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -16,13 +17,15 @@ from populora_core.support.errors import PopulationError
 
 MEMBERS = ("a", "b", "c")
 RULES = UpdateRules(
-    lr=1e-2,
-    grad_clip=0.3,
-    betas=(0.9, 0.95),
-    weight_decay=0.1,
-    token_budget=60,
-    pack_tokens=24,
-    members={"b": MemberRules(lr=3e-3)},
+    UpdateSection(
+        learning_rate=1e-2,
+        grad_clip=0.3,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        token_budget=60,
+        pack_tokens=24,
+    ),
+    members={"b": MemberRules(learning_rate=3e-3)},
 )
 
 
@@ -100,7 +103,7 @@ def test_what_others_do_changes_a_member_by_rounding_only():
 
 
 def test_the_learning_rate_of_a_newborn_warms_up():
-    rules = UpdateRules(lr=8e-3, warmup_steps=4)
+    rules = UpdateRules(UpdateSection(learning_rate=8e-3, warmup_steps=4))
     assert [rules.learning_rate("m", steps) for steps in range(6)] == [2e-3, 4e-3, 6e-3, 8e-3, 8e-3, 8e-3]
 
 
@@ -116,7 +119,7 @@ def test_rewarding_a_completion_makes_it_more_probable():
         return float(torch.log_softmax(logits, -1)[range(3), row.completion_ids].sum())
 
     before = logprob()
-    states, _ = update_members(stacked, states, [row], UpdateRules(lr=1e-3))
+    states, _ = update_members(stacked, states, [row], UpdateRules(UpdateSection(learning_rate=1e-3)))
     assert logprob() > before
 
 
@@ -186,7 +189,7 @@ def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_i
     layer.mlp.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
     row = TrainingRow("a", (3, 4), (5, 6, 1), (-3.0, -3.0, -3.0), 1.0)
     states = newborns(stacked, "a")
-    update_members(stacked, states, [row], UpdateRules(gradient_checkpointing=True))
+    update_members(stacked, states, [row], UpdateRules(UpdateSection(gradient_checkpointing=True)))
     assert len(calls) == 2
     update_members(stacked, states, [row], UpdateRules())
     assert len(calls) == 3

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora_core.config.sections import RatingSection
 from populora_core.population.rating import (
     Match,
     Outcome,
     Rating,
-    RatingRules,
     lower_bound,
     match_outcome,
     rate,
@@ -23,7 +23,7 @@ from populora_core.population.rating import (
 )
 from populora_core.support.errors import PopulationError
 
-RULES = RatingRules()
+RULES = RatingSection()
 FRESH = Rating(RULES.mu, RULES.sigma)
 ratings = st.builds(Rating, st.floats(0.0, 50.0), st.floats(0.5, 9.0))
 

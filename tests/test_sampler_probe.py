@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from populora_core.compute.work import Prompt, Worker, _export, generate
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.adapter_files import WEIGHTS
 from populora_core.model.base import base_digest
 from populora_core.model.probe import given_logprobs
@@ -27,7 +28,7 @@ from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, AdapterNotServed
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
-SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=4, alpha=8.0)
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=4, alpha=8.0), base_digest(TINY))
 MEMBERS = ("a", "b", "c")
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_sampler_probe import MEMBERS, SPEC, row_of
+from test_sampler_probe import MEMBERS, SPEC, TINY, row_of
 
 from populora_core.compute.work import Worker, _export
 from populora_core.config.sections import SamplerSection
@@ -34,7 +34,7 @@ def worker() -> Worker:
 def new_sampler(worker: Worker, **settings: int) -> VllmSampler:
     section = SamplerSection(engine="vllm", **settings)
     stop_ids = worker.vocabulary.stop_ids
-    return VllmSampler(SPEC.folder, SPEC.dtype, SPEC.device, SPEC.rank, stop_ids, section)
+    return VllmSampler(TINY, SPEC.base.dtype, SPEC.base.device, SPEC.adapters.rank, stop_ids, section)
 
 
 def versions(worker: Worker, folder: Path, version: int) -> list[Served]:

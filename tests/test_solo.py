@@ -81,8 +81,7 @@ def test_it_learns_from_its_proposals_and_then_from_its_answers(finished_solo: P
     run = Run.open(finished_solo)
     layout = read_layout(solo(finished_solo, 0))
     stacked = StackedAdapters(load_base(run.config.base.folder(), "float32", "cpu").model, layout)
-    settings = run.config.update
-    rules = UpdateRules(lr=settings.learning_rate, token_budget=settings.token_budget)
+    rules = UpdateRules(run.config.update)
     steps = [
         [
             TrainingRow(

@@ -24,6 +24,7 @@ from typing import Any
 from populora_core.compute import work
 from populora_core.compute.backend import Committed, Compute, Payload, Shard
 from populora_core.compute.results import decode, encode
+from populora_core.config.sections import Section
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
@@ -180,6 +181,8 @@ def _plain(value: object) -> object:
     """What stands in a payload's digest for something that JSON does not know."""
     if isinstance(value, Path):
         return [(place, file_sha256(path)) for place, path in _written("", value)]
+    if isinstance(value, Section):
+        return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name) for item in fields(value)}
     raise TypeError(f"a payload holds a {type(value).__name__}, which no digest is known for")

@@ -77,8 +77,8 @@ class Worker:
     def base(self) -> BaseModel:
         from populora_core.model.base import load_base, require_same
 
-        base = load_base(self.spec.folder, self.spec.dtype, self.spec.device)
-        require_same(self.spec.folder, base.digest, self.spec.digest)
+        base = load_base(self.spec.base.folder(), self.spec.base.dtype, self.spec.base.device)
+        require_same(self.spec.base.folder(), base.digest, self.spec.digest)
         return base
 
     @cached_property
@@ -86,7 +86,7 @@ class Worker:
         from populora_core.model.layout import AdapterLayout
 
         model = self.base.model
-        return AdapterLayout.of(model, self.spec.rank, self.spec.alpha)
+        return AdapterLayout.of(model, self.spec.adapters.rank, self.spec.adapters.alpha)
 
     @cached_property
     def stacked(self) -> StackedAdapters:
@@ -101,8 +101,8 @@ class Worker:
 
         if self.spec.sampler.engine == "torch":  # the base is needed in any case
             return Vocabulary(self.base.tokenizer, self.base.stop_ids)
-        require_same(self.spec.folder, base_digest(self.spec.folder), self.spec.digest)
-        return load_vocabulary(self.spec.folder)
+        require_same(self.spec.base.folder(), base_digest(self.spec.base.folder()), self.spec.digest)
+        return load_vocabulary(self.spec.base.folder())
 
     @cached_property
     def sampler(self) -> Sampler:
@@ -115,7 +115,7 @@ class Worker:
         """Prompt and completion that every adapter is probed on."""
         from populora_core.problems.dialects import dialect
 
-        speech, tokenizer = dialect(self.spec.dialect), self.vocabulary.tokenizer
+        speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
         prompt = speech.encode(tokenizer, speech.propose_prompt(PROBE_TYPE, ()))
         program = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
         return (*prompt, *program[:-PROBE_TOKENS]), tuple(program[-PROBE_TOKENS:])
@@ -176,7 +176,7 @@ def generate(
     from populora_core.sampler.probe import serve
     from populora_core.store.tables import SAMPLED
 
-    report = serve(worker.sampler, adapters, worker.spec.dtype)
+    report = serve(worker.sampler, adapters, worker.spec.base.dtype)
     told = {"engine": worker.sampler.name, "probe": asdict(report)}
     schema = pa.schema(
         [(column.name, column.type) for column in SAMPLED],
@@ -197,7 +197,7 @@ def complete(
     from populora_core.sampler.requests import Request
     from populora_core.support.finish import FinishReason
 
-    encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer
+    encode, tokenizer = dialect(worker.spec.base.dialect).encode, worker.vocabulary.tokenizer
     encoded = {text: tuple(encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}}
     completions = worker.sampler.generate(
         [
@@ -343,11 +343,11 @@ def _export(
     stacked.load({member: states[member].weights for member in folders})
     hashes = {}
     for member, folder in folders.items():
-        write_peft(folder, worker.layout, states[member].weights, worker.spec.name)
+        write_peft(folder, worker.layout, states[member].weights, worker.spec.base.path)
         write_moments(folder, worker.layout, states[member])
         hashes[member] = {name: file_sha256(folder / name) for name in STATE_FILES}
         own = given_logprobs(stacked, member, *text)
-        probe = Probe(hashes[member][WEIGHTS], worker.spec.dtype, *text, own, worker.base_logprobs)
+        probe = Probe(hashes[member][WEIGHTS], worker.spec.base.dtype, *text, own, worker.base_logprobs)
         write_probe(folder, probe)
     return hashes
 

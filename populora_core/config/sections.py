@@ -203,13 +203,15 @@ class UpdateSection(Section):
     learning_rate: Positive = 2e-3
     betas: tuple[Decay, Decay] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
-    clip: Positive = 0.2
+    clip: Positive = Field(0.2, description="half-width of the trust region of the probability ratio")
     importance_cap: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
     )
-    grad_clip: Positive = 1.0
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
-    token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    grad_clip: Positive = Field(1.0, description="largest gradient norm of one member")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+        0, description="a newborn's first steps, over which its learning rate rises linearly"
+    )
+    token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
     pack_tokens: Count = Field(
         192, description="completions of one prompt share its tokens in sequences up to this length"
     )

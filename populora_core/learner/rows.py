@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+
+from populora_core.config.sections import UpdateSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class TrainingRow:
 
 @dataclass(frozen=True, slots=True)
 class MemberRules:
-    """What one member does otherwise than `UpdateRules` says; None: it does not."""
+    """What one member does otherwise than all; None: it does not."""
 
-    lr: float | None = None
+    learning_rate: float | None = None
     clip: float | None = None
     grad_clip: float | None = None
 
@@ -49,39 +51,23 @@ class UpdateRules:
     """Settings of one policy-gradient step.
 
     Attributes:
-        clip: half-width of the trust region of the probability ratio.
-        importance_cap: largest importance weight between learner and sampler; 0: no such weight (see
-            `loss.backward_policy_gradient`).
-        grad_clip: largest gradient norm of one member.
-        warmup_steps: a newborn's first steps, over which its learning rate rises linearly.
-        token_budget: tokens of one micro-batch, padding included.
-        pack_tokens: completions of one prompt share its tokens in one sequence up to this length.
-        gradient_checkpointing: keep only the input of each decoder layer, and run the layer again backward.
+        settings: of all members.
         members: member_id -> its own settings.
     """
 
-    lr: float = 2e-3
-    clip: float = 0.2
-    importance_cap: float = 0.0
-    grad_clip: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    token_budget: int = 1024
-    pack_tokens: int = 192
-    gradient_checkpointing: bool = False
+    settings: UpdateSection = field(default_factory=UpdateSection)
     members: Mapping[str, MemberRules] = field(default_factory=dict)
 
-    def of(self, member_id: str) -> UpdateRules:
+    def of(self, member_id: str) -> UpdateSection:
         """The settings of one member."""
         own = asdict(self.members.get(member_id, MemberRules()))
-        return replace(self, **{name: value for name, value in own.items() if value is not None})
+        given = {name: value for name, value in own.items() if value is not None}
+        return self.settings.model_copy(update=given)
 
     def learning_rate(self, member_id: str, steps: int) -> float:
         """The learning rate of a member that has made `steps` steps before this one."""
-        lr = self.of(member_id).lr
-        return lr * min(1.0, (steps + 1) / self.warmup_steps) if self.warmup_steps else lr
+        own = self.of(member_id)
+        return own.learning_rate * (min(1.0, (steps + 1) / own.warmup_steps) if own.warmup_steps else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

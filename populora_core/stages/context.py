@@ -15,7 +15,6 @@ from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
 from populora_core.population.member import Member, Role
-from populora_core.population.rating import RatingRules
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
@@ -108,10 +107,6 @@ class StageContext:
             outputs=tuple(row["outputs"]),
             message=row["message"],
         )
-
-    def rating_rules(self) -> RatingRules:
-        rating = self.config.rating
-        return RatingRules(rating.mu, rating.sigma, rating.beta, rating.tau, rating.draw_probability)
 
     # Services
 

@@ -272,7 +272,7 @@ class Evaluation:
             "items": [_sha256([item.item_id, item.fields]) for item in items],
             "players": [(player.member_id, player.adapter_sha256) for player in self.players],
             "generation": self.generation,
-            "base": [spec.digest, spec.dtype, spec.device, spec.rank, spec.alpha],
+            "base": [spec.digest, spec.base.dtype, spec.base.device, spec.adapters.rank, spec.adapters.alpha],
             "compute": shard_plan(session.run.config.compute),
             "sampler": spec.sampler.engine,
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
-from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
+from populora_core.population.replacement import Replacement, evolves, plan_evolution
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
 from populora_core.support.aliases import Row
@@ -83,20 +83,9 @@ def _plan(
     """Who is replaced and how, and the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
     external = {row["member_id"]: row["external_fitness"] for row in ctx.rows("external_fitness")}
-    rules = EvolutionRules(
-        every=settings.every,
-        fraction=settings.fraction,
-        minimum_age=settings.minimum_age,
-        crossover_probability=settings.crossover_probability,
-        mutations=settings.mutations,
-        crossovers=settings.crossovers,
-        selection=settings.selection,
-        replacement=settings.replacement,
-        parameters=settings.parameters,
-    )
     plan: list[Replacement] = []
     fitness: dict[str, float] = {}
-    if not rules.evolves(ctx.generation):
+    if not evolves(settings, ctx.generation):
         return plan, fitness
     for role in Role:
         own = [_rated(member, ratings) for member in members if member.role is role]
@@ -108,7 +97,7 @@ def _plan(
                 settings.parameters.get(settings.fitness, {}),
             )
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
-            plan += plan_evolution(ctx.generation, own, fitness, eligible, rules, ctx.rng("plan", role))
+            plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, ctx.rng("plan", role))
     return plan, fitness
 
 
@@ -128,7 +117,7 @@ def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row]) ->
 def _newborn_row(ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row]) -> Row:
     """A child as it enters the population, rated by its parents (see `newborn_rating`)."""
     parents = [Rating(ratings[parent]["mu"], ratings[parent]["sigma"]) for parent in item.parent_ids]
-    rating = newborn_rating(parents, ctx.rating_rules())
+    rating = newborn_rating(parents, ctx.config.rating)
     return {
         "generation": ctx.generation,
         "member_id": child,

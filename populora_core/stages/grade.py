@@ -125,7 +125,7 @@ def _ratings(
         Match(match["teacher_id"], match["student_id"], Outcome(outcomes[match["match_id"]]["outcome"]))
         for match in ctx.rows("matches")
     ]
-    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.rating_rules())
+    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.config.rating)
     rows = []
     for member in members:
         rating = ratings[member.member_id]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from populora_core.compute.work import Lesson
-from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
@@ -57,7 +56,7 @@ def run(ctx: StageContext) -> None:
                 Role.STUDENT: ctx.config.solve.temperature,
             },
             "steps": [[row for row in step if row.member_id in share] for step in steps],
-            "rules": _update_rules(settings),
+            "rules": UpdateRules(settings),
             "folders": {member: folders[member] for member in sorted(share)},
         }
 
@@ -86,21 +85,6 @@ def _steps(members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]]) 
         [each for role, own in lessons.items() for each in own if plays[each.member_id].index(role) == step]
         for step in range(max(map(len, plays.values())))
     ]
-
-
-def _update_rules(settings: UpdateSection) -> UpdateRules:
-    return UpdateRules(
-        lr=settings.learning_rate,
-        clip=settings.clip,
-        importance_cap=settings.importance_cap,
-        grad_clip=settings.grad_clip,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup_steps,
-        token_budget=settings.token_budget,
-        pack_tokens=settings.pack_tokens,
-        gradient_checkpointing=settings.gradient_checkpointing,
-    )
 
 
 def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> list[float | None]:
