@@ -129,13 +129,14 @@ def _print_disk(config: Config, run_dir: Path) -> None:
     whole, free = whole_run(config, disk), free_bytes(run_dir)
     say("\n[bold]disk[/], at most, per generation:")
     say(f"  adapters     {_size(disk.adapters):>8}  float32 weights of every member")
-    say(f"  states       {_size(disk.states):>8}  of their optimisers")
+    say(f"  states       {_size(disk.states):>8}  moments of their optimisers")
     say(
         f"  completions  {_size(disk.completions):>8}  tokens, log-probabilities and text, before compression"
     )
+    store = config.store
     say(
-        f"  {_size(whole)} in all, where states are kept of {config.store.keep_states} generations and adapters of "
-        f"{config.store.keep_adapters} (store.keep_states, store.keep_adapters); {_size(free)} are free"
+        f"  {_size(whole)} for the whole run with store.keep_states = {store.keep_states} and store.keep_adapters = "
+        f"{store.keep_adapters}; {_size(free)} are free"
     )
     if whole > free:
         say(
