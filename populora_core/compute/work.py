@@ -18,7 +18,8 @@ from populora_core.support.aliases import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from populora_core.learner.rows import TrainingRow, UpdateRules
+    from populora_core.compute.lessons import Lesson
+    from populora_core.learner.rows import UpdateRules
     from populora_core.model.base import BaseModel, Vocabulary
     from populora_core.model.layout import AdapterLayout
     from populora_core.model.stacked import StackedAdapters
@@ -44,20 +45,6 @@ class Prompt:
     temperature: float
     top_p: float
     max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """A completion to learn from.
-
-    Attributes:
-        row: of the table that holds the completions of the role.
-    """
-
-    role: str
-    row: int
-    member_id: str
-    advantage: float
 
 
 class Worker:
@@ -250,13 +237,14 @@ def update(
     Returns:
         "stats" holds a member's statistics of every step, in order; "hashes" as `_export` gives them.
     """
+    from populora_core.compute.lessons import Sampled
     from populora_core.learner.update import update_members
     from populora_core.model.adapter_files import read_state
 
     started = time.perf_counter()
     stacked = worker.learn()
     states = {member: read_state(folder) for member, folder in members.items()}
-    sampled, stats = _Sampled(completions, temperatures), []
+    sampled, stats = Sampled(completions, temperatures), []
     for lessons in steps:
         rows = [sampled.training_row(lesson) for lesson in lessons]
         states, of_step = update_members(stacked, states, rows, rules, progress)
@@ -267,27 +255,6 @@ def update(
         "seconds": seconds,
         "hashes": _export(worker, states, folders),
     }
-
-
-class _Sampled:
-    """The tokens of the completions to learn from, read once per role."""
-
-    def __init__(self, files: Mapping[str, Path], temperatures: Mapping[str, float]) -> None:
-        import pyarrow.parquet as pq
-
-        columns = ("prompt_ids", "completion_ids", "logprobs")
-        self._temperatures = temperatures
-        self._tables = {role: pq.ParquetFile(file).read(columns) for role, file in files.items()}
-
-    def training_row(self, lesson: Lesson) -> TrainingRow:
-        from populora_core.learner.rows import TrainingRow
-
-        table = self._tables[lesson.role]
-        prompt, completion, logprobs = (
-            tuple(table[name][lesson.row].as_py()) for name in ("prompt_ids", "completion_ids", "logprobs")
-        )
-        temperature = self._temperatures[lesson.role]
-        return TrainingRow(lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature)
 
 
 def breed(

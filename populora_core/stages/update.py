@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from populora_core.compute.work import Lesson
+from populora_core.compute.lessons import Lesson
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
