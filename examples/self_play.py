@@ -23,7 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from populora_core.config.sections import BaseSection, EvolveSection, GradeSection, RatingSection
+from populora_core.config.sections import (
+    BaseSection,
+    EvolveSection,
+    GradeSection,
+    RatingSection,
+    UpdateSection,
+)
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -178,7 +184,7 @@ class SelfPlay:
                 for row, value in zip(rows, values, strict=True)
             ]
         # Gradients are a matrix [P, D], too: a completion moves its own member's row and nothing else.
-        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules())
+        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules(UpdateSection()))
         return mean([each.entropy for each in stats.values() if each.entropy is not None] or [0.0])
 
     def evolve(self, number: int) -> list[str]:

@@ -250,7 +250,7 @@ def test_errors_of_ours_come_through_as_they_are_and_are_not_tried_again(
 
 
 def test_a_node_without_the_base_model_is_named(session: Session, tmp_path: Path) -> None:
-    compute = ray_compute(session, replace(SPEC, name=str(tmp_path / "nowhere")))
+    compute = ray_compute(session, replace(SPEC, base=BaseSection(path=str(tmp_path / "nowhere"))))
     with pytest.raises(BaseModelError, match="has no base model in"):
         Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
     compute.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def train_together(
     stacked: StackedAdapters,
     weights: dict[str, Tensor],
     rows: list[TrainingRow],
-    rules: UpdateSection,
+    rules: UpdateRules,
     steps: int,
 ) -> list[dict[str, Step]]:
     """Steps of all members in one pass."""
@@ -75,6 +74,12 @@ def apart(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
 
 
+def settings_of(rules: UpdateRules, member: str) -> UpdateSection:
+    """All settings that one member has."""
+    own = {name: rules.of(member, name) for name in ("learning_rate", "clip", "grad_clip")}
+    return rules.settings.model_copy(update=own)
+
+
 @pytest.mark.parametrize(
     ("pack_tokens", "checkpointing"), [(1, False), (24, False), (24, True), (200, False)]
 )
@@ -84,14 +89,15 @@ def test_five_steps_of_four_members_equal_each_ones_own_run_in_float64(
     model = tiny_model(torch.float64)
     layout = layout_of(model)
     weights = {member: row.double() for member, row in random_rows(layout, *PROBLEMS).items()}
-    rules = replace(RULES, pack_tokens=pack_tokens, gradient_checkpointing=checkpointing)
+    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing}
+    rules = UpdateRules(RULES.settings.model_copy(update=packed), RULES.members)
     rows = training_rows(PROBLEMS)
     stacked = StackedAdapters(model, layout, torch.float64)
     together = train_together(stacked, weights, rows, rules, steps=5)
     for member in PROBLEMS:
         own = [row for row in rows if row.member_id == member]
         alone = train_alone(
-            tiny_model(torch.float64), layout, weights[member], own, rules.of(member), steps=5
+            tiny_model(torch.float64), layout, weights[member], own, settings_of(rules, member), steps=5
         )
         before = weights[member]
         for ours, theirs in zip((step[member] for step in together), alone, strict=True):

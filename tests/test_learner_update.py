@@ -29,6 +29,11 @@ RULES = UpdateRules(
 )
 
 
+def changed(**settings: float) -> UpdateRules:
+    """The rules with other settings for all."""
+    return UpdateRules(RULES.settings.model_copy(update=settings), RULES.members)
+
+
 def some_rows() -> list[TrainingRow]:
     return training_rows({"a": 1, "b": 3, "c": 2})
 
@@ -165,7 +170,7 @@ def test_an_importance_cap_replaces_the_clip():
     stacked, rows = stack(), some_rows()
     states = newborns(stacked, *MEMBERS)
     _, plain = update_members(stacked, states, rows, RULES)
-    _, capped = update_members(stacked, states, rows, replace(RULES, importance_cap=1e-3))
+    _, capped = update_members(stacked, states, rows, changed(importance_cap=1e-3))
     for member in MEMBERS:
         assert capped[member].clip_fraction == 0.0
         assert capped[member].grad_norm < 0.1 * plain[member].grad_norm
@@ -176,7 +181,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory():
     stacked, rows = stack(), some_rows()
     states = newborns(stacked, *MEMBERS)
     plain, plain_stats = update_members(stacked, states, rows, RULES)
-    again, stats = update_members(stacked, states, rows, replace(RULES, gradient_checkpointing=True))
+    again, stats = update_members(stacked, states, rows, changed(gradient_checkpointing=True))
     assert stats == plain_stats
     for member in MEMBERS:
         assert torch.equal(again[member].weights, plain[member].weights)
@@ -191,7 +196,7 @@ def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_i
     states = newborns(stacked, "a")
     update_members(stacked, states, [row], UpdateRules(UpdateSection(gradient_checkpointing=True)))
     assert len(calls) == 2
-    update_members(stacked, states, [row], UpdateRules())
+    update_members(stacked, states, [row], UpdateRules(UpdateSection()))
     assert len(calls) == 3
     assert "forward" not in vars(layer)
 

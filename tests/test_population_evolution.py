@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -225,7 +224,7 @@ def test_a_lone_survivor_has_mutants(seed: int) -> None:
 
 
 def test_where_only_crossovers_are_allowed_a_pair_is_never_broken_up() -> None:
-    rules = replace(RULES, crossover_probability=1.0, mutations=())
+    rules = RULES.model_copy(update={"crossover_probability": 1.0, "mutations": ()})
     assert plan([member(0), member(1)], rules=rules) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,7 +144,7 @@ def test_the_order_of_matches_matters() -> None:
 
 def test_ratings_may_grow_less_sure_when_skill_drifts() -> None:
     sure = {"t": Rating(25.0, 0.1), "s": Rating(25.0, 0.1)}
-    after = rate([Match("t", "s", Outcome.STUDENT)], sure, replace(RULES, tau=1.0))
+    after = rate([Match("t", "s", Outcome.STUDENT)], sure, RULES.model_copy(update={"tau": 1.0}))
     assert after["t"].sigma > 0.1
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-
-from populora_core.config.sections import UpdateSection
+from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,47 @@ class TrainingRow:
             )
 
 
+class UpdateSettings(Protocol):
+    """Settings of one policy-gradient step, as `config.sections.UpdateSection` has them."""
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def clip(self) -> float:
+        """Half-width of the trust region of the probability ratio."""
+
+    @property
+    def importance_cap(self) -> float:
+        """Largest importance weight between learner and sampler (see `loss.backward_policy_gradient`); 0: none."""
+
+    @property
+    def grad_clip(self) -> float:
+        """Largest gradient norm of one member."""
+
+    @property
+    def betas(self) -> tuple[float, float]: ...
+
+    @property
+    def weight_decay(self) -> float: ...
+
+    @property
+    def warmup_steps(self) -> int:
+        """A newborn's first steps, over which its learning rate rises linearly."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of one micro-batch, padding included."""
+
+    @property
+    def pack_tokens(self) -> int:
+        """Completions of one prompt share its tokens in one sequence up to this length."""
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Keep only the input of each decoder layer, and run the layer again backward."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRules:
     """What one member does otherwise than all; None: it does not."""
@@ -48,26 +88,25 @@ class MemberRules:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRules:
-    """Settings of one policy-gradient step.
+    """How members are stepped.
 
     Attributes:
         settings: of all members.
         members: member_id -> its own settings.
     """
 
-    settings: UpdateSection = field(default_factory=UpdateSection)
+    settings: UpdateSettings
     members: Mapping[str, MemberRules] = field(default_factory=dict)
 
-    def of(self, member_id: str) -> UpdateSection:
-        """The settings of one member."""
-        own = asdict(self.members.get(member_id, MemberRules()))
-        given = {name: value for name, value in own.items() if value is not None}
-        return self.settings.model_copy(update=given)
+    def of(self, member_id: str, name: str) -> float:
+        """A setting of one member, by its name in `MemberRules`."""
+        own = getattr(self.members.get(member_id), name, None)
+        return getattr(self.settings, name) if own is None else own
 
     def learning_rate(self, member_id: str, steps: int) -> float:
         """The learning rate of a member that has made `steps` steps before this one."""
-        own = self.of(member_id)
-        return own.learning_rate * (min(1.0, (steps + 1) / own.warmup_steps) if own.warmup_steps else 1.0)
+        rate, warmup = self.of(member_id, "learning_rate"), self.settings.warmup_steps
+        return rate * min(1.0, (steps + 1) / warmup) if warmup else rate
 
 
 @dataclass(frozen=True, slots=True)

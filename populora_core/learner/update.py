@@ -80,16 +80,16 @@ def update_members(
     grad = stacked.zero_grad()
     totals = _Totals.zero(len(trained))
     token_weights = torch.tensor([1.0 / tokens[member] for member in stacked.members], dtype=torch.float64)
-    own = [rules.of(member) for member in stacked.members]
-    clips = torch.tensor([rule.clip for rule in own], dtype=torch.float64)
-    with checkpointed(stacked.model, rules.settings.gradient_checkpointing):
-        for batch in micro_batches(
-            pack_rows(useful, rules.settings.pack_tokens), rules.settings.token_budget
-        ):
-            totals.add(*_accumulate(stacked, batch, token_weights, clips, rules.settings.importance_cap))
+    settings = rules.settings
+    clips, largest = (
+        torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
+        for name in ("clip", "grad_clip")
+    )
+    with checkpointed(stacked.model, settings.gradient_checkpointing):
+        for batch in micro_batches(pack_rows(useful, settings.pack_tokens), settings.token_budget):
+            totals.add(*_accumulate(stacked, batch, token_weights, clips, settings.importance_cap))
             if progress is not None:
                 progress(batch.n_rows)
-    largest = torch.tensor([rule.grad_clip for rule in own], dtype=torch.float64)
     norms = clip_by_member(grad, largest.to(grad)).tolist()
     _refuse_not_finite(dict(zip(stacked.members, norms, strict=True)))
     for slot, (member_id, norm) in enumerate(zip(stacked.members, norms, strict=True)):
