@@ -116,11 +116,11 @@ def test_every_member_of_that_batch_has_its_own_settings_and_feels_them():
     _, stats = update_members(stacked, states, rows, RULES)
     norms = torch.linalg.vector_norm(stacked.grad, dim=1).tolist()
     for member, norm in zip(stacked.members, norms, strict=True):
-        assert norm == pytest.approx(min(stats[member].grad_norm, RULES.of(member).grad_clip), rel=1e-4)
+        assert norm == pytest.approx(min(stats[member].grad_norm, RULES.of(member, "grad_clip")), rel=1e-4)
         assert stats[member].clip_fraction > 0.0
     assert len({stats[member].learning_rate for member in PROBLEMS}) == 3
-    assert stats["c"].grad_norm > RULES.of("c").grad_clip
-    assert stats["d"].grad_norm < RULES.of("d").grad_clip
+    assert stats["c"].grad_norm > RULES.of("c", "grad_clip")
+    assert stats["d"].grad_norm < RULES.of("d", "grad_clip")
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -138,7 +138,7 @@ def test_every_architecture_takes_the_same_step_as_under_peft(
     (together,) = train_together(StackedAdapters(ours, layout, torch.float64), weights, rows, RULES, steps=1)
     for member in PROBLEMS:
         own = [row for row in rows if row.member_id == member]
-        (alone,) = train_alone(model(), layout, weights[member], own, RULES.of(member), steps=1)
+        (alone,) = train_alone(model(), layout, weights[member], own, settings_of(RULES, member), steps=1)
         assert apart(together[member].gradient, alone.gradient) < 1e-10
         assert apart(together[member].weights, alone.weights) < 1e-10
 
@@ -157,7 +157,7 @@ def test_in_low_precision_we_are_as_near_to_the_float64_run_as_peft_is(architect
     rows = training_rows(PROBLEMS)
     (together,) = train_together(StackedAdapters(ours, layout), weights, rows, RULES, steps=1)
     for member in PROBLEMS:
-        own, rules = [row for row in rows if row.member_id == member], RULES.of(member)
+        own, rules = [row for row in rows if row.member_id == member], settings_of(RULES, member)
         (alone,) = train_alone(model(), layout, weights[member].to(dtype), own, rules, steps=1)
         (exact,) = train_alone(model().double(), layout, weights[member].double(), own, rules, steps=1)
         error, tolerance = (
