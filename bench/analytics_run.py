@@ -138,6 +138,7 @@ class SyntheticRun:
                 "member_id": row["member_id"],
                 "path": f"members/{row['member_id']}/g{generation:04d}",
                 "sha256": row["adapter_sha256"],
+                "moments_sha256": row["moments_sha256"],
             }
             for row in self._living
         ]

@@ -41,6 +41,22 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Settings of an update; a section of the configuration would need pydantic, which a GPU's machine may lack."""
+
+    token_budget: int
+    pack_tokens: int
+    gradient_checkpointing: bool
+    learning_rate: float = 2e-3
+    clip: float = 0.2
+    importance_cap: float = 0.0
+    grad_clip: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """What is measured.
 
@@ -50,7 +66,7 @@ class Scenario:
         members: the populations whose updates are timed; the first is what the others are compared with.
         problems, attempts: of one update, together; problems are a multiple of every population.
         prompt, completion: tokens, shortest and longest.
-        token_budget, pack_tokens, checkpointing: as in `UpdateRules`.
+        token_budget, pack_tokens, checkpointing: as in `UpdateSettings`.
         requests, new_tokens: completions that are sampled at once, and their length.
         square: side of the product that gives the peak.
     """
@@ -166,11 +182,7 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
 
 def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> list[BenchRow]:
     device, layout = stacked.device, stacked.layout
-    rules = UpdateRules(
-        token_budget=setting.token_budget,
-        pack_tokens=setting.pack_tokens,
-        gradient_checkpointing=setting.checkpointing,
-    )
+    rules = UpdateRules(Step(setting.token_budget, setting.pack_tokens, setting.checkpointing))
     seconds: dict[int, list[float]] = {members: [] for members in setting.members}
     memory: dict[int, float] = {}
     operations: dict[int, float] = {}
@@ -256,7 +268,7 @@ def _operations(
     shape = shape_of(setting.model, setting.rank)
     head = shape.vocabulary * shape.hidden
     linear = sum(slot.in_features * slot.out_features for slot in stacked.layout.modules)
-    batches = list(micro_batches(pack_rows(rows, rules.pack_tokens), rules.token_budget))
+    batches = list(micro_batches(pack_rows(rows, rules.settings.pack_tokens), rules.settings.token_budget))
     tokens, targets = (sum(getattr(b, name).size for b in batches) for name in ("input_ids", "targets"))
     again = 2 if setting.checkpointing else 0
     return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bench.adapters import by_peft, ours, trained
 from bench.harness import CLOSE, BenchRow, interleaved, ratio
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.state import MemberState
@@ -26,7 +27,8 @@ from populora_core.support.aliases import Say
 
 PROBLEMS, ATTEMPTS = 64, 8
 PROMPT_TOKENS, COMPLETION_TOKENS = (20, 60), (4, 24)
-RULES = UpdateRules()
+SETTINGS = UpdateSection(token_budget=1024)
+RULES = UpdateRules(SETTINGS)
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
@@ -85,7 +87,9 @@ def _peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object
     for member in shares:
         model.set_adapter(member)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimisers[member] = torch.optim.AdamW(parameters, lr=RULES.lr, betas=RULES.betas, foreach=True)
+        optimisers[member] = torch.optim.AdamW(
+            parameters, lr=SETTINGS.learning_rate, betas=SETTINGS.betas, foreach=True
+        )
 
     def step() -> None:
         for member, share in shares.items():
@@ -95,7 +99,7 @@ def _peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object
             tokens = sum(len(row.completion_ids) for row in share)
             for batch in _batches(share):
                 _peft_loss(model, batch, tokens).backward()
-            torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], RULES.grad_clip)
+            torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], SETTINGS.grad_clip)
             optimiser.step()
 
     return step
@@ -105,7 +109,7 @@ def _batches(rows: Sequence[TrainingRow]) -> list[list[TrainingRow]]:
     """Rows of like length together, as many as the budget of tokens holds with padding."""
     batches: list[list[TrainingRow]] = [[]]
     for row in sorted(rows, key=_length):
-        if batches[-1] and (len(batches[-1]) + 1) * _length(row) > RULES.token_budget:
+        if batches[-1] and (len(batches[-1]) + 1) * _length(row) > SETTINGS.token_budget:
             batches.append([])
         batches[-1].append(row)
     return batches
@@ -136,5 +140,5 @@ def _peft_loss(model: Any, rows: Sequence[TrainingRow], tokens: int) -> Tensor:
     logprobs = torch.log_softmax(logits, -1).gather(1, torch.tensor(targets)[:, None])[:, 0]
     ratios = torch.exp(logprobs - torch.tensor(old))
     gain = torch.tensor(advantages)
-    clipped = ratios.clamp(1 - RULES.clip, 1 + RULES.clip)
+    clipped = ratios.clamp(1 - SETTINGS.clip, 1 + SETTINGS.clip)
     return -torch.minimum(ratios * gain, clipped * gain).sum() / tokens

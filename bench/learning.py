@@ -29,7 +29,7 @@ import numpy as np
 
 from base_model.grammar import sample_problem
 from populora_core.compute.arena import Arena, solve_rates
-from populora_core.config.sections import REPOSITORY, GradeSection
+from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -282,7 +282,7 @@ def main() -> None:
         return
     name = f"learning-{options.experiment}" + (f"-{options.type}" if options.experiment == "student" else "")
     output = options.output or REPOSITORY / "bench" / "results" / f"{name}.jsonl"
-    rules = UpdateRules(lr=options.learning_rate)
+    rules = UpdateRules(UpdateSection(learning_rate=options.learning_rate))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
         arena = Arena(options.base, "compact", sandbox)

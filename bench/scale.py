@@ -41,16 +41,17 @@ from bench.harness import BenchRow, median, single
 from bench.scale_capacity import driver_of, table
 from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
+from populora_core.config.sections import RatingSection
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
-from populora_core.population.rating import Match, Outcome, RatingRules, lower_bound, rate
-from populora_core.population.replacement import EvolutionRules, plan_evolution
+from populora_core.population.rating import Match, Outcome, lower_bound, rate
+from populora_core.population.replacement import plan_evolution
 from populora_core.runs.run import Run
 from populora_core.sandbox.policy import refuse_program
 from populora_core.stages.context import member_of
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
-from populora_core.store.adapters import ADAPTER_FILES, PROBE
+from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, WEIGHTS
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support import ids
 from populora_core.support.aliases import Say
@@ -148,21 +149,12 @@ class _Parts:
             Match(row["teacher_id"], row["student_id"], Outcome(outcomes[row["match_id"]]))
             for row in self.scaled.rows("match", "matches")
         ]
-        rated = rate(matches, {m.member_id: m.rating for m in self._members()}, RatingRules())
+        rated = rate(matches, {m.member_id: m.rating for m in self._members()}, RatingSection())
         list(map(lower_bound, rated.values()))
 
     def selection(self) -> None:
         settings = self.scaled.run.config.evolve
-        rules = EvolutionRules(
-            every=1,
-            fraction=settings.fraction,
-            minimum_age=settings.minimum_age,
-            crossover_probability=settings.crossover_probability,
-            mutations=settings.mutations,
-            crossovers=settings.crossovers,
-            selection=settings.selection,
-            replacement=settings.replacement,
-        )
+        rules = settings.model_copy(update={"every": 1})
         living = self._members()
         for role in (Role.TEACHER, Role.STUDENT):
             own = [member for member in living if member.role is role]
@@ -180,12 +172,15 @@ class _Parts:
     def storing(self) -> Iterator[Work]:
         """Commits the generation to a run directory that is new, beside adapters that shards have written."""
         run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
-        adapters = {row["path"]: row["sha256"] for row in self.scaled.rows("update", "adapters")}
+        adapters = {
+            row["path"]: {WEIGHTS: row["sha256"], MOMENTS: row["moments_sha256"]}
+            for row in self.scaled.rows("update", "adapters")
+        }
         staged = self.folder / "staged"
         for path in adapters:
             own = staged / Path(path).parent.name
             own.mkdir(parents=True)
-            for name in (*ADAPTER_FILES, PROBE):
+            for name in (*ADAPTER_FILES, MOMENTS, PROBE):
                 (own / name).write_bytes(bytes(ADAPTER_BYTES))
 
         def store() -> None:

@@ -28,7 +28,7 @@ from typing import Any
 from bench.harness import BenchRow, as_json, median, ratio
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
-from populora_core.config.sections import BaseSection, ComputeSection
+from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.spec import ModelSpec
@@ -103,8 +103,7 @@ def _jobs(count: int) -> list[Job]:
 
 def _spec() -> ModelSpec:
     base = BaseSection()
-    digest = base_digest(base.folder())
-    return ModelSpec(base.folder(), base.path, digest, "compact", "float32", "cpu", rank=8, alpha=16.0)
+    return ModelSpec(base, AdapterSection(), base_digest(base.folder()))
 
 
 def _sandbox_kind() -> SandboxKind:

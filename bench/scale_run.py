@@ -149,6 +149,7 @@ class ScaledRun:
                 "sigma": float(self._draw.uniform(1.0, 4.0)),
                 "productive_generation": 0,
                 "adapter_sha256": f"{slot:064x}",
+                "moments_sha256": f"{slot:064x}",
             }
             for role in ("student", "teacher")
             for slot in range(size)
@@ -162,6 +163,7 @@ class ScaledRun:
                 "member_id": member["member_id"],
                 "path": f"members/{member['member_id']}/g{generation:04d}",
                 "sha256": member["adapter_sha256"],
+                "moments_sha256": member["moments_sha256"],
             }
             for member in self._living
         ]

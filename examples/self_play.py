@@ -23,7 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from populora_core.config.sections import BaseSection, GradeSection
+from populora_core.config.sections import (
+    BaseSection,
+    EvolveSection,
+    GradeSection,
+    RatingSection,
+    UpdateSection,
+)
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -34,7 +40,7 @@ from populora_core.model.state import MemberState
 from populora_core.population import rating
 from populora_core.population.matchmaking import draw_matches
 from populora_core.population.member import Member, Role
-from populora_core.population.replacement import EvolutionRules, plan_evolution
+from populora_core.population.replacement import plan_evolution
 from populora_core.population.variation import make_child
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import dialect
@@ -49,8 +55,8 @@ from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")  # predict the output, find an input, write the program
-RATING, REWARD = rating.RatingRules(), GradeSection()
-BREEDING = EvolutionRules(
+RATING, REWARD = RatingSection(), GradeSection()
+BREEDING = EvolveSection(
     every=2,
     fraction=0.25,  # of each role, at least one
     minimum_age=2,  # a newborn is untried
@@ -178,7 +184,7 @@ class SelfPlay:
                 for row, value in zip(rows, values, strict=True)
             ]
         # Gradients are a matrix [P, D], too: a completion moves its own member's row and nothing else.
-        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules())
+        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules(UpdateSection()))
         return mean([each.entropy for each in stats.values() if each.entropy is not None] or [0.0])
 
     def evolve(self, number: int) -> list[str]:

@@ -22,6 +22,7 @@ from flows.train import run_generation
 from populora_core.config.load import Config, apply_overrides
 from populora_core.config.sections import REPOSITORY, Count
 from populora_core.lifecycle import loop
+from populora_core.population.replacement import evolves
 from populora_core.report.write import report_address
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import RECORD, Run, begin
@@ -166,8 +167,7 @@ def _unreviewed(session: Session, number: int) -> None:
 
 
 def _evolves(session: Session, number: int) -> bool:
-    every = session.run.config.evolve.every
-    return number > 0 and every > 0 and number % every == 0
+    return evolves(session.run.config.evolve, number)
 
 
 def _made_again(run: Run, generation: int, stage: str) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from bench.gpu import Step
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.layout import AdapterLayout
@@ -52,7 +53,7 @@ def main(
         ]
 
     def update(length: int, count: int) -> None:
-        rules = UpdateRules(token_budget=tokens, gradient_checkpointing=checkpointing)
+        rules = UpdateRules(Step(tokens, 192, checkpointing))
         update_members(stacked, states, rows(length, count), rules)
 
     update(4, members)  # what libraries allocate once is not the update's

@@ -10,7 +10,9 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.config.sections import UpdateSection
+from populora_core.learner.rows import TrainingRow
+from populora_core.learner.update import EPS
 from populora_core.model.layout import AdapterLayout
 
 
@@ -27,7 +29,7 @@ def train_alone(
     layout: AdapterLayout,
     weights: Tensor,
     rows: Sequence[TrainingRow],
-    rules: UpdateRules,
+    rules: UpdateSection,
     steps: int,
     batch_size: int = 1,
 ) -> Iterator[Step]:
@@ -49,7 +51,11 @@ def train_alone(
         for name, values in layout.to_peft(weights).items():
             parameters[name].copy_(values)
     optimiser = torch.optim.AdamW(
-        parameters.values(), lr=rules.lr, betas=rules.betas, eps=rules.eps, weight_decay=rules.weight_decay
+        parameters.values(),
+        lr=rules.learning_rate,
+        betas=rules.betas,
+        eps=EPS,
+        weight_decay=rules.weight_decay,
     )
     rows = [row for row in rows if row.advantage is not None]
     total = sum(len(row.completion_ids) for row in rows)

@@ -184,12 +184,19 @@ def member_row(generation: int, member_id: str) -> Row:
         "sigma": 8.0,
         "productive_generation": generation,
         "adapter_sha256": "sha",
+        "moments_sha256": "sha of moments",
     }
 
 
 def adapter_row(generation: int, member_id: str) -> Row:
     path = f"members/{member_id}/g{generation:04d}"
-    return {"generation": generation, "member_id": member_id, "path": path, "sha256": f"sha of {path}"}
+    return {
+        "generation": generation,
+        "member_id": member_id,
+        "path": path,
+        "sha256": f"sha of {path}",
+        "moments_sha256": f"sha of moments of {path}",
+    }
 
 
 def rating_row(generation: int, member_id: str) -> Row:

@@ -16,13 +16,14 @@ from populora_core import open_run
 from populora_core.compute.arena import Arena
 from populora_core.compute.work import Prompt, complete
 from populora_core.config.load import Config
-from populora_core.model.adapter_files import read_members
+from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.stages.context import StageContext
+from populora_core.store.adapters import MOMENTS
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support import ids
 
@@ -205,12 +206,11 @@ def test_completions_were_sampled_by_their_own_member(audited: Path, config: Con
     members = ask(audited, "SELECT DISTINCT teacher_id FROM proposals WHERE generation = 2 ORDER BY 1")
     rank, alpha = config.adapters.rank, config.adapters.alpha
     arena = Arena(config.base.folder(), config.base.dialect, sandbox=None, rank=rank, alpha=alpha)  # type: ignore[arg-type]
-    weights = stage_dir(audited, 1, "evolve") / "members.safetensors"
-    if not weights.exists():
-        pytest.skip("generation 1 was pruned: its adapters are gone")
-    states = read_members(weights)
     for member in (row["teacher_id"] for row in members):
-        arena.load({member: states[member]})
+        folder = Run.open(audited).adapter_folder(member, 1)
+        if not (folder / MOMENTS).exists():
+            pytest.skip("generation 1 was pruned: its adapters are gone")
+        arena.load({member: read_state(folder)})
         rows = ask(
             audited,
             f"""SELECT p.proposal_id, p.prompt, t.completion_ids, t.logprobs FROM proposals p

@@ -11,7 +11,8 @@ from bench import analytics, scale
 from bench.analytics_run import EVERY, SyntheticRun
 from bench.scale_capacity import driver_of, table
 from bench.scale_run import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
-from populora_core.population.rating import Match, Outcome, RatingRules, rate
+from populora_core.config.sections import RatingSection
+from populora_core.population.rating import Match, Outcome, rate
 from populora_core.stages.context import member_of
 from populora_core.store.catalogue import Catalogue, publish
 
@@ -66,7 +67,7 @@ def test_the_ratings_that_are_timed_are_those_of_the_stage(scaled: ScaledRun) ->
         for row in scaled.rows("match", "matches")
     ]
     before = {row["member_id"]: member_of(row).rating for row in scaled.rows("evolve", "population")}
-    after = rate(matches, before, RatingRules())
+    after = rate(matches, before, RatingSection())
     assert {row["member_id"]: row["mu"] for row in scaled.rows("grade", "ratings")} == {
         name: rating.mu for name, rating in after.items()
     }

@@ -11,12 +11,14 @@ import pytest
 
 from populora_core.compute import Compute, InlineCompute, LocalCompute
 from populora_core.compute.shards import Shards
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.sampler.spec import ModelSpec
+from populora_core.store.adapters import STATE_FILES
 from populora_core.support.errors import BaseModelError, WorkerLost
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
-SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
 
 
 @pytest.fixture
@@ -28,11 +30,8 @@ def compute() -> Iterator[LocalCompute]:
 
 
 def mapped(backend: Compute, folder: Path, *seeds: int) -> None:
-    """Found a population of one a seed, each in a file of its own, as shards of one piece of work."""
-    payloads = [
-        {"seeds": {"a": seed}, "sources": {}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
-        for seed in seeds
-    ]
+    """Found a population of one per seed, each in a folder of its own, as shards of one piece of work."""
+    payloads = [{"seeds": {"a": seed}, "sources": {}, "folders": {"a": folder / str(seed)}} for seed in seeds]
     shards = Shards(lambda: backend, "key", folder / ".shards")
     shards.map("found", payloads)
     shards.release()
@@ -42,13 +41,12 @@ def test_files_of_every_shard_are_where_its_payload_wants_them(compute: LocalCom
     mapped(compute, tmp_path, 1, 2)
     (tmp_path / "inline").mkdir()
     mapped(InlineCompute(2, 1, SPEC), tmp_path / "inline", 1, 2)
-    for seed in (1, 2):
-        name = f"{seed}.safetensors"
+    for name in (f"{seed}/{file}" for seed in (1, 2) for file in STATE_FILES):
         assert (tmp_path / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 
 
 def test_an_error_in_a_worker_is_raised_as_itself(tmp_path: Path) -> None:
-    backend = LocalCompute(1, 1, replace(SPEC, folder=tmp_path / "nowhere"))
+    backend = LocalCompute(1, 1, replace(SPEC, base=BaseSection(path=str(tmp_path / "nowhere"))))
     with pytest.raises(BaseModelError, match="not a usable base model"):
         mapped(backend, tmp_path, 1)
     assert not multiprocessing.active_children()

@@ -22,7 +22,7 @@ from two_nodes import TwoNodes
 from populora_core.compute import leftovers
 from populora_core.compute.backend import Shard
 from populora_core.compute.shards import Shards
-from populora_core.config.sections import ComputeSection
+from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.heartbeat import Beat
@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"
-SPEC = ModelSpec(TINY, "bundled:tiny", base_digest(TINY), "compact", "float32", "cpu", rank=2, alpha=4.0)
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
 SHARED = ("propose", "verify", "solve", "update")
 
 
@@ -189,10 +189,7 @@ def session(nodes: TwoNodes, tmp_path: Path) -> Iterator[Session]:
 
 
 def founding(folder: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    return [
-        {"seeds": {"a": seed}, "sources": {}, "members_file": folder / f"{seed}.safetensors", "folders": {}}
-        for seed in seeds
-    ]
+    return [{"seeds": {"a": seed}, "sources": {}, "folders": {"a": folder / str(seed)}} for seed in seeds]
 
 
 def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
@@ -253,7 +250,7 @@ def test_errors_of_ours_come_through_as_they_are_and_are_not_tried_again(
 
 
 def test_a_node_without_the_base_model_is_named(session: Session, tmp_path: Path) -> None:
-    compute = ray_compute(session, replace(SPEC, name=str(tmp_path / "nowhere")))
+    compute = ray_compute(session, replace(SPEC, base=BaseSection(path=str(tmp_path / "nowhere"))))
     with pytest.raises(BaseModelError, match="has no base model in"):
         Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
     compute.close()

@@ -369,7 +369,7 @@ def test_a_manifest_tells_which_shards_there_were(finished: Path) -> None:
             "found": {"found"},
             "propose": {"generate"},
             "solve": {"generate"},
-            "update": {"update", "merge"},
+            "update": {"update"},
         }
         assert set(told) >= expected.get(folder.name, set())
         for record in told.values():

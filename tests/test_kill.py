@@ -19,7 +19,7 @@ from conftest import PATIENCE, alive, commits, contents, small_config, start, wa
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
-from populora_core.store.manifest import file_sha256
+from populora_core.support.digest import file_sha256
 from populora_core.support.processes import Owner, descendants
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from peft_alone import Step, train_alone
 from tiny_base import layout_of, random_rows, tiny_model, training_rows
 from torch import Tensor
 
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.stacked import StackedAdapters
@@ -18,16 +18,18 @@ from populora_core.model.state import MemberState
 
 PROBLEMS = {"a": 1, "b": 3, "c": 2, "d": 4}  # unequal shares of the batch
 RULES = UpdateRules(
-    lr=3e-3,
-    clip=0.2,
-    grad_clip=0.3,
-    betas=(0.9, 0.95),
-    weight_decay=0.1,
-    token_budget=60,
-    pack_tokens=24,
+    UpdateSection(
+        learning_rate=3e-3,
+        clip=0.2,
+        grad_clip=0.3,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        token_budget=60,
+        pack_tokens=24,
+    ),
     members={
-        "b": MemberRules(lr=1e-3, clip=0.1),
-        "c": MemberRules(lr=1e-2, grad_clip=0.05),
+        "b": MemberRules(learning_rate=1e-3, clip=0.1),
+        "c": MemberRules(learning_rate=1e-2, grad_clip=0.05),
         "d": MemberRules(clip=0.4, grad_clip=5.0),
     },
 )
@@ -72,6 +74,12 @@ def apart(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
 
 
+def settings_of(rules: UpdateRules, member: str) -> UpdateSection:
+    """All settings that one member has."""
+    own = {name: rules.of(member, name) for name in ("learning_rate", "clip", "grad_clip")}
+    return rules.settings.model_copy(update=own)
+
+
 @pytest.mark.parametrize(
     ("pack_tokens", "checkpointing"), [(1, False), (24, False), (24, True), (200, False)]
 )
@@ -81,14 +89,15 @@ def test_five_steps_of_four_members_equal_each_ones_own_run_in_float64(
     model = tiny_model(torch.float64)
     layout = layout_of(model)
     weights = {member: row.double() for member, row in random_rows(layout, *PROBLEMS).items()}
-    rules = replace(RULES, pack_tokens=pack_tokens, gradient_checkpointing=checkpointing)
+    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing}
+    rules = UpdateRules(RULES.settings.model_copy(update=packed), RULES.members)
     rows = training_rows(PROBLEMS)
     stacked = StackedAdapters(model, layout, torch.float64)
     together = train_together(stacked, weights, rows, rules, steps=5)
     for member in PROBLEMS:
         own = [row for row in rows if row.member_id == member]
         alone = train_alone(
-            tiny_model(torch.float64), layout, weights[member], own, rules.of(member), steps=5
+            tiny_model(torch.float64), layout, weights[member], own, settings_of(rules, member), steps=5
         )
         before = weights[member]
         for ours, theirs in zip((step[member] for step in together), alone, strict=True):
@@ -107,11 +116,11 @@ def test_every_member_of_that_batch_has_its_own_settings_and_feels_them():
     _, stats = update_members(stacked, states, rows, RULES)
     norms = torch.linalg.vector_norm(stacked.grad, dim=1).tolist()
     for member, norm in zip(stacked.members, norms, strict=True):
-        assert norm == pytest.approx(min(stats[member].grad_norm, RULES.of(member).grad_clip), rel=1e-4)
+        assert norm == pytest.approx(min(stats[member].grad_norm, RULES.of(member, "grad_clip")), rel=1e-4)
         assert stats[member].clip_fraction > 0.0
     assert len({stats[member].learning_rate for member in PROBLEMS}) == 3
-    assert stats["c"].grad_norm > RULES.of("c").grad_clip
-    assert stats["d"].grad_norm < RULES.of("d").grad_clip
+    assert stats["c"].grad_norm > RULES.of("c", "grad_clip")
+    assert stats["d"].grad_norm < RULES.of("d", "grad_clip")
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -129,7 +138,7 @@ def test_every_architecture_takes_the_same_step_as_under_peft(
     (together,) = train_together(StackedAdapters(ours, layout, torch.float64), weights, rows, RULES, steps=1)
     for member in PROBLEMS:
         own = [row for row in rows if row.member_id == member]
-        (alone,) = train_alone(model(), layout, weights[member], own, RULES.of(member), steps=1)
+        (alone,) = train_alone(model(), layout, weights[member], own, settings_of(RULES, member), steps=1)
         assert apart(together[member].gradient, alone.gradient) < 1e-10
         assert apart(together[member].weights, alone.weights) < 1e-10
 
@@ -148,7 +157,7 @@ def test_in_low_precision_we_are_as_near_to_the_float64_run_as_peft_is(architect
     rows = training_rows(PROBLEMS)
     (together,) = train_together(StackedAdapters(ours, layout), weights, rows, RULES, steps=1)
     for member in PROBLEMS:
-        own, rules = [row for row in rows if row.member_id == member], RULES.of(member)
+        own, rules = [row for row in rows if row.member_id == member], settings_of(RULES, member)
         (alone,) = train_alone(model(), layout, weights[member].to(dtype), own, rules, steps=1)
         (exact,) = train_alone(model().double(), layout, weights[member].double(), own, rules, steps=1)
         error, tolerance = (

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_rows
 
+from populora_core.config.sections import UpdateSection
 from populora_core.learner import update as update_module
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -16,14 +17,21 @@ from populora_core.support.errors import PopulationError
 
 MEMBERS = ("a", "b", "c")
 RULES = UpdateRules(
-    lr=1e-2,
-    grad_clip=0.3,
-    betas=(0.9, 0.95),
-    weight_decay=0.1,
-    token_budget=60,
-    pack_tokens=24,
-    members={"b": MemberRules(lr=3e-3)},
+    UpdateSection(
+        learning_rate=1e-2,
+        grad_clip=0.3,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        token_budget=60,
+        pack_tokens=24,
+    ),
+    members={"b": MemberRules(learning_rate=3e-3)},
 )
+
+
+def changed(**settings: float) -> UpdateRules:
+    """The rules with other settings for all."""
+    return UpdateRules(RULES.settings.model_copy(update=settings), RULES.members)
 
 
 def some_rows() -> list[TrainingRow]:
@@ -100,7 +108,7 @@ def test_what_others_do_changes_a_member_by_rounding_only():
 
 
 def test_the_learning_rate_of_a_newborn_warms_up():
-    rules = UpdateRules(lr=8e-3, warmup_steps=4)
+    rules = UpdateRules(UpdateSection(learning_rate=8e-3, warmup_steps=4))
     assert [rules.learning_rate("m", steps) for steps in range(6)] == [2e-3, 4e-3, 6e-3, 8e-3, 8e-3, 8e-3]
 
 
@@ -116,7 +124,7 @@ def test_rewarding_a_completion_makes_it_more_probable():
         return float(torch.log_softmax(logits, -1)[range(3), row.completion_ids].sum())
 
     before = logprob()
-    states, _ = update_members(stacked, states, [row], UpdateRules(lr=1e-3))
+    states, _ = update_members(stacked, states, [row], UpdateRules(UpdateSection(learning_rate=1e-3)))
     assert logprob() > before
 
 
@@ -162,7 +170,7 @@ def test_an_importance_cap_replaces_the_clip():
     stacked, rows = stack(), some_rows()
     states = newborns(stacked, *MEMBERS)
     _, plain = update_members(stacked, states, rows, RULES)
-    _, capped = update_members(stacked, states, rows, replace(RULES, importance_cap=1e-3))
+    _, capped = update_members(stacked, states, rows, changed(importance_cap=1e-3))
     for member in MEMBERS:
         assert capped[member].clip_fraction == 0.0
         assert capped[member].grad_norm < 0.1 * plain[member].grad_norm
@@ -173,7 +181,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory():
     stacked, rows = stack(), some_rows()
     states = newborns(stacked, *MEMBERS)
     plain, plain_stats = update_members(stacked, states, rows, RULES)
-    again, stats = update_members(stacked, states, rows, replace(RULES, gradient_checkpointing=True))
+    again, stats = update_members(stacked, states, rows, changed(gradient_checkpointing=True))
     assert stats == plain_stats
     for member in MEMBERS:
         assert torch.equal(again[member].weights, plain[member].weights)
@@ -186,9 +194,9 @@ def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_i
     layer.mlp.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
     row = TrainingRow("a", (3, 4), (5, 6, 1), (-3.0, -3.0, -3.0), 1.0)
     states = newborns(stacked, "a")
-    update_members(stacked, states, [row], UpdateRules(gradient_checkpointing=True))
+    update_members(stacked, states, [row], UpdateRules(UpdateSection(gradient_checkpointing=True)))
     assert len(calls) == 2
-    update_members(stacked, states, [row], UpdateRules())
+    update_members(stacked, states, [row], UpdateRules(UpdateSection()))
     assert len(calls) == 3
     assert "forward" not in vars(layer)
 

@@ -19,14 +19,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora_core.lifecycle.export import CARD, export_member
 from populora_core.lifecycle.loop import train
-from populora_core.model.adapter_files import read_layout, read_members
+from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.report.model_card import Snapshot, model_card
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.table import giver, stages_of
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import (
     AdapterError,
@@ -69,14 +67,13 @@ def oldest(run: Run) -> str:
 
 
 def expected_logits(run: Run, member_id: str, generation: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [2, T, V] of the member as the learner computes them from the stage's own file, and the base's."""
-    stage = giver("members", stages_of(generation))
-    path = stage_dir(run.directory, generation, stage.name) / "members.safetensors"
+    """Logits [2, T, V] of the member as the learner computes them from the run's own folder, and the base's."""
+    folder = run.adapter_folder(member_id, generation)
     base = load_base(run.config.base.folder())
     with torch.no_grad():
         plain = base.model(input_ids=IDS, use_cache=False).logits
-        stacked = StackedAdapters(base.model, read_layout(path))
-        stacked.load({member_id: read_members(path, [member_id])[member_id].weights})
+        stacked = StackedAdapters(base.model, read_layout(folder))
+        stacked.load({member_id: read_state(folder).weights})
         with stacked.routed([0] * len(IDS)):
             return stacked.model(input_ids=IDS, use_cache=False).logits, plain
 

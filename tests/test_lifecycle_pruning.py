@@ -18,7 +18,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import stage_dir
+from populora_core.stages.redoable import startable
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
 from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
@@ -46,16 +46,16 @@ def test_a_dry_run_names_what_a_prune_removes_and_changes_nothing(copy_of: Calla
     assert weights(directory) == before
     plan = pruning.prune(Run.open(directory), keep=1)
     removed = before - weights(directory)
-    assert removed == {path.relative_to(directory).as_posix() for path in (*plan.members, *plan.adapters)}
+    assert removed == {path.relative_to(directory).as_posix() for path in (*plan.states, *plan.adapters)}
     assert all(name in said.stdout for name in removed)
     assert plan.freed == size - sum(p.stat().st_size for p in directory.rglob("*.safetensors")) > 0
 
 
 def test_what_the_last_generation_needs_and_every_newest_adapter_stay(lean: Run) -> None:
     last = GENERATIONS
-    assert not pruned(stage_dir(lean.directory, last, "update") / "members.safetensors")
-    assert not pruned(stage_dir(lean.directory, last - 1, "evolve") / "members.safetensors")
-    assert pruned(stage_dir(lean.directory, last - 1, "update") / "members.safetensors")
+    for generation in range(last + 1):
+        for folder in lean.directory.glob(f"members/*/g{generation:04d}"):
+            assert pruned(folder / "moments.safetensors") is (generation < last - 1)
     with open_run(lean.directory) as run:
         newest = run.rows("SELECT adapter_path FROM members")
     assert all(
@@ -119,7 +119,7 @@ def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
 ) -> None:
     run = Run.open(copy_of())
     pruning.prune(run, keep=1, every=1)
-    assert pruning.startable(run, 1)
+    assert startable(run, 1)
     forked = fork(run, 1, tmp_path / "fork", run.config)
     with Session(forked) as session:
         train(session, 2)

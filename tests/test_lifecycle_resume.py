@@ -332,3 +332,13 @@ def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
     with Session(run) as session:
         train(session, 2)
     assert contents(run.directory) == first_two(finished)
+
+
+def test_a_run_of_an_older_format_is_refused_with_what_opens_it(copy_of: Callable[[], Path]) -> None:
+    record = copy_of() / "run.json"
+    old = json.loads(record.read_text()) | {"format": 1, "code_revision": "0123456789ab"}
+    record.write_text(json.dumps(old))
+    with pytest.raises(RunDirectoryError, match="another version") as refused:
+        Run.open(record.parent)
+    assert "0123456789ab" in refused.value.remedy
+    assert "--run-dir NEW" in refused.value.remedy

@@ -11,16 +11,16 @@ from tiny_base import layout_of, random_rows, tiny_model
 
 from populora_core.model.adapter_files import (
     CONFIG,
-    WEIGHTS,
     read_layout,
-    read_members,
     read_peft,
-    write_members,
+    read_state,
+    write_moments,
     write_peft,
 )
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.store.adapters import MOMENTS, STATE_FILES, WEIGHTS
 from populora_core.support.errors import AdapterError
 
 BASE_NAME = "bundled:tiny"
@@ -31,12 +31,13 @@ def layout() -> AdapterLayout:
     return layout_of(tiny_model())
 
 
-def states_of(layout: AdapterLayout) -> dict[str, MemberState]:
-    rows = random_rows(layout, "teacher-00-g0000", "student-00-g0000")
-    return {
-        member: MemberState(row, row * 0.5, row.square(), steps)
-        for steps, (member, row) in enumerate(rows.items(), start=3)
-    }
+def written(folder: Path, layout: AdapterLayout, state: MemberState | None = None) -> MemberState:
+    """A member in a folder; one that has made three steps where none is given."""
+    row = random_rows(layout, "m")["m"]
+    state = state or MemberState(row, row * 0.5, row.square(), 3)
+    write_peft(folder, layout, state.weights, BASE_NAME)
+    write_moments(folder, layout, state)
+    return state
 
 
 def test_peft_loads_the_folder_and_computes_the_same_logits(tmp_path: Path, layout: AdapterLayout):
@@ -91,59 +92,49 @@ def test_a_damaged_peft_folder_is_refused(
         read_peft(tmp_path / "m", layout)
 
 
-def test_a_members_file_gives_states_and_layout_back(tmp_path: Path, layout: AdapterLayout):
-    states, path = states_of(layout), tmp_path / "members.safetensors"
-    write_members(path, states, layout)
-    found = read_members(path)
-    assert read_layout(path) == layout
-    assert found.keys() == states.keys()
-    for member, state in states.items():
-        assert found[member].steps == state.steps
-        for name in ("weights", "exp_avg", "exp_avg_sq"):
-            assert torch.equal(getattr(found[member], name), getattr(state, name))
+def test_a_member_comes_back_as_it_went(tmp_path: Path, layout: AdapterLayout):
+    state = written(tmp_path / "m", layout)
+    found = read_state(tmp_path / "m")
+    assert read_layout(tmp_path / "m") == layout
+    assert found.steps == state.steps
+    for name in ("weights", "exp_avg", "exp_avg_sq"):
+        assert torch.equal(getattr(found, name), getattr(state, name))
 
 
-def test_only_the_members_asked_for_are_read(tmp_path: Path, layout: AdapterLayout):
-    write_members(tmp_path / "f", states_of(layout), layout)
-    assert list(read_members(tmp_path / "f", ["student-00-g0000"])) == ["student-00-g0000"]
-    assert read_members(tmp_path / "f", []) == {}
+def test_a_fresh_optimiser_takes_no_room_and_comes_back_as_zeros(tmp_path: Path, layout: AdapterLayout):
+    newborn = MemberState.newborn(random_rows(layout, "m")["m"])
+    written(tmp_path / "m", layout, newborn)
+    found = read_state(tmp_path / "m")
+    assert torch.equal(found.weights, newborn.weights)
+    assert (found.steps, found.exp_avg.any(), found.exp_avg_sq.any()) == (0, False, False)
+    assert (tmp_path / "m" / MOMENTS).stat().st_size < (tmp_path / "m" / WEIGHTS).stat().st_size / 5
 
 
-def test_equal_members_give_equal_bytes_whatever_their_order(tmp_path: Path, layout: AdapterLayout):
-    states = states_of(layout)
-    write_members(tmp_path / "first", states, layout)
-    write_members(tmp_path / "second", dict(reversed(states.items())), layout)
-    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+def test_equal_members_give_equal_bytes(tmp_path: Path, layout: AdapterLayout):
+    for name in ("first", "second"):
+        written(tmp_path / name, layout)
+    for name in STATE_FILES:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
 
-def test_a_missing_member_is_named(tmp_path: Path, layout: AdapterLayout):
-    write_members(tmp_path / "f", states_of(layout), layout)
-    with pytest.raises(AdapterError, match="student-07-g0000"):
-        read_members(tmp_path / "f", ["student-07-g0000"])
-
-
-def test_a_truncated_members_file_is_refused(tmp_path: Path, layout: AdapterLayout):
-    path = tmp_path / "f"
-    write_members(path, states_of(layout), layout)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(AdapterError):
-        read_members(path)
-
-
-@pytest.mark.parametrize("damage", ["nan", "shape", "absent", "no layout"])
-def test_a_members_file_with_unusable_contents_is_refused(tmp_path: Path, layout: AdapterLayout, damage: str):
-    path, key = tmp_path / "f", "student-00-g0000.exp_avg"
-    write_members(path, states_of(layout), layout)
+@pytest.mark.parametrize("damage", ["nan", "shape", "absent", "no layout", "cut", "no file"])
+def test_unusable_moments_are_refused(tmp_path: Path, layout: AdapterLayout, damage: str):
+    written(tmp_path / "m", layout)
+    path = tmp_path / "m" / MOMENTS
     tensors, metadata = load_file(path), {"populora_layout": layout.to_json()}
     match damage:
         case "nan":
-            tensors[key][7] = float("nan")
+            tensors["exp_avg"][7] = float("nan")
         case "shape":
-            tensors[key] = tensors[key][:-1].clone()
+            tensors["exp_avg"] = tensors["exp_avg"][:-1].clone()
         case "absent":
-            del tensors[key]
+            del tensors["exp_avg"]
         case "no layout":
             metadata = {"format": "pt"}
     save_file(tensors, path, metadata)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    if damage == "no file":
+        path.unlink()
     with pytest.raises(AdapterError):
-        read_members(path)
+        read_state(tmp_path / "m")

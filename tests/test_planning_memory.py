@@ -135,6 +135,7 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
     assert "sampler and learner on one base (torch)" in said
     assert "both stay resident" in said
     assert "does not fit" not in said
+    assert "for the whole run with store.keep_states = all" in said
     on_gpu = apply_overrides(demo, ["base.device=cuda", "compute.gpu_gb=0.5"])
     print_plan(on_gpu, Path("runs/demo"))
     said = capsys.readouterr().out

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora_core.config.sections import RatingSection
 from populora_core.population.rating import (
     Match,
     Outcome,
     Rating,
-    RatingRules,
     lower_bound,
     match_outcome,
     rate,
@@ -23,7 +22,7 @@ from populora_core.population.rating import (
 )
 from populora_core.support.errors import PopulationError
 
-RULES = RatingRules()
+RULES = RatingSection()
 FRESH = Rating(RULES.mu, RULES.sigma)
 ratings = st.builds(Rating, st.floats(0.0, 50.0), st.floats(0.5, 9.0))
 
@@ -145,7 +144,7 @@ def test_the_order_of_matches_matters() -> None:
 
 def test_ratings_may_grow_less_sure_when_skill_drifts() -> None:
     sure = {"t": Rating(25.0, 0.1), "s": Rating(25.0, 0.1)}
-    after = rate([Match("t", "s", Outcome.STUDENT)], sure, replace(RULES, tau=1.0))
+    after = rate([Match("t", "s", Outcome.STUDENT)], sure, RULES.model_copy(update={"tau": 1.0}))
     assert after["t"].sigma > 0.1
 
 

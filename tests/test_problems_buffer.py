@@ -25,6 +25,13 @@ def test_the_same_program_with_other_inputs_is_a_duplicate():
     assert not buffer.add(problem(1, inputs=("(2,)",)))
 
 
+def test_a_known_key_is_taken_and_the_program_not_parsed():
+    buffer = Buffer(4)
+    broken = Problem("a", "code_o", "no program", ("(1,)",), ("2",), "")
+    assert buffer.add(broken, "key")
+    assert not buffer.add(problem(1), "key")
+
+
 def test_the_same_program_may_serve_another_type():
     buffer = Buffer(4)
     assert buffer.add(problem(1, "code_o"))

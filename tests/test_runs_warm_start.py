@@ -22,7 +22,7 @@ from populora_core.model.adapter_files import (
     CONFIG,
     WEIGHTS,
     read_layout,
-    read_members,
+    read_state,
     read_tensors,
     write_peft,
 )
@@ -76,7 +76,7 @@ def founded(directory: Path, config: Config) -> Run:
 
 
 def rows_of(run: Run) -> dict[str, torch.Tensor]:
-    states = read_members(stage_dir(run.directory, 0, "found") / "members.safetensors")
+    states = {path.parent.name: read_state(path) for path in run.directory.glob("members/*/g0000")}
     assert all(state.steps == 0 and not state.exp_avg.any() for state in states.values())  # fresh optimisers
     return {member: state.weights for member, state in states.items()}
 
@@ -93,8 +93,8 @@ def test_an_exported_member_goes_on_in_a_new_run_as_it_was(finished: Path, tmp_p
     old = Run.open(finished)
     folder = export_member(old, FIRST_TEACHER, tmp_path / "t0", generation=1).folder
     run = founded(tmp_path / "run", warm({"teachers": [folder]}))
-    before = stage_dir(old.directory, 1, "evolve") / "members.safetensors"
-    assert torch.equal(rows_of(run)[FIRST_TEACHER], read_members(before)[FIRST_TEACHER].weights)
+    before = read_state(old.adapter_folder(FIRST_TEACHER, 1))
+    assert torch.equal(rows_of(run)[FIRST_TEACHER], before.weights)
     with Catalogue(run.directory) as catalogue, Catalogue(old.directory) as origin:
         sql = "SELECT sha256 FROM adapters WHERE member_id = ? AND generation = ?"
         assert catalogue.rows(sql, [FIRST_TEACHER, 0]) == origin.rows(sql, [FIRST_TEACHER, 1])
@@ -293,7 +293,7 @@ def test_keys_of_a_cold_start_hold_nothing_new(tmp_path: Path) -> None:
     run = founded(tmp_path / "run", small_config())
     manifest = read_manifest(stage_dir(run.directory, 0, "found"))
     assert manifest is not None
-    assert (manifest.stage_version, manifest.inputs) == (1, {})
+    assert (manifest.stage_version, manifest.inputs) == (2, {})
     assert manifest.config["adapters"] == {"rank": RANK, "alpha": ALPHA}
 
 
@@ -304,4 +304,4 @@ def test_a_founded_layout_is_the_runs_own_whatever_the_source_was(
     run = founded(tmp_path / "run", warm({"teachers": [reconfigure(tmp_path / "a", lora_alpha=16)]}))
     stored = json.loads((run.adapter_folder(FIRST_TEACHER, 0) / CONFIG).read_text())
     assert stored["lora_alpha"] == ALPHA
-    assert read_layout(stage_dir(run.directory, 0, "found") / "members.safetensors") == layout
+    assert read_layout(run.adapter_folder(FIRST_TEACHER, 0)) == layout

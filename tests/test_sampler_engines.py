@@ -16,7 +16,7 @@ from populora_core.sampler import engines as opening
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.requests import Served
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.stages.engine import stage_key
+from populora_core.stages.plan import stage_key
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.errors import AdapterNotServed, ConfigError

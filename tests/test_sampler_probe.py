@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from populora_core.compute.work import Prompt, Worker, _export, generate
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.adapter_files import WEIGHTS
 from populora_core.model.base import base_digest
 from populora_core.model.probe import given_logprobs
@@ -20,13 +22,13 @@ from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.store.adapters import PROBE, adapter_intact, read_probe
-from populora_core.store.manifest import file_sha256
+from populora_core.store.adapters import PROBE, read_probe, state_intact
 from populora_core.support import ids
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, AdapterNotServed
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
-SPEC = ModelSpec(TINY, "tiny", base_digest(TINY), "compact", "float32", "cpu", rank=4, alpha=8.0)
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=4, alpha=8.0), base_digest(TINY))
 MEMBERS = ("a", "b", "c")
 
 
@@ -52,7 +54,7 @@ def served(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Ser
     for version in (1, 2):
         states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
         hashes = _export(worker, states, {member: root / member / f"g{version:04d}" for member in MEMBERS})
-    return [Served(m, root / m / "g0002", hashes[m], (root / m / "g0001",)) for m in MEMBERS]
+    return [Served(m, root / m / "g0002", hashes[m][WEIGHTS], (root / m / "g0001",)) for m in MEMBERS]
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def test_a_policy_equal_to_the_bases_is_served_and_noted(
 ) -> None:
     newborn = MemberState.newborn(worker.layout.init_row(ids.generator(1)))
     hashes = _export(worker, {"n": newborn}, {"n": tmp_path / "n"})
-    report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"])], "float32")
+    report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"][WEIGHTS])], "float32")
     assert report.indistinct == {"n": [BASE]}
 
 
@@ -202,16 +204,16 @@ def test_a_file_with_another_hash_is_refused(
 
 def test_a_damaged_probe_makes_its_folder_damaged(worker: Worker, tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    sha256 = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
-    assert adapter_intact(folder, sha256)
+    hashes = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
+    assert state_intact(folder, hashes)
     whole = (folder / PROBE).read_text()
     (folder / PROBE).write_text(whole.replace('"logprobs": [-', '"logprobs": [-9', 1))
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
     (folder / PROBE).unlink()
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
     (folder / PROBE).write_text(whole)
     (folder / WEIGHTS).write_bytes(b"")
-    assert not adapter_intact(folder, sha256)
+    assert not state_intact(folder, hashes)
 
 
 def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Served]) -> None:
@@ -226,8 +228,8 @@ def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Se
     assert sampled == []
     other.__dict__["sampler"] = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
     made = generate(other, sampled.append, served, prompts)
-    assert (made["engine"], len(made["rows"]), sum(sampled)) == ("torch", 1, 1)
-    assert made["probe"]["largest_error"] < 1e-4
+    assert (made.schema.metadata[b"engine"], len(made), sum(sampled)) == (b'"torch"', 1, 1)
+    assert json.loads(made.schema.metadata[b"probe"])["largest_error"] < 1e-4
 
 
 def test_scores_of_several_lengths_equal_the_learners_pass(

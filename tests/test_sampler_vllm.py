@@ -29,7 +29,7 @@ from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import file_sha256
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.processes import descendants

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_sampler_probe import MEMBERS, SPEC, row_of
+from test_sampler_probe import MEMBERS, SPEC, TINY, row_of
 
 from populora_core.compute.work import Worker, _export
 from populora_core.config.sections import SamplerSection
@@ -17,7 +17,7 @@ from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, prove, serve
 from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
-from populora_core.store.adapters import Probe, read_probe
+from populora_core.store.adapters import WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed
 
 needs_vllm = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def worker() -> Worker:
 def new_sampler(worker: Worker, **settings: int) -> VllmSampler:
     section = SamplerSection(engine="vllm", **settings)
     stop_ids = worker.vocabulary.stop_ids
-    return VllmSampler(SPEC.folder, SPEC.dtype, SPEC.device, SPEC.rank, stop_ids, section)
+    return VllmSampler(TINY, SPEC.base.dtype, SPEC.base.device, SPEC.adapters.rank, stop_ids, section)
 
 
 def versions(worker: Worker, folder: Path, version: int) -> list[Served]:
@@ -43,7 +43,10 @@ def versions(worker: Worker, folder: Path, version: int) -> list[Served]:
     folders = {member: folder / member / f"g{version:04d}" for member in MEMBERS}
     hashes = _export(worker, states, folders)
     first = folder / "{}" / "g0001"
-    return [Served(m, folders[m], hashes[m], (Path(str(first).format(m)),) * (version > 1)) for m in MEMBERS]
+    return [
+        Served(m, folders[m], hashes[m][WEIGHTS], (Path(str(first).format(m)),) * (version > 1))
+        for m in MEMBERS
+    ]
 
 
 @pytest.fixture

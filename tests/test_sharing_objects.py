@@ -51,6 +51,15 @@ def test_on_one_disk_a_fetched_object_takes_no_space(store: LocalObjects, tmp_pa
     assert (tmp_path / "back").stat().st_nlink == 2
 
 
+def test_a_file_that_is_never_written_again_is_stored_without_a_copy(
+    store: LocalObjects, tmp_path: Path
+) -> None:
+    for name, links in (("draft", 1), ("weights", 2)):
+        (tmp_path / name).write_text(name)
+        store.put(tmp_path / name, lasting=name == "weights")
+        assert (tmp_path / name).stat().st_nlink == links
+
+
 def test_a_damaged_or_missing_object_is_refused_and_the_target_stays(
     store: LocalObjects, tmp_path: Path
 ) -> None:

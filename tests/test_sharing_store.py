@@ -26,7 +26,7 @@ from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SharedRun
 from populora_core.sharing.sweeping import sweep
 from populora_core.stages.engine import run_stage
-from populora_core.stages.table import MEMBERS, file_name
+from populora_core.stages.table import file_name
 from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.schema import to_table
@@ -231,7 +231,7 @@ def evaluate(run: Path) -> Path:
                 stage_version=1,
                 seed=0,
                 config={},
-                inputs={name: members.content(file_name(name)) for name in ("population", MEMBERS)},
+                inputs={name: members.content(file_name(name)) for name in ("population",)},
                 started=0.0,
                 seconds=1.0,
                 code_revision="abc",

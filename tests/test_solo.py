@@ -20,13 +20,12 @@ from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.lifecycle.export import export_member
 from populora_core.lifecycle.loop import fork, rerun, train
-from populora_core.model.adapter_files import read_layout, read_members
+from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation
-from populora_core.store.artifacts import stage_dir
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -59,8 +58,9 @@ def ask(run: Path, sql: str) -> list[dict]:
         return catalogue.rows(sql)
 
 
-def members_file(run: Path, generation: int) -> Path:
-    return stage_dir(run, generation, "update" if generation else "found") / "members.safetensors"
+def solo(run: Path, generation: int) -> Path:
+    """Its folder after a generation."""
+    return Run.open(run).adapter_folder(SOLO_ID, generation)
 
 
 def test_it_meets_itself_and_its_rating_stays(finished_solo: Path) -> None:
@@ -79,10 +79,9 @@ def test_it_is_never_replaced_although_evolution_is_on(finished_solo: Path) -> N
 def test_it_learns_from_its_proposals_and_then_from_its_answers(finished_solo: Path) -> None:
     """The stored weights follow from the stored rows by two steps, in this order and not in the other."""
     run = Run.open(finished_solo)
-    layout = read_layout(members_file(finished_solo, 0))
+    layout = read_layout(solo(finished_solo, 0))
     stacked = StackedAdapters(load_base(run.config.base.folder(), "float32", "cpu").model, layout)
-    settings = run.config.update
-    rules = UpdateRules(lr=settings.learning_rate, token_budget=settings.token_budget)
+    rules = UpdateRules(run.config.update)
     steps = [
         [
             TrainingRow(
@@ -102,12 +101,12 @@ def test_it_learns_from_its_proposals_and_then_from_its_answers(finished_solo: P
     ]
 
     def weights(ordered: list[list[TrainingRow]]) -> torch.Tensor:
-        states = read_members(members_file(finished_solo, 0))
+        states = {SOLO_ID: read_state(solo(finished_solo, 0))}
         for rows in ordered:
             states, _ = update_members(stacked, states, rows, rules)
         return states[SOLO_ID].weights
 
-    stored = read_members(members_file(finished_solo, 1))[SOLO_ID]
+    stored = read_state(solo(finished_solo, 1))
     assert stored.steps == 2
     right, wrong = ((weights(order) - stored.weights).abs().max() for order in (steps, steps[::-1]))
     assert right < 1e-6 < 100 * right + 1e-4 < wrong
@@ -175,6 +174,6 @@ def test_it_can_start_from_an_adapter(finished_solo: Path, tmp_path: Path) -> No
     )
     with Session(start(tmp_path / "warm", warm)) as session:
         run_generation(session, 0)
-    exported = read_members(members_file(finished_solo, GENERATIONS))[SOLO_ID]
-    founder = read_members(members_file(tmp_path / "warm", 0))[SOLO_ID]
+    exported = read_state(solo(finished_solo, GENERATIONS))
+    founder = read_state(solo(tmp_path / "warm", 0))
     assert torch.equal(founder.weights, exported.weights)

@@ -264,7 +264,7 @@ def played(solve_rates: list[float | None]) -> tuple[Any, list[Any]]:
             {"problem_id": name, "solve_rate": rate} for name, rate in zip(names, solve_rates, strict=True)
         ],
     }
-    stage = SimpleNamespace(generation=2, config=small_config(), rows=tables.__getitem__)
+    stage = SimpleNamespace(generation=2, config=small_config(), rows=lambda name, *columns: tables[name])
     return stage, [SimpleNamespace(member_id="teacher")]
 
 

@@ -64,6 +64,13 @@ def test_a_committed_stage_holds_its_tables_and_its_manifest(tmp_path):
     assert read_table(stage_dir(tmp_path, 3, "match"), "matches").to_pylist() == MATCHES
 
 
+def test_only_the_columns_that_are_asked_for_are_read(tmp_path):
+    commit_match(tmp_path)
+    table = read_table(stage_dir(tmp_path, 3, "match"), "matches", ("student_id", "match_id"))
+    assert table.column_names == ["student_id", "match_id"]
+    assert table.to_pylist() == [{name: row[name] for name in ("student_id", "match_id")} for row in MATCHES]
+
+
 def test_the_manifest_on_disk_is_the_one_that_the_commit_gave(tmp_path):
     manifest = commit_stage(tmp_path, 3, "match", {"matches": MATCHES}, extra={"host": "here"})
     assert read_manifest(stage_dir(tmp_path, 3, "match")) == manifest

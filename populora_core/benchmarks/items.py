@@ -12,7 +12,7 @@ from populora_core.benchmarks.benchmark import Item, benchmark
 from populora_core.benchmarks.fetch import fetched_file
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.suite import Entry, Part, Suite
-from populora_core.store.manifest import file_sha256
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BenchmarkError
 
 

@@ -137,7 +137,7 @@ def show_problem(run: Run, problem_id: str) -> None:
 def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
     """What `populora prune` removes, or removed, and what is impossible without it."""
     for what, paths in (
-        ("members files, weights and optimiser states", plan.members),
+        ("optimiser states", plan.states),
         ("adapters", plan.adapters),
         ("blocks that the catalogue no longer uses", plan.blocks),
     ):
@@ -180,7 +180,9 @@ def _stage_state(run: Run, generation: int, stage: str) -> str:
         return "absent"
     if not intact(folder, manifest):
         return "damaged"
-    return "pruned" if any(pruned(folder / file.name) for file in manifest.files) else "whole"
+    members = manifest.extra.get("adapters", {})
+    files = (run.directory / path / name for path, hashes in members.items() for name in hashes)
+    return "pruned" if any(map(pruned, files)) else "whole"
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -23,6 +23,7 @@ from populora_core.planning.memory import (
     read_shape,
 )
 from populora_core.report.text import seconds
+from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.errors import BaseModelError
 
@@ -60,6 +61,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
         console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
 
     _print_memory(config)
+    _print_disk(config, run_dir)
     proposals, attempts = _counts(config)
     console.print(
         f"\n{config.run.generations} generations, each of {proposals} proposals and at most {attempts} attempts; "
@@ -115,6 +117,31 @@ def _print_memory(config: Config) -> None:
         say(f"  [bold]It does not fit.[/] {LESS}")
     if cuda:
         _print_time(config, shape)
+
+
+def _print_disk(config: Config, run_dir: Path) -> None:
+    """Print what the run directory takes, part by part, and whether the disk has it."""
+    try:
+        disk = disk_needed(config)
+    except BaseModelError:  # `_print_memory` has said so
+        return
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    whole, free = whole_run(config, disk), free_bytes(run_dir)
+    say("\n[bold]disk[/], at most, per generation:")
+    say(f"  adapters     {_size(disk.adapters):>8}  float32 weights of every member")
+    say(f"  states       {_size(disk.states):>8}  moments of their optimisers")
+    say(
+        f"  completions  {_size(disk.completions):>8}  tokens, log-probabilities and text, before compression"
+    )
+    store = config.store
+    say(
+        f"  {_size(whole)} for the whole run with store.keep_states = {store.keep_states} and store.keep_adapters = "
+        f"{store.keep_adapters}; {_size(free)} are free"
+    )
+    if whole > free:
+        say(
+            "  [bold]It does not fit.[/] To need less: store.keep_states = 2, store.keep_adapters, a lower rank."
+        )
 
 
 def _print_time(config: Config, shape: ModelShape) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt, Worker, complete
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
     AttemptJudgement,
@@ -55,9 +56,8 @@ class Arena:
     ) -> None:
         from populora_core.model.base import base_digest
 
-        spec = ModelSpec(
-            folder, folder.name, base_digest(folder), dialect_name, "float32", "cpu", rank, alpha
-        )
+        base = BaseSection(path=str(folder), dialect=dialect_name)
+        spec = ModelSpec(base, AdapterSection(rank=rank, alpha=alpha), base_digest(folder))
         self.worker = Worker(spec, threads)
         self.sandbox, self.dialect = sandbox, dialect(dialect_name)
 

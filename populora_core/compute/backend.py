@@ -34,7 +34,7 @@ class Committed:
     """What a shard committed: hashes and counts, while the data is in the store.
 
     Attributes:
-        result: sha256 of what the function returned, as JSON.
+        result: sha256 of what the function returned (see `results`).
         files: place among the payload's outputs, such as `output` or `folders/MEMBER/FILE` -> sha256.
         items: how many items its progress counted.
         host, pid, seconds: who did it, and how long that took.

@@ -14,7 +14,7 @@ from populora_core.compute.backend import Payload
 from populora_core.sampler.requests import Served
 from populora_core.sharing.objects import ObjectStore
 from populora_core.store.adapters import PROBE
-from populora_core.store.manifest import file_sha256
+from populora_core.support.digest import file_sha256
 
 
 @dataclass(frozen=True, slots=True)

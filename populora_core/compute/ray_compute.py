@@ -24,7 +24,7 @@ from populora_core.compute.local import answer
 from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.ray_cluster import Node, RayCluster
 from populora_core.compute.shards import committed
-from populora_core.config.sections import BaseSection, ComputeSection
+from populora_core.config.sections import ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.support import durable
@@ -141,8 +141,7 @@ class ShardWorker:
     def __init__(self, spec: ModelSpec, threads: int, alone: bool) -> None:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes
             os.environ[variable] = str(threads)
-        # A bundled base and a home folder are where this machine has them.
-        self._spec = replace(spec, folder=BaseSection(path=spec.name).folder())
+        self._spec = spec
         self._threads, self._alone = threads, alone
         self._worker: work.Worker | None = None
         self._inbox: Inbox | None = None
@@ -150,9 +149,9 @@ class ShardWorker:
         self._items = 0
 
     def ready(self) -> tuple[str, Any]:
-        if not self._spec.folder.is_dir():
+        if not self._spec.base.folder().is_dir():
             return "error", BaseModelError(
-                f"{socket.gethostname()} has no base model in {self._spec.folder}",
+                f"{socket.gethostname()} has no base model in {self._spec.base.folder()}",
                 expected="the same checkpoint folder on every machine of the cluster, or a shared one",
                 came="no such folder",
                 remedy="copy the base model there under the same path, or set base.path to a shared folder",
@@ -189,7 +188,7 @@ class ShardWorker:
     def _start(self) -> tuple[work.Worker, Inbox]:
         if self._worker is None or self._inbox is None:
             if self._alone:
-                self._exit.enter_context(hold_device(self._spec.device))
+                self._exit.enter_context(hold_device(self._spec.base.device))
             temporary = Path(tempfile.gettempdir())
             durable.sweep(temporary)  # what killed workers left
             folder = durable.temporary_name(temporary, "inbox")

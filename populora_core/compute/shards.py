@@ -1,6 +1,6 @@
 """Shards of a stage: each with an artifact of its own, committed once, found again after a kill, merged by the stage.
 
-    objects/<sha256>       what the function returned, as JSON, and the files that it wrote
+    objects/<sha256>       what the function returned (see `results`), and the files that it wrote
     shards/<key>.json      a small document put by the first to finish: only with it the shard is done
 
 The commit lies in `perform`, which runs where the work is done, so that every backend leaves the same. A shard
@@ -23,12 +23,14 @@ from typing import Any
 
 from populora_core.compute import work
 from populora_core.compute.backend import Committed, Compute, Payload, Shard
+from populora_core.compute.results import decode, encode
+from populora_core.config.sections import Section
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
-from populora_core.store.manifest import file_sha256
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, DamagedObject
 
 
@@ -106,7 +108,7 @@ class Shards:
             folders.add(target.parent)
         for folder in folders:
             durable.fsync(folder)
-        result = json.loads(store.get_bytes(done.result))
+        result = decode(store.get_bytes(done.result))
         self._done.append(done)
         told = {name: getattr(done, name) for name in ("host", "pid", "seconds", "attempts")}
         self.records.append({"function": shard.function, "shard": shard.number, **told, "reused": reused})
@@ -136,13 +138,13 @@ def perform(worker: work.Worker, shard: Shard, progress: Progress) -> Committed:
         payload = _redirected(shard, folder)
         result = work.call(worker, shard.function, payload, count)
         files = {
-            place: store.put(path)
+            place: store.put(path, lasting=True)
             for name, target in _outputs(shard.function, payload).items()
             for place, path in _written(name, target)
         }
     done = Committed(
         key=shard.key,
-        result=store.put_bytes(json.dumps(result).encode()),
+        result=store.put_bytes(encode(result)),
         files=files,
         items=items,
         host=socket.gethostname(),
@@ -179,6 +181,8 @@ def _plain(value: object) -> object:
     """What stands in a payload's digest for something that JSON does not know."""
     if isinstance(value, Path):
         return [(place, file_sha256(path)) for place, path in _written("", value)]
+    if isinstance(value, Section):
+        return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name) for item in fields(value)}
     raise TypeError(f"a payload holds a {type(value).__name__}, which no digest is known for")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,12 +16,17 @@ from populora_core.support import ids
 from populora_core.support.aliases import Progress
 
 if TYPE_CHECKING:
-    from populora_core.learner.rows import TrainingRow, UpdateRules
+    import pyarrow as pa
+
+    from populora_core.compute.lessons import Lesson
+    from populora_core.learner.rows import UpdateRules
     from populora_core.model.base import BaseModel, Vocabulary
     from populora_core.model.layout import AdapterLayout
     from populora_core.model.stacked import StackedAdapters
     from populora_core.model.state import MemberState
     from populora_core.sampler.requests import Sampler, Served
+
+Hashes = dict[str, str]  # file name -> sha256
 
 PROBE_TYPE = "code_o"
 PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
@@ -58,8 +64,8 @@ class Worker:
     def base(self) -> BaseModel:
         from populora_core.model.base import load_base, require_same
 
-        base = load_base(self.spec.folder, self.spec.dtype, self.spec.device)
-        require_same(self.spec.folder, base.digest, self.spec.digest)
+        base = load_base(self.spec.base.folder(), self.spec.base.dtype, self.spec.base.device)
+        require_same(self.spec.base.folder(), base.digest, self.spec.digest)
         return base
 
     @cached_property
@@ -67,7 +73,7 @@ class Worker:
         from populora_core.model.layout import AdapterLayout
 
         model = self.base.model
-        return AdapterLayout.of(model, self.spec.rank, self.spec.alpha)
+        return AdapterLayout.of(model, self.spec.adapters.rank, self.spec.adapters.alpha)
 
     @cached_property
     def stacked(self) -> StackedAdapters:
@@ -82,8 +88,8 @@ class Worker:
 
         if self.spec.sampler.engine == "torch":  # the base is needed in any case
             return Vocabulary(self.base.tokenizer, self.base.stop_ids)
-        require_same(self.spec.folder, base_digest(self.spec.folder), self.spec.digest)
-        return load_vocabulary(self.spec.folder)
+        require_same(self.spec.base.folder(), base_digest(self.spec.base.folder()), self.spec.digest)
+        return load_vocabulary(self.spec.base.folder())
 
     @cached_property
     def sampler(self) -> Sampler:
@@ -96,7 +102,7 @@ class Worker:
         """Prompt and completion that every adapter is probed on."""
         from populora_core.problems.dialects import dialect
 
-        speech, tokenizer = dialect(self.spec.dialect), self.vocabulary.tokenizer
+        speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
         prompt = speech.encode(tokenizer, speech.propose_prompt(PROBE_TYPE, ()))
         program = tokenizer(PROBE_PROGRAM, add_special_tokens=False)["input_ids"]
         return (*prompt, *program[:-PROBE_TOKENS]), tuple(program[-PROBE_TOKENS:])
@@ -130,41 +136,40 @@ def found(
     progress: Progress,
     seeds: Mapping[str, int],
     sources: Mapping[str, Path],
-    members_file: Path,
     folders: Mapping[str, Path],
-) -> dict[str, str]:
-    """Write the founders: newborn ones from their seeds, the others from the PEFT folders in `sources`.
-
-    Returns:
-        member_id -> sha256 of its weights.
-    """
-    from populora_core.model.adapter_files import write_members
+) -> dict[str, Hashes]:
+    """Write the founders: newborn ones from their seeds, the others from the PEFT folders in `sources`."""
     from populora_core.model.adopt import adopt
     from populora_core.model.state import MemberState
 
     rows = {member: worker.layout.init_row(ids.generator(seed)) for member, seed in seeds.items()}
     rows |= {member: adopt(folder, worker.layout) for member, folder in sources.items()}
-    states = {member: MemberState.newborn(row) for member, row in rows.items()}
-    write_members(members_file, states, worker.layout)
-    return _export(worker, states, folders)
+    return _export(worker, {member: MemberState.newborn(row) for member, row in rows.items()}, folders)
 
 
 def generate(
     worker: Worker, progress: Progress, adapters: Sequence[Served], prompts: Sequence[Prompt]
-) -> dict[str, Any]:
+) -> pa.Table:
     """Serve the adapters, prove that each is applied, and complete the prompts.
 
     Returns:
-        "rows" as `complete` gives them, "engine" and "probe" for the record.
+        The columns that `proposals` and `attempts` share, a row per prompt; as metadata "engine" and "probe", in JSON.
 
     Raises:
         AdapterNotServed: the sampler answers with something else than the learner made; nothing was sampled.
     """
-    from populora_core.sampler.probe import serve
+    import pyarrow as pa
 
-    report = serve(worker.sampler, adapters, worker.spec.dtype)
-    rows = complete(worker, prompts, progress)
-    return {"rows": rows, "engine": worker.sampler.name, "probe": asdict(report)}
+    from populora_core.sampler.probe import serve
+    from populora_core.store.tables import SAMPLED
+
+    report = serve(worker.sampler, adapters, worker.spec.base.dtype)
+    told = {"engine": worker.sampler.name, "probe": asdict(report)}
+    schema = pa.schema(
+        [(column.name, column.type) for column in SAMPLED],
+        {name: json.dumps(value) for name, value in told.items()},
+    )
+    return pa.Table.from_pylist(complete(worker, prompts, progress), schema)
 
 
 def complete(
@@ -179,7 +184,7 @@ def complete(
     from populora_core.sampler.requests import Request
     from populora_core.support.finish import FinishReason
 
-    encode, tokenizer = dialect(worker.spec.dialect).encode, worker.vocabulary.tokenizer
+    encode, tokenizer = dialect(worker.spec.base.dialect).encode, worker.vocabulary.tokenizer
     encoded = {text: tuple(encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}}
     completions = worker.sampler.generate(
         [
@@ -217,28 +222,34 @@ def complete(
 def update(
     worker: Worker,
     progress: Progress,
-    members_file: Path,
-    steps: Sequence[Sequence[TrainingRow]],
+    members: Mapping[str, Path],
+    completions: Mapping[str, Path],
+    temperatures: Mapping[str, float],
+    steps: Sequence[Sequence[Lesson]],
     rules: UpdateRules,
     folders: Mapping[str, Path],
-    output: Path,
 ) -> dict[str, Any]:
-    """Train the members that `folders` names, step after step; their new states go to `output`.
+    """Train the members in the folders of `members`, step after step; write what they become to `folders`.
+
+    Args:
+        completions: role -> the Parquet file of what was sampled in it, at its temperature.
 
     Returns:
-        "stats" holds a member's statistics of every step, in order.
+        "stats" holds a member's statistics of every step, in order; "hashes" as `_export` gives them.
     """
+    from populora_core.compute.lessons import Sampled
     from populora_core.learner.update import update_members
-    from populora_core.model.adapter_files import read_members, write_members
+    from populora_core.model.adapter_files import read_state
 
     started = time.perf_counter()
     stacked = worker.learn()
-    states, stats = read_members(members_file, folders), []
-    for rows in steps:
+    states = {member: read_state(folder) for member, folder in members.items()}
+    sampled, stats = Sampled(completions, temperatures), []
+    for lessons in steps:
+        rows = [sampled.training_row(lesson) for lesson in lessons]
         states, of_step = update_members(stacked, states, rows, rules, progress)
         stats.append(of_step)
     seconds = time.perf_counter() - started
-    write_members(output, states, worker.layout)
     return {
         "stats": {member: [asdict(step[member]) for step in stats] for member in states},
         "seconds": seconds,
@@ -246,75 +257,76 @@ def update(
     }
 
 
-def merge(worker: Worker, progress: Progress, parts: Sequence[Path], members_file: Path) -> None:
-    """Join the members files of all shards into one."""
-    from populora_core.model.adapter_files import read_members, write_members
-
-    states = {member: state for part in parts for member, state in read_members(part).items()}
-    write_members(members_file, states, worker.layout)
-
-
 def breed(
     worker: Worker,
     progress: Progress,
-    members_file: Path,
-    survivors: Sequence[str],
+    parents: Mapping[str, Path],
     children: Sequence[Mapping[str, Any]],
-    output: Path,
     folders: Mapping[str, Path],
 ) -> dict[str, dict[str, Any]]:
     """Make each child from its parents by its operator; a child's optimiser starts fresh.
 
+    Args:
+        parents: member_id -> its folder.
+
     Returns:
-        child member_id -> {"sha256": of its weights, "record": what the operator drew and did}.
+        child member_id -> {"hashes": of its files, "record": what the operator drew and did}.
     """
-    from populora_core.model.adapter_files import read_layout, read_members, write_members
+    from populora_core.model.adapter_files import read_weights
     from populora_core.model.state import MemberState
     from populora_core.population.variation import make_child
 
-    layout = read_layout(members_file)
-    states = read_members(members_file)
+    layout = worker.layout
+    views = {member: layout.views(read_weights(folder, layout)) for member, folder in parents.items()}
     newborn, records = {}, {}
     for child in children:
-        parents = [layout.views(states[parent].weights) for parent in child["parent_ids"]]
         adapter, record = make_child(
-            child["operator"], parents, ids.generator(child["seed"]), layout.scale, child["parameters"]
+            child["operator"],
+            [views[parent] for parent in child["parent_ids"]],
+            ids.generator(child["seed"]),
+            layout.scale,
+            child["parameters"],
         )
         newborn[child["member_id"]] = MemberState.newborn(layout.row(adapter))
         records[child["member_id"]] = record | {"seed": child["seed"]}
-    kept = {member: states[member] for member in survivors}
-    write_members(output, kept | newborn, layout)
     hashes = _export(worker, newborn, folders)
-    return {member: {"sha256": hashes[member], "record": records[member]} for member in newborn}
+    return {member: {"hashes": hashes[member], "record": records[member]} for member in newborn}
 
 
-def _export(worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]) -> dict[str, str]:
-    """Write each member's PEFT folder with its probe; returns the sha256 of its weights file."""
-    from populora_core.model.adapter_files import WEIGHTS, write_peft
+def _export(
+    worker: Worker, states: Mapping[str, MemberState], folders: Mapping[str, Path]
+) -> dict[str, Hashes]:
+    """Write each member's folder: PEFT adapter, moments, probe.
+
+    Returns:
+        member_id -> file name -> sha256, of `STATE_FILES`.
+    """
+    from populora_core.model.adapter_files import write_moments, write_peft
     from populora_core.model.probe import given_logprobs
-    from populora_core.store.adapters import Probe, write_probe
-    from populora_core.store.manifest import file_sha256
+    from populora_core.store.adapters import STATE_FILES, WEIGHTS, Probe, write_probe
+    from populora_core.support.digest import file_sha256
 
     stacked, text = worker.learn(), worker.probe_text
     stacked.load({member: states[member].weights for member in folders})
     hashes = {}
     for member, folder in folders.items():
-        write_peft(folder, worker.layout, states[member].weights, worker.spec.name)
-        hashes[member] = file_sha256(folder / WEIGHTS)
+        write_peft(folder, worker.layout, states[member].weights, worker.spec.base.path)
+        write_moments(folder, worker.layout, states[member])
+        hashes[member] = {name: file_sha256(folder / name) for name in STATE_FILES}
         own = given_logprobs(stacked, member, *text)
-        write_probe(folder, Probe(hashes[member], worker.spec.dtype, *text, own, worker.base_logprobs))
+        probe = Probe(hashes[member][WEIGHTS], worker.spec.base.dtype, *text, own, worker.base_logprobs)
+        write_probe(folder, probe)
     return hashes
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (found, generate, update, merge, breed)
+    function.__name__: function for function in (found, generate, update, breed)
 }
 
 OUTPUTS: dict[str, tuple[str, ...]] = {
-    "found": ("members_file", "folders"),
+    "found": ("folders",),
     "generate": (),
-    "update": ("output", "folders"),
-    "merge": ("members_file",),
-    "breed": ("output", "folders"),
+    "update": ("folders",),
+    "breed": ("folders",),
 }
 """The parameters of each function that say where to write: a path, or a name -> path. Every other path is read."""

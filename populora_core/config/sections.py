@@ -203,13 +203,15 @@ class UpdateSection(Section):
     learning_rate: Positive = 2e-3
     betas: tuple[Decay, Decay] = (0.9, 0.95)
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
-    clip: Positive = 0.2
+    clip: Positive = Field(0.2, description="half-width of the trust region of the probability ratio")
     importance_cap: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
     )
-    grad_clip: Positive = 1.0
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
-    token_budget: Count = Field(4096, description="tokens of one micro-batch")
+    grad_clip: Positive = Field(1.0, description="largest gradient norm of one member")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+        0, description="a newborn's first steps, over which its learning rate rises linearly"
+    )
+    token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
     pack_tokens: Count = Field(
         192, description="completions of one prompt share its tokens in sequences up to this length"
     )
@@ -285,5 +287,20 @@ class ComputeSection(Section):
 class StoreSection(Section):
     """What is kept, and where else than in the run directory."""
 
-    keep_adapters: Literal["all"] = "all"
+    keep_states: Count | Literal["all"] = Field(
+        "all",
+        description="last generations that can be redone; older optimiser states are pruned as the run goes",
+    )
+    keep_adapters: Count | Literal["all"] = Field(
+        "all", description="last generations whose adapters stay; each member's newest always does"
+    )
     url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
+
+    @model_validator(mode="after")
+    def _adapters_as_long_as_states(self) -> StoreSection:
+        states, adapters = self.keep_states, self.keep_adapters
+        if adapters != "all" and (states == "all" or states > adapters):
+            raise ValueError(
+                f"keep_adapters = {adapters} is less than keep_states = {states}: states are of no use without adapters"
+            )
+        return self

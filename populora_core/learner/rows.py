@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,53 +36,77 @@ class TrainingRow:
             )
 
 
+class UpdateSettings(Protocol):
+    """Settings of one policy-gradient step, as `config.sections.UpdateSection` has them."""
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def clip(self) -> float:
+        """Half-width of the trust region of the probability ratio."""
+
+    @property
+    def importance_cap(self) -> float:
+        """Largest importance weight between learner and sampler (see `loss.backward_policy_gradient`); 0: none."""
+
+    @property
+    def grad_clip(self) -> float:
+        """Largest gradient norm of one member."""
+
+    @property
+    def betas(self) -> tuple[float, float]: ...
+
+    @property
+    def weight_decay(self) -> float: ...
+
+    @property
+    def warmup_steps(self) -> int:
+        """A newborn's first steps, over which its learning rate rises linearly."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of one micro-batch, padding included."""
+
+    @property
+    def pack_tokens(self) -> int:
+        """Completions of one prompt share its tokens in one sequence up to this length."""
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Keep only the input of each decoder layer, and run the layer again backward."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRules:
-    """What one member does otherwise than `UpdateRules` says; None: it does not."""
+    """What one member does otherwise than all; None: it does not."""
 
-    lr: float | None = None
+    learning_rate: float | None = None
     clip: float | None = None
     grad_clip: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRules:
-    """Settings of one policy-gradient step.
+    """How members are stepped.
 
     Attributes:
-        clip: half-width of the trust region of the probability ratio.
-        importance_cap: largest importance weight between learner and sampler; 0: no such weight (see
-            `loss.backward_policy_gradient`).
-        grad_clip: largest gradient norm of one member.
-        warmup_steps: a newborn's first steps, over which its learning rate rises linearly.
-        token_budget: tokens of one micro-batch, padding included.
-        pack_tokens: completions of one prompt share its tokens in one sequence up to this length.
-        gradient_checkpointing: keep only the input of each decoder layer, and run the layer again backward.
+        settings: of all members.
         members: member_id -> its own settings.
     """
 
-    lr: float = 2e-3
-    clip: float = 0.2
-    importance_cap: float = 0.0
-    grad_clip: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    token_budget: int = 1024
-    pack_tokens: int = 192
-    gradient_checkpointing: bool = False
+    settings: UpdateSettings
     members: Mapping[str, MemberRules] = field(default_factory=dict)
 
-    def of(self, member_id: str) -> UpdateRules:
-        """The settings of one member."""
-        own = asdict(self.members.get(member_id, MemberRules()))
-        return replace(self, **{name: value for name, value in own.items() if value is not None})
+    def of(self, member_id: str, name: str) -> float:
+        """A setting of one member, by its name in `MemberRules`."""
+        own = getattr(self.members.get(member_id), name, None)
+        return getattr(self.settings, name) if own is None else own
 
     def learning_rate(self, member_id: str, steps: int) -> float:
         """The learning rate of a member that has made `steps` steps before this one."""
-        lr = self.of(member_id).lr
-        return lr * min(1.0, (steps + 1) / self.warmup_steps) if self.warmup_steps else lr
+        rate, warmup = self.of(member_id, "learning_rate"), self.settings.warmup_steps
+        return rate * min(1.0, (steps + 1) / warmup) if warmup else rate
 
 
 @dataclass(frozen=True, slots=True)

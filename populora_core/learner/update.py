@@ -26,6 +26,7 @@ from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopulationError
 
 STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
+EPS = 1e-8  # of AdamW
 
 
 def update_members(
@@ -79,14 +80,16 @@ def update_members(
     grad = stacked.zero_grad()
     totals = _Totals.zero(len(trained))
     token_weights = torch.tensor([1.0 / tokens[member] for member in stacked.members], dtype=torch.float64)
-    own = [rules.of(member) for member in stacked.members]
-    clips = torch.tensor([rule.clip for rule in own], dtype=torch.float64)
-    with checkpointed(stacked.model, rules.gradient_checkpointing):
-        for batch in micro_batches(pack_rows(useful, rules.pack_tokens), rules.token_budget):
-            totals.add(*_accumulate(stacked, batch, token_weights, clips, rules.importance_cap))
+    settings = rules.settings
+    clips, largest = (
+        torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
+        for name in ("clip", "grad_clip")
+    )
+    with checkpointed(stacked.model, settings.gradient_checkpointing):
+        for batch in micro_batches(pack_rows(useful, settings.pack_tokens), settings.token_budget):
+            totals.add(*_accumulate(stacked, batch, token_weights, clips, settings.importance_cap))
             if progress is not None:
                 progress(batch.n_rows)
-    largest = torch.tensor([rule.grad_clip for rule in own], dtype=torch.float64)
     norms = clip_by_member(grad, largest.to(grad)).tolist()
     _refuse_not_finite(dict(zip(stacked.members, norms, strict=True)))
     for slot, (member_id, norm) in enumerate(zip(stacked.members, norms, strict=True)):
@@ -191,9 +194,9 @@ def _step(
             exp_avg_sq,
             steps=torch.tensor([state.steps + 1 for state in members]).to(grad.device, torch.float64),
             lr=torch.tensor(lrs, dtype=torch.float64, device=grad.device),
-            betas=rules.betas,
-            eps=rules.eps,
-            weight_decay=rules.weight_decay,
+            betas=rules.settings.betas,
+            eps=EPS,
+            weight_decay=rules.settings.weight_decay,
         )
         for row, name in enumerate(names):
             w, m, v = (matrix[row].to("cpu", copy=True) for matrix in (weights, exp_avg, exp_avg_sq))

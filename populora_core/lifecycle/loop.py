@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from populora_core.config.load import Config
+from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
+from populora_core.runs.space import require_space
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
+from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
 from populora_core.stages.table import STAGES, stages_of
 from populora_core.store.artifacts import (
@@ -37,14 +40,16 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
     Args:
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
     """
-    found = False
+    found, past = False, Past(session.run)
     with Trackers(session.run) as trackers:
         for generation in range(generations + 1):
-            found = is_done(session, generation)
+            found = is_done(session, generation, past=past)
             if found:
                 session.observer.generation_found(generation)
                 continue
+            require_space(session.run)
             run_one(session, generation)
+            past.forget(generation)
             _publish(session, generation, trackers)
             session.observer.generation_ended(generation)
         if found and outdated(session.run.directory):  # killed when all stages were done
@@ -120,6 +125,7 @@ def _publish(session: Session, generation: int, trackers: Trackers) -> None:
     supersede_outdated(session.run, generation)
     compact(session.run.directory)
     publish(session.run.directory)
+    prune_as_configured(session.run)
     figures = refresh(session.run.directory)
     if figures is not None:
         trackers.follow(figures)

@@ -26,7 +26,8 @@ from populora_core.sharing.shared import (
     read_record,
     require_same,
 )
-from populora_core.stages.engine import commit_shared, is_whole, stage_inputs, stage_seed
+from populora_core.stages.engine import commit_shared, is_whole
+from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
 from populora_core.store.catalogue import publish
@@ -124,9 +125,10 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
     Several entries follow from equal inputs and an equal seed where the code or the sandbox changed meanwhile: then
     the newest version counts, and of those the last that was made.
     """
+    past = Past(run)
     for generation in count():
         for stage in stages_of(generation):
-            _, inputs = stage_inputs(run, generation, stage)
+            inputs = stage_inputs(run, stage, stage_sources(run, generation, stage, past))
             seed = stage_seed(run, generation, stage)
             follows = [
                 entry
@@ -141,7 +143,7 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
             here = (
                 found is not None
                 and found.key in {entry.manifest.key for entry in follows}
-                and is_whole(run, generation, folder, found, found.key, inputs)
+                and is_whole(run, folder, found)
             )
             yield max(follows, key=lambda e: (e.manifest.stage_version, e.manifest.started_at)), here
 

@@ -21,7 +21,7 @@ from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import BASE, BASE_PLAYER, ITEMS, Evaluation, players_of
-from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
+from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import Manifest, generation_dir, shards_dir
@@ -190,14 +190,14 @@ def supersede_outdated(run: Run, generation: int) -> list[Path]:
 
 def _source(run: Run, generation: int) -> Path:
     """The stage folder that holds the members at the end of a generation."""
-    return stage_dir(run.directory, generation, giver(MEMBERS, stages_of(generation)).name)
+    return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
 
 
 def _inputs(run: Run, generation: int) -> dict[str, str]:
     manifest = read_manifest(_source(run, generation))
     if manifest is None:
         return {}
-    return {name: manifest.content(file_name(name)) for name in ("population", MEMBERS)}
+    return {"population": manifest.content(file_name("population"))}
 
 
 def _choose(run: Run, generation: int, members: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Adapters on disk: PEFT folders for people and other tools, one members file for the next stage.
+"""A member on disk: a PEFT folder for people and other tools, with the optimiser's moments for the next update.
 
 safetensors only, never pickle. Every file appears by rename, so it is whole or absent, and equal contents
 give equal bytes: safetensors keeps metadata in a hash map, hence one metadata key at most.
@@ -7,7 +7,6 @@ give equal bytes: safetensors keeps metadata in a hash map, hence one metadata k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from populora_core.support.errors import AdapterError
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
+MOMENTS = "moments.safetensors"
 LAYOUT_KEY = "populora_layout"
-VECTORS = ("weights", "exp_avg", "exp_avg_sq")
+VECTORS = ("exp_avg", "exp_avg_sq")
 STEPS = "steps"
 
 
@@ -77,90 +77,82 @@ def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:
             came=f"rank {found[0]}, alpha {found[1]}, rsLoRA {found[2]}, DoRA {found[3]}",
             remedy="use the rank and alpha that the adapter was trained with",
         )
-    return layout.from_peft(read_tensors(folder / WEIGHTS))
+    return read_weights(folder, layout)
 
 
-def write_members(path: str | Path, states: Mapping[str, MemberState], layout: AdapterLayout) -> None:
-    """Write weights, Adam moments and step counts of all members into one safetensors file.
+def write_moments(folder: Path, layout: AdapterLayout, state: MemberState) -> None:
+    """Write a member's optimiser beside its adapter: Adam's moments [D] and the count of steps.
+
+    Before the first step both moments are zero, and left out.
 
     Raises:
         ArtifactError: it could not be written.
     """
-    path = Path(path)
-    tensors: dict[str, Tensor] = {}
-    for member_id, state in sorted(states.items()):
-        for name in VECTORS:
-            tensors[f"{member_id}.{name}"] = getattr(state, name).to(torch.float32).contiguous().cpu()
-        tensors[f"{member_id}.{STEPS}"] = torch.tensor([state.steps], dtype=torch.int64)
-    with replacing(path) as temporary:
+    tensors = {STEPS: torch.tensor([state.steps], dtype=torch.int64)}
+    if state.steps:
+        tensors |= {name: getattr(state, name).contiguous().cpu() for name in VECTORS}
+    with replacing(folder / MOMENTS) as temporary:
         temporary.write_bytes(save(tensors, {LAYOUT_KEY: layout.to_json()}))
 
 
-def read_members(path: str | Path, member_ids: Iterable[str] | None = None) -> dict[str, MemberState]:
-    """The states of the named members, or of all, by member id.
+def read_state(folder: Path) -> MemberState:
+    """A member from its folder, without the base model.
 
     Raises:
-        AdapterError: the file is missing or corrupt, lacks a member, or holds a number that is not finite.
+        AdapterError: a file is missing or corrupt, or holds a number that is not finite.
     """
-    path = Path(path)
-    dimension = read_layout(path).dimension
-    wanted = None if member_ids is None else set(member_ids)
-    tensors = read_tensors(path, wanted)
-    found = sorted({key.rpartition(".")[0] for key in tensors})
-    absent = sorted((wanted or set()) - set(found))
-    if absent:
-        raise AdapterError(
-            f"{path} does not hold every member asked for",
-            came="without " + ", ".join(absent),
-            remedy="list the members of that generation with `populora inspect`",
-        )
-    return {member_id: _member(path, tensors, member_id, dimension) for member_id in found}
-
-
-def read_layout(path: str | Path) -> AdapterLayout:
-    """The layout that a members file was written with, known without loading the base model.
-
-    Raises:
-        AdapterError: the file is missing or corrupt.
-    """
+    layout, path = read_layout(folder), folder / MOMENTS
+    weights, tensors = read_weights(folder, layout), read_tensors(path)
     try:
-        with safe_open(path, "pt") as file:
-            return AdapterLayout.from_json(file.metadata()[LAYOUT_KEY])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _member(path: Path, tensors: Mapping[str, Tensor], member_id: str, dimension: int) -> MemberState:
-    try:
-        weights, exp_avg, exp_avg_sq = (tensors[f"{member_id}.{name}"] for name in VECTORS)
-        steps = int(tensors[f"{member_id}.{STEPS}"].item())
+        steps = int(tensors.pop(STEPS).item())
+        if not steps:
+            return MemberState.newborn(weights)
+        exp_avg, exp_avg_sq = (tensors[name] for name in VECTORS)
     except (KeyError, RuntimeError) as error:
         raise _unreadable(path, error) from error
-    for name, vector in zip(VECTORS, (weights, exp_avg, exp_avg_sq), strict=True):
-        if vector.shape != (dimension,) or vector.dtype != torch.float32:
+    for name, vector in tensors.items():
+        if vector.shape != weights.shape or vector.dtype != torch.float32:
             raise AdapterError(
-                f"{name} of {member_id} in {path} does not fit the file's own layout",
-                expected=f"[{dimension}] torch.float32",
+                f"{name} in {path} does not fit the adapter",
+                expected=f"{list(weights.shape)} torch.float32",
                 came=f"{list(vector.shape)} {vector.dtype}",
                 remedy="redo the stage that wrote it",
             )
-        require_finite(vector, f"{name} of {member_id} in {path}")
+        require_finite(vector, f"{name} in {path}")
     return MemberState(weights, exp_avg, exp_avg_sq, steps)
 
 
-def read_tensors(path: Path, member_ids: set[str] | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, or only those that belong to the named members.
+def read_weights(folder: Path, layout: AdapterLayout) -> Tensor:
+    """The row [D] in float32 of a member's folder.
+
+    Raises:
+        AdapterError: the file is missing or corrupt, or of another layout.
+    """
+    return layout.from_peft(read_tensors(folder / WEIGHTS))
+
+
+def read_layout(folder: Path) -> AdapterLayout:
+    """The layout that a member was written with, known without loading the base model.
+
+    Raises:
+        AdapterError: the file is missing or corrupt.
+    """
+    try:
+        with safe_open(folder / MOMENTS, "pt") as file:
+            return AdapterLayout.from_json(file.metadata()[LAYOUT_KEY])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(folder / MOMENTS, error) from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name.
 
     Raises:
         AdapterError: the file is missing or corrupt.
     """
     try:
         with safe_open(path, "pt") as file:
-            return {
-                key: file.get_tensor(key)
-                for key in file.keys()  # noqa: SIM118  # not a dict: it offers no iteration
-                if member_ids is None or key.rpartition(".")[0] in member_ids
-            }
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # it offers no iteration
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error) from error
 

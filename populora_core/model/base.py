@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def base_digest(path: str | Path) -> str:
     total = hashlib.sha256()
     for file in sorted(Path(path).iterdir()):
         if file.is_file() and file.suffix in READ_SUFFIXES:
-            with open(file, "rb") as stream:
-                total.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+            total.update(f"{file.name} {file_sha256(file)}\n".encode())
     return total.hexdigest()
 
 

@@ -88,7 +88,7 @@ class Speeds:
         programs: that one core runs in a second.
         shard: seconds that a shard costs beside its work.
         alone: stage -> what the driver does.
-        state_bytes: a second, of members' weights and moments through the one process that joins them; 0 where
+        state_bytes: a second, of members' weights and moments through one process that would join them; 0 where
             they stay in the files of their shards.
         store_requests, store_bytes: a second, of the store, all nodes together; 0 for a disk that is not waited for.
         checkpointing: whether an update computes the forward pass twice.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import trueskill
@@ -22,15 +23,26 @@ class Rating:
     sigma: float
 
 
-@dataclass(frozen=True, slots=True)
-class RatingRules:
-    """TrueSkill's constants; beta is the spread of one performance, tau the drift between matches."""
+class RatingRules(Protocol):
+    """TrueSkill's constants, as `config.sections.RatingSection` has them.
 
-    mu: float = 25.0
-    sigma: float = 25.0 / 3.0
-    beta: float = 25.0 / 6.0
-    tau: float = 25.0 / 300.0
-    draw_probability: float = 0.1
+    beta is the spread of one performance, tau the drift between matches.
+    """
+
+    @property
+    def mu(self) -> float: ...
+
+    @property
+    def sigma(self) -> float: ...
+
+    @property
+    def beta(self) -> float: ...
+
+    @property
+    def tau(self) -> float: ...
+
+    @property
+    def draw_probability(self) -> float: ...
 
 
 class Outcome(StrEnum):

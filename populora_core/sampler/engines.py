@@ -47,17 +47,17 @@ def open_sampler(
     Raises:
         ConfigError: vllm is asked for and not installed.
     """
-    if choose_engine(spec.sampler.engine, spec.device) == "torch":
+    if choose_engine(spec.sampler.engine, spec.base.device) == "torch":
         from populora_core.sampler.torch_sampler import TorchSampler
 
         return TorchSampler(stacked(), stop_ids)
     from populora_core.sampler.vllm_sampler import VllmSampler
 
     return VllmSampler(
-        folder=spec.folder,
-        dtype=spec.dtype,
-        device=spec.device,
-        rank=spec.rank,
+        folder=spec.base.folder(),
+        dtype=spec.base.dtype,
+        device=spec.base.device,
+        rank=spec.adapters.rank,
         stop_ids=stop_ids,
         settings=spec.sampler,
     )

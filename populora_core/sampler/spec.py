@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from populora_core.config.sections import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection, SamplerSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,15 +12,11 @@ class ModelSpec:
     """Everything that a worker needs to load the frozen base, lay adapters over it and sample.
 
     Attributes:
+        digest: of the base's files.
         sampler: with the engine that was chosen, never `auto`.
     """
 
-    folder: Path
-    name: str
+    base: BaseSection
+    adapters: AdapterSection
     digest: str
-    dialect: str
-    dtype: str
-    device: str
-    rank: int
-    alpha: float
     sampler: SamplerSection = field(default_factory=lambda: SamplerSection(engine="torch"))

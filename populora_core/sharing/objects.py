@@ -42,8 +42,12 @@ class ObjectStore(Protocol):
 
     url: str
 
-    def put(self, path: Path) -> str:
-        """Store a file under its content; returns the sha256. A second writer of equal bytes changes nothing."""
+    def put(self, path: Path, lasting: bool = False) -> str:
+        """Store a file under its content; returns the sha256. A second writer of equal bytes changes nothing.
+
+        Args:
+            lasting: whether the file is never written to again; on a local disk the object may then be a link to it.
+        """
 
     def fetch(self, sha256: str, target: Path) -> None:
         """Bring an object to `target`: verified, written aside and renamed; what is there is replaced.
@@ -82,12 +86,6 @@ class ObjectStore(Protocol):
 
 def object_key(sha256: str) -> str:
     return f"{OBJECTS}/{sha256}"
-
-
-def digest(path: Path) -> str:
-    """The sha256 of a file's bytes as they are now."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def whole(data: bytes | None, sha256: str, url: str) -> bytes:

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 from populora_core.sharing.objects import (
     ObjectStore,
     Stored,
-    digest,
     missing,
     object_key,
     require_digest,
@@ -22,6 +21,7 @@ from populora_core.sharing.objects import (
     whole,
 )
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256, remember
 from populora_core.support.errors import ConfigError, StoreUnavailable
 
 S3 = "s3"
@@ -59,10 +59,11 @@ class LocalObjects:
         self.root = root
         self.url = root.as_uri()
 
-    def put(self, path: Path) -> str:
-        sha256 = digest(path)
+    def put(self, path: Path, lasting: bool = False) -> str:
+        sha256 = file_sha256(path)
         if not self._refresh(sha256):
-            self._place(sha256, lambda aside: shutil.copyfile(path, aside))
+            give = _link_or_copy if lasting else shutil.copyfile
+            self._place(sha256, lambda aside: give(path, aside))
         return sha256
 
     def fetch(self, sha256: str, target: Path) -> None:
@@ -72,7 +73,7 @@ class LocalObjects:
             aside = durable.temporary_name(target.parent, target.name)
             try:
                 _link_or_copy(source, aside)
-                require_digest(digest(aside), sha256, self.url)
+                require_digest(file_sha256(aside), sha256, self.url)
                 os.replace(aside, target)
             except FileNotFoundError as error:
                 raise missing(sha256, self.url) from error
@@ -150,9 +151,10 @@ class LocalObjects:
         path = self._path(object_key(sha256))
         with _reading(self.url):
             try:
-                whole = digest(path) == sha256
+                whole = file_sha256(path) == sha256
                 if whole:
                     os.utime(path)
+                    remember(os.stat(path), sha256)
                 return whole
             except (FileNotFoundError, PermissionError):  # another user's can be replaced, not touched
                 return False
@@ -163,7 +165,7 @@ class LocalObjects:
             target.parent.mkdir(parents=True, exist_ok=True)
         with durable.replacing(target) as aside:
             write(aside)
-            require_digest(digest(aside), sha256, self.url)
+            require_digest(file_sha256(aside), sha256, self.url)
             aside.chmod(0o444)  # it will be linked into run directories
 
 

@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from populora_core.sharing import aws
 from populora_core.sharing.objects import (
     Stored,
-    digest,
     missing,
     object_key,
     require_digest,
@@ -31,6 +30,7 @@ from populora_core.sharing.objects import (
 )
 from populora_core.sharing.trouble import Trouble
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, ConfigError, StoreUnavailable
 
 try:
@@ -99,8 +99,8 @@ class S3Objects:
         self._answered = False
         self._store = self._open(timeout=_NEVER, read_timeout=timedelta(seconds=self._patience.read_seconds))
 
-    def put(self, path: Path) -> str:
-        sha256 = digest(path)
+    def put(self, path: Path, lasting: bool = False) -> str:
+        sha256 = file_sha256(path)
         self._put(sha256, _mapped(path))
         return sha256
 
@@ -116,7 +116,7 @@ class S3Objects:
                     raise missing(sha256, self.url) from error
                 except OSError as error:
                     raise durable.write_error(target, error) from error
-                came = digest(aside)
+                came = file_sha256(aside)
                 if came == sha256 or last:
                     break
             require_digest(came, sha256, self.url)

@@ -17,14 +17,16 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, require_key
 from populora_core.sharing.places import open_objects
-from populora_core.store.adapters import ADAPTER_FILES, PROBE, WEIGHTS, staged_adapter
+from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, STATE_FILES, staged_adapter
 from populora_core.store.artifacts import StageWriter
-from populora_core.store.manifest import FileRecord, Manifest, committed_stages, file_sha256, pruned
+from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, RunDirectoryError, StoreUnavailable
 
 RECORD = "run.json"
@@ -188,7 +190,7 @@ class SharedRun:
     def _upload(self, files: Iterable[Path]) -> None:
         once = {file_sha256(path): path for path in files}  # most members' adapter_config.json are one object
         with ThreadPoolExecutor(STREAMS) as pool:
-            list(pool.map(self._objects.put, once.values()))
+            list(pool.map(partial(self._objects.put, lasting=True), once.values()))
 
     def _rewritten(self) -> RunDirectoryError:
         return RunDirectoryError(
@@ -208,7 +210,7 @@ def require_unpruned(url: str, run_dir: Path, generation: int) -> None:
         if manifest.generation <= generation
         for path in (
             *(folder / file.name for file in manifest.files),
-            *(run_dir / adapter / WEIGHTS for adapter in _adapters_of(manifest)),
+            *(run_dir / member / name for member in _adapters_of(manifest) for name in STATE_FILES),
         )
         if pruned(path)
     ]
@@ -340,7 +342,7 @@ def _adapters_of(manifest: Manifest) -> Sequence[str]:
 def _adapter_records(folders: Mapping[str, Path]) -> tuple[FileRecord, ...]:
     records = []
     for path, folder in folders.items():
-        for name in (*ADAPTER_FILES, PROBE):
+        for name in (*ADAPTER_FILES, MOMENTS, PROBE):
             sha256 = file_sha256(folder / name)
             size = (folder / name).stat().st_size
             records.append(FileRecord(f"{path}/{name}", size, sha256, sha256, None))

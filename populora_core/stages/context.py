@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,6 @@ from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
 from populora_core.population.member import Member, Role
-from populora_core.population.rating import RatingRules
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
@@ -25,12 +23,16 @@ from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
-from populora_core.store.adapters import staged_adapter
+from populora_core.store.adapters import MOMENTS, STATE_FILES, WEIGHTS, staged_adapter, state_intact
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 from populora_core.support.aliases import Row
+from populora_core.support.errors import ArtifactError
+
+PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
 
 
 @dataclass(slots=True)
@@ -38,20 +40,24 @@ class StageContext:
     """One execution of one stage.
 
     Attributes:
-        seed: the stage's own seed; every random stream derives from it.
-        folders: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
         extra: goes into the manifest: times, paths and what else is not content.
         shards: runs shards; those that are finished outlive a kill, and go once the stage is committed.
     """
 
     session: Session
-    generation: int
-    seed: int
-    folders: Mapping[str, Sequence[Path]]
+    plan: StagePlan
     writer: StageWriter
     shards: Shards
     progress: Callable[[int, int], None]
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> int:
+        return self.plan.generation
+
+    @property
+    def seed(self) -> int:
+        return self.plan.seed
 
     @property
     def config(self) -> Config:
@@ -67,16 +73,14 @@ class StageContext:
 
     # Inputs
 
-    def table(self, name: str) -> pa.Table:
-        """The input table; for `When.PAST` and `When.SO_FAR` the rows of all generations in order."""
-        tables = [read_table(folder, name) for folder in self.folders[name]]
-        return pa.concat_tables(tables) if tables else to_table(name, [])
-
-    def rows(self, name: str) -> list[Row]:
-        return self.table(name).to_pylist()
+    def rows(self, name: str, *columns: str) -> list[Row]:
+        """The rows of an input table with these columns, or all; of several generations in order."""
+        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name])
+        return [row for table in tables for row in table.to_pylist()]
 
     def input_file(self, name: str) -> Path:
-        return self.folders[name][-1] / file_name(name)
+        """The Parquet file of an input table."""
+        return self.plan.sources[name][-1] / file_name(name)
 
     def members(self) -> list[Member]:
         """The living members before this stage, in the order of their ids."""
@@ -85,9 +89,13 @@ class StageContext:
     def buffer(self, capacity: int) -> Buffer:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
-        for row in self.rows("problems"):
-            buffer.add(self.problem(row))
+        for row in self.rows("problems", *PROBLEM, "program_key"):
+            buffer.add(self.problem(row), row["program_key"])
         return buffer
+
+    def problems(self) -> list[Problem]:
+        """The generation's own."""
+        return [self.problem(row) for row in self.rows("problems", *PROBLEM)]
 
     @staticmethod
     def problem(row: Row) -> Problem:
@@ -100,20 +108,19 @@ class StageContext:
             message=row["message"],
         )
 
-    def rating_rules(self) -> RatingRules:
-        rating = self.config.rating
-        return RatingRules(rating.mu, rating.sigma, rating.beta, rating.tau, rating.draw_probability)
-
     # Services
 
-    def generate(self, prompts: Sequence[Prompt]) -> list[Row]:
+    def generate(self, prompts: Sequence[Prompt]) -> pa.Table | None:
         """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share.
+
+        Returns:
+            None without a prompt.
 
         Raises:
             AdapterNotServed: a sampler answers with something else than the members' adapters.
         """
         if not prompts:
-            return []
+            return None
         owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
         served = self._served(owners)
         done = self.map_members(
@@ -125,12 +132,16 @@ class StageContext:
             },
             total=len(prompts),
         )
+        told = [
+            {name.decode(): json.loads(text) for name, text in part.schema.metadata.items()} for part in done
+        ]
+        self.extra["sampler"] = {"engine": told[0]["engine"], "probes": [each["probe"] for each in told]}
         shard_of: dict[str | None, int] = {
             member: part for part, share in enumerate(self._shares(owners)) for member in share
         }
-        answers = [iter(part["rows"]) for part in done]  # a shard keeps the order of its prompts
-        self.extra["sampler"] = {"engine": done[0]["engine"], "probes": [part["probe"] for part in done]}
-        return [next(answers[shard_of[prompt.member_id]]) for prompt in prompts]
+        # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
+        came = np.argsort([shard_of[prompt.member_id] for prompt in prompts], kind="stable")
+        return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))
 
     def _served(self, members: Iterable[str]) -> dict[str, Served]:
         """The members' adapters as they were after the previous generation."""
@@ -150,6 +161,40 @@ class StageContext:
                 ),
             )
         return served
+
+    def member_folders(self) -> dict[str, Path]:
+        """member_id -> the folder of the member as it was after the previous generation.
+
+        Raises:
+            ArtifactError: one is not what the population names.
+        """
+        rows = self.rows("population", "member_id", "adapter_sha256", "moments_sha256")
+        return {
+            row["member_id"]: self._whole(row["member_id"], self.generation - 1, row["adapter_sha256"], row)
+            for row in rows
+        }
+
+    def updated_folders(self, rows: Iterable[Row]) -> dict[str, Path]:
+        """member_id -> the folder of the member as this generation's update wrote it, from rows of `adapters`.
+
+        Raises:
+            ArtifactError: one is not what the row names.
+        """
+        return {
+            row["member_id"]: self._whole(row["member_id"], self.generation, row["sha256"], row)
+            for row in rows
+        }
+
+    def _whole(self, member: str, generation: int, adapter_sha256: str, row: Row) -> Path:
+        folder = self.session.run.adapter_folder(member, generation)
+        if not state_intact(folder, {WEIGHTS: adapter_sha256, MOMENTS: row["moments_sha256"]}):
+            raise ArtifactError(
+                f"{folder} does not hold {member} as generation {generation} left it",
+                expected=" and ".join(STATE_FILES) + " with the recorded sha256",
+                came="missing or other files",
+                remedy=f"populora resume {self.session.run.directory} makes a damaged member again",
+            )
+        return folder
 
     def map_members(
         self,
@@ -210,22 +255,12 @@ class StageContext:
 
     # Outputs
 
-    def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self.writer.write_table(name, to_table(name, rows))
-
-    def path(self, name: str) -> Path:
-        return self.writer.path(file_name(name))
-
-    def link(self, name: str) -> None:
-        """Give an input file on unchanged."""
-        source, target = self.input_file(name), self.path(name)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
+    def write(self, name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | None = None) -> None:
+        """Write a declared table; `beside` holds further columns of the same rows."""
+        self.writer.write_table(name, to_table(name, rows, beside))
 
     def adapter_folders(self, members: Iterable[str]) -> dict[str, Path]:
-        """member_id -> where to write its PEFT folder of this generation; `place_adapters` publishes it."""
+        """member_id -> where to write its folder of this generation; `place_adapters` publishes it."""
         run = self.session.run
         places = {member: run.adapter_folder(member, self.generation) for member in members}
         return {
@@ -233,26 +268,34 @@ class StageContext:
             for member, place in places.items()
         }
 
-    def write_adapters(self, hashes: Mapping[str, str]) -> None:
-        """Record the PEFT folders of this stage and the sha256 of their weights."""
-        root = self.session.run.directory
+    def write_adapters(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
+        """Record the members that this stage writes.
+
+        Args:
+            hashes: member_id -> file name -> sha256.
+        """
+        run = self.session.run
         paths = {
-            member: self.session.run.adapter_folder(member, self.generation).relative_to(root).as_posix()
+            member: run.adapter_folder(member, self.generation).relative_to(run.directory).as_posix()
             for member in sorted(hashes)
         }
-        self.write(
-            "adapters",
-            [
-                {
-                    "generation": self.generation,
-                    "member_id": member,
-                    "path": path,
-                    "sha256": hashes[member],
-                }
-                for member, path in paths.items()
-            ],
-        )
-        self.extra["adapters"] = {path: hashes[member] for member, path in paths.items()}
+        rows = [
+            {
+                "generation": self.generation,
+                "member_id": member,
+                "path": path,
+                "sha256": hashes[member][WEIGHTS],
+                "moments_sha256": hashes[member][MOMENTS],
+            }
+            for member, path in paths.items()
+        ]
+        self.write("adapters", rows)
+        self.extra["adapters"] = {path: dict(hashes[member]) for member, path in paths.items()}
+
+
+def hash_columns(hashes: Mapping[str, str]) -> Row:
+    """The columns of `population` that name a member's files, from file name -> sha256."""
+    return {"adapter_sha256": hashes[WEIGHTS], "moments_sha256": hashes[MOMENTS]}
 
 
 def member_of(row: Row) -> Member:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.decisive import decisive
+from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
-from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
-from populora_core.store.adapters import WEIGHTS, adapter_intact, place_adapters
+from populora_core.stages.table import Stage, stages_of
+from populora_core.store.adapters import place_adapters, state_intact
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
@@ -24,8 +22,7 @@ from populora_core.store.artifacts import (
     read_manifest,
     stage_dir,
 )
-from populora_core.store.manifest import pruned, shards_dir
-from populora_core.support import ids
+from populora_core.store.manifest import shards_dir
 from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
@@ -38,7 +35,7 @@ Guard = Callable[[Sequence[FileRecord]], None]
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What became of one stage: made anew, or found done."""
+    """What became of one stage: made now, or found done."""
 
     generation: int
     stage: str
@@ -68,39 +65,104 @@ def run_stage(
     """
     session.observer.stage_started(generation, stage.name)
     session.heartbeat.at(generation, stage.name)
-    run = session.run
-    folder = stage_dir(run.directory, generation, stage.name)
-    folders, inputs = stage_inputs(run, generation, stage)
-    seed = stage_seed(run, generation, stage, redraw)
-    key = stage_key(session, stage, seed, inputs)
+    plan = plan_stage(session, generation, stage, redraw)
+    manifest = None if force else _committed(session.run, plan) or _bring(session, plan)
+    reused = manifest is not None
+    if manifest is None:
+        manifest = _make(session, plan, guard)
+    session.observer.stage_ended(generation, stage.name, reused, manifest.seconds)
+    return StageResult(generation, stage.name, reused, manifest.seconds, manifest)
+
+
+def run_generation(session: Session, generation: int) -> list[StageResult]:
+    """All stages of one generation, in order."""
+    return [run_stage(session, generation, stage) for stage in stages_of(generation)]
+
+
+def is_done(
+    session: Session, generation: int, stages: Sequence[Stage] | None = None, past: Past | None = None
+) -> bool:
+    """Whether every stage of the generation, or each of `stages`, is committed, intact, and follows from its inputs.
+
+    Args:
+        past: of a walk over generations.
+    """
+    try:
+        return all(
+            _committed(session.run, plan_stage(session, generation, stage, past=past)) is not None
+            for stage in (stages_of(generation) if stages is None else stages)
+        )
+    except ArtifactError:
+        return False
+
+
+def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
+    """Whether a committed stage has all its files and adapters."""
+    members: Mapping[str, Mapping[str, str]] = found.extra.get("adapters", {})
+    return intact(folder, found) and all(
+        state_intact(run.directory / path, hashes) for path, hashes in members.items()
+    )
+
+
+def commit_shared(run: Run, shared: SharedRun, entry: SharedStage) -> Manifest:
+    """Commit in this run directory what a stage is in the shared store.
+
+    Raises:
+        DamagedObject: the store lost a file of it; nothing was changed.
+    """
+    made = entry.manifest
+    with StageWriter(run.directory, made.generation, made.stage) as writer:
+        shared.bring(entry, writer)
+        place_adapters(run.directory, writer, made)
+        return writer.commit(made)
+
+
+def _committed(run: Run, plan: StagePlan) -> Manifest | None:
+    """The stage as it is committed, if that is whole and follows from its inputs.
+
+    What a fork inherited may have another key, as long as it follows from what lies there now.
+    """
+    folder = stage_dir(run.directory, plan.generation, plan.stage.name)
     found = read_manifest(folder)
-    if found is not None and not force and is_whole(run, generation, folder, found, key, inputs):
-        session.observer.stage_ended(generation, stage.name, True, found.seconds)
-        return StageResult(generation, stage.name, True, found.seconds, found)
+    if found is None:
+        return None
+    inherited = plan.generation <= run.settled and all(
+        found.inputs.get(name, content) == content for name, content in plan.inputs.items()
+    )
+    return found if (found.key == plan.key or inherited) and is_whole(run, folder, found) else None
 
-    brought = None if force else _bring(session, generation, stage, key)
-    if brought is not None:
-        session.observer.stage_ended(generation, stage.name, True, brought.seconds)
-        return StageResult(generation, stage.name, True, brought.seconds, brought)
 
+def _bring(session: Session, plan: StagePlan) -> Manifest | None:
+    """Commit what another machine, or this one before a kill, has shared under the key; None where no one has."""
+    shared = session.shared
+    entry = shared.find(plan.generation, plan.stage.name, plan.key) if shared is not None else None
+    if shared is None or entry is None:
+        return None
+    try:
+        return commit_shared(session.run, shared, entry)
+    except DamagedObject:
+        return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
+
+
+def _make(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest:
+    """Run the stage's code and commit what it wrote."""
+    run, generation, stage = session.run, plan.generation, plan.stage
     require_redoable(run, generation)
     from populora_core.stages.context import StageContext
 
     started = time.time()
     with StageWriter(run.directory, generation, stage.name) as writer:
-        shards = session.shards(key, shards_dir(run.directory, generation, stage.name))
-        context = StageContext(
-            session, generation, seed, folders, writer, shards, session.observer.stage_progress
-        )
+        shards = session.shards(plan.key, shards_dir(run.directory, generation, stage.name))
+        context = StageContext(session, plan, writer, shards, session.observer.stage_progress)
         _perform(stage, context)
         if shards.records:
             context.extra["shards"] = shards.records
         manifest = writer.draft(
-            key=key,
+            key=plan.key,
             stage_version=stage.version,
-            seed=seed,
-            config=decisive(run.config, stage.config),
-            inputs=inputs,
+            seed=plan.seed,
+            config=plan.settings,
+            inputs=plan.inputs,
             started=started,
             seconds=time.time() - started,
             code_revision=code_revision(),
@@ -113,8 +175,7 @@ def run_stage(
         place_adapters(run.directory, writer, manifest)
         writer.commit(manifest)
     shards.release()
-    session.observer.stage_ended(generation, stage.name, False, manifest.seconds)
-    return StageResult(generation, stage.name, False, manifest.seconds, manifest)
+    return manifest
 
 
 def _perform(stage: Stage, context: StageContext) -> None:
@@ -133,132 +194,3 @@ def _perform(stage: Stage, context: StageContext) -> None:
         "evolve": evolve.run,
     }
     code[stage.name](context)
-
-
-def _bring(session: Session, generation: int, stage: Stage, key: str) -> Manifest | None:
-    """Commit what another machine, or this one before a kill, has shared under the key; None where nobody has."""
-    shared = session.shared
-    entry = shared.find(generation, stage.name, key) if shared is not None else None
-    if shared is None or entry is None:
-        return None
-    try:
-        return commit_shared(session.run, shared, entry)
-    except DamagedObject:
-        return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
-
-
-def commit_shared(run: Run, shared: SharedRun, entry: SharedStage) -> Manifest:
-    """Commit in this run directory what a stage is in the shared store.
-
-    Raises:
-        DamagedObject: the store lost a file of it; nothing was changed.
-    """
-    made = entry.manifest
-    with StageWriter(run.directory, made.generation, made.stage) as writer:
-        shared.bring(entry, writer)
-        place_adapters(run.directory, writer, made)
-        return writer.commit(made)
-
-
-def run_generation(session: Session, generation: int) -> list[StageResult]:
-    """All stages of one generation, in order."""
-    return [run_stage(session, generation, stage) for stage in stages_of(generation)]
-
-
-def is_whole(
-    run: Run, generation: int, folder: Path, found: Manifest, key: str, inputs: Mapping[str, str]
-) -> bool:
-    """Whether a committed stage is the one of this key, with all its files and adapters.
-
-    What a fork inherited may have another key, as long as it follows from what lies there now.
-    """
-    inherited = generation <= run.settled and all(
-        found.inputs.get(name, content) == content for name, content in inputs.items()
-    )
-    follows = found.key == key or inherited
-    adapters: Mapping[str, str] = found.extra.get("adapters", {})
-    return (
-        follows
-        and intact(folder, found)
-        and all(
-            adapter_intact(run.directory / path, sha256) or pruned(run.directory / path / WEIGHTS)
-            for path, sha256 in adapters.items()
-        )
-    )
-
-
-def is_done(session: Session, generation: int, stages: Sequence[Stage] | None = None) -> bool:
-    """Whether every stage of the generation, or each of `stages`, is committed, intact, and follows from its inputs."""
-    run = session.run
-    for stage in stages_of(generation) if stages is None else stages:
-        folder = stage_dir(run.directory, generation, stage.name)
-        found = read_manifest(folder)
-        if found is None:
-            return False
-        try:
-            _, inputs = stage_inputs(run, generation, stage)
-        except ArtifactError:
-            return False
-        key = stage_key(session, stage, stage_seed(run, generation, stage), inputs)
-        if not is_whole(run, generation, folder, found, key, inputs):
-            return False
-    return True
-
-
-def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:
-    """The stage's seed: drawn from the run's, or from the one that `rerun --seed` gave it."""
-    redrawn = run.redraws().get(f"{generation:04d}/{stage.name}") if redraw is None else redraw
-    return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
-
-
-def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> str:
-    """sha256 over everything that decides the stage's content, and nothing else."""
-    spec = session.model_spec
-    document = {
-        "stage": stage.name,
-        "version": stage.version,
-        "seed": seed,
-        "config": decisive(session.run.config, stage.config),
-        "inputs": inputs,
-        "base": [spec.digest, spec.dtype, spec.device] if stage.base else None,
-        "dialect": session.dialect.digest if stage.dialect else None,
-        "sandbox": session.sandbox.identity if stage.sandbox else None,
-        "sampler": spec.sampler.engine if stage.sampler else None,
-    }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def stage_inputs(run: Run, generation: int, stage: Stage) -> tuple[dict[str, list[Path]], dict[str, str]]:
-    """Where each needed artifact lies, and the content hash of what lies there."""
-    folders: dict[str, list[Path]] = {}
-    inputs: dict[str, str] = {}
-    if stage is FOUND:
-        inputs = {f"start_from {member}": digest for member, digest in run.start_digests.items()}
-    for artifact, when in stage.needs.items():
-        folders[artifact] = []
-        hashes = []
-        for source_generation, source in _sources(generation, stage, artifact, when):
-            folder = stage_dir(run.directory, source_generation, source.name)
-            manifest = read_manifest(folder)
-            if manifest is None or not intact(folder, manifest):
-                raise ArtifactError(
-                    f"{stage.name} of generation {generation} needs {artifact}, which is not there whole",
-                    expected=f"a committed {source.name} of generation {source_generation}",
-                    came="damaged files" if manifest else "nothing",
-                    remedy=f"populora resume {run.directory} makes what is missing",
-                )
-            folders[artifact].append(folder)
-            hashes.append(manifest.content(file_name(artifact)))
-        inputs[artifact] = hashlib.sha256("".join(hashes).encode()).hexdigest()
-    return folders, inputs
-
-
-def _sources(generation: int, stage: Stage, artifact: str, when: When) -> list[tuple[int, Stage]]:
-    own = stages_of(generation)
-    if when is When.NOW:
-        return [(generation, giver(artifact, own[: own.index(stage)]))]
-    if when is When.BEFORE:
-        return [(generation - 1, giver(artifact, stages_of(generation - 1)))]
-    last = generation if when is When.SO_FAR else generation - 1
-    return [(number, giver(artifact, own)) for number in range(1, last + 1)]

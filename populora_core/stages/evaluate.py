@@ -43,7 +43,7 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     Raises:
         ArtifactError: infrastructure left a member without a score, and it can be ranked by none.
     """
-    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
+    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters", "member_id", "sha256")}
     evaluation = Evaluation(
         ctx.session,
         suite,
@@ -77,9 +77,12 @@ def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
         ArtifactError: infrastructure failed for all attempts at a teacher's problems.
     """
     first = ctx.generation - ctx.config.evaluate.window
-    rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
+    rates = {
+        row["problem_id"]: row["solve_rate"]
+        for row in ctx.rows("problem_results", "problem_id", "solve_rate")
+    }
     own: dict[str, list[float | None]] = {teacher.member_id: [] for teacher in teachers}
-    for row in ctx.rows("problems"):
+    for row in ctx.rows("problems", "problem_id", "generation", "teacher_id"):
         if row["generation"] > first and row["teacher_id"] in own:
             own[row["teacher_id"]].append(rates[row["problem_id"]])
     shares = {}

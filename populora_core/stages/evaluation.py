@@ -35,6 +35,7 @@ from populora_core.support.finish import FinishReason
 BASE = "base"
 SHARD_COMPLETIONS = 512
 ITEMS = "evaluation_items"
+ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +186,8 @@ class Evaluation:
         template = shard.benchmark.template(self.family)
         rows = []
         for (item, player, sample), row, score in zip(asked, completions, scores, strict=True):
-            kept = ("prompt", "completion", "completion_tokens", "finish_reason")
             rows.append(
-                {name: row[name] for name in kept}
+                row
                 | {
                     "generation": self.generation,
                     "member_id": player.member_id,
@@ -247,7 +247,8 @@ class Evaluation:
                 )
             )
         payloads = [{"adapters": self._served, "prompts": share} for share in shares if share]
-        answers = [iter(part["rows"]) for part in sampling.map("generate", payloads, progress)]
+        done = sampling.map("generate", payloads, progress)
+        answers = [iter(part.select(ANSWERED).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
     @contextmanager
@@ -271,7 +272,7 @@ class Evaluation:
             "items": [_sha256([item.item_id, item.fields]) for item in items],
             "players": [(player.member_id, player.adapter_sha256) for player in self.players],
             "generation": self.generation,
-            "base": [spec.digest, spec.dtype, spec.device, spec.rank, spec.alpha],
+            "base": [spec.digest, spec.base.dtype, spec.base.device, spec.adapters.rank, spec.adapters.alpha],
             "compute": shard_plan(session.run.config.compute),
             "sampler": spec.sampler.engine,
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],

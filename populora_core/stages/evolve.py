@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
-from populora_core.population.replacement import EvolutionRules, Replacement, plan_evolution
-from populora_core.stages.context import StageContext
-from populora_core.stages.table import MEMBERS
+from populora_core.population.replacement import Replacement, evolves, plan_evolution
+from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 
@@ -25,13 +24,14 @@ def run(ctx: StageContext) -> None:
         item.removed_id: ids.member_id(item.role, item.slot, ctx.generation, ids.digits(sizes[item.role]))
         for item in plan
     }
-    hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters")}
+    updated = {row["member_id"]: row for row in ctx.rows("adapters")}
 
+    bred: Row = {}
     if plan:
+        parents = sorted({parent for item in plan for parent in item.parent_ids})
         bred = ctx.work(
             "breed",
-            members_file=ctx.input_file(MEMBERS),
-            survivors=[m.member_id for m in members if m.member_id not in children],
+            parents=ctx.updated_folders([updated[parent] for parent in parents]),
             children=[
                 {
                     "member_id": children[item.removed_id],
@@ -42,13 +42,9 @@ def run(ctx: StageContext) -> None:
                 }
                 for item in plan
             ],
-            output=ctx.path(MEMBERS),
             folders=ctx.adapter_folders(children.values()),
         )
-        newborn = {child: bred[child]["sha256"] for child in children.values()}
-    else:
-        ctx.link(MEMBERS)  # nothing changed: the same bytes, at no cost
-        bred, newborn = {}, {}
+    newborn = {child: bred[child]["hashes"] for child in children.values()}
 
     planned = {item.removed_id: item for item in plan}
     population = []
@@ -56,9 +52,11 @@ def run(ctx: StageContext) -> None:
         if member.member_id in planned:
             item = planned[member.member_id]
             child = children[member.member_id]
-            population.append(_newborn_row(ctx, item, child, ratings, newborn[child]))
+            population.append(_newborn_row(ctx, item, child, ratings) | hash_columns(newborn[child]))
         else:
-            population.append(_survivor_row(ctx, member, ratings, hashes[member.member_id]))
+            row = updated[member.member_id]
+            hashes = {"adapter_sha256": row["sha256"], "moments_sha256": row["moments_sha256"]}
+            population.append(_survivor_row(ctx, member, ratings) | hashes)
     ctx.write("population", population)
     ctx.write(
         "evolutions",
@@ -85,20 +83,9 @@ def _plan(
     """Who is replaced and how, and the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
     external = {row["member_id"]: row["external_fitness"] for row in ctx.rows("external_fitness")}
-    rules = EvolutionRules(
-        every=settings.every,
-        fraction=settings.fraction,
-        minimum_age=settings.minimum_age,
-        crossover_probability=settings.crossover_probability,
-        mutations=settings.mutations,
-        crossovers=settings.crossovers,
-        selection=settings.selection,
-        replacement=settings.replacement,
-        parameters=settings.parameters,
-    )
     plan: list[Replacement] = []
     fitness: dict[str, float] = {}
-    if not rules.evolves(ctx.generation):
+    if not evolves(settings, ctx.generation):
         return plan, fitness
     for role in Role:
         own = [_rated(member, ratings) for member in members if member.role is role]
@@ -110,7 +97,7 @@ def _plan(
                 settings.parameters.get(settings.fitness, {}),
             )
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
-            plan += plan_evolution(ctx.generation, own, fitness, eligible, rules, ctx.rng("plan", role))
+            plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, ctx.rng("plan", role))
     return plan, fitness
 
 
@@ -120,19 +107,17 @@ def _rated(member: Member, ratings: dict[str, Row]) -> Member:
     return replace(member, mu=row["mu"], sigma=row["sigma"])
 
 
-def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row], sha256: str) -> Row:
+def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row]) -> Row:
     rating = ratings[member.member_id]
     changed = {name: rating[name] for name in ("mu", "sigma", "productive_generation")}
     kept = asdict(member) | {"parent_ids": list(member.parent_ids)}
-    return kept | changed | {"generation": ctx.generation, "adapter_sha256": sha256}
+    return kept | changed | {"generation": ctx.generation}
 
 
-def _newborn_row(
-    ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row], sha256: str
-) -> Row:
+def _newborn_row(ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row]) -> Row:
     """A child as it enters the population, rated by its parents (see `newborn_rating`)."""
     parents = [Rating(ratings[parent]["mu"], ratings[parent]["sigma"]) for parent in item.parent_ids]
-    rating = newborn_rating(parents, ctx.rating_rules())
+    rating = newborn_rating(parents, ctx.config.rating)
     return {
         "generation": ctx.generation,
         "member_id": child,
@@ -144,5 +129,4 @@ def _newborn_row(
         "mu": rating.mu,
         "sigma": rating.sigma,
         "productive_generation": ctx.generation,
-        "adapter_sha256": sha256,
     }

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from populora_core.population.member import Role
 from populora_core.runs.warm_start import OPERATOR, require_unchanged, start_folders
-from populora_core.stages.context import StageContext
-from populora_core.stages.table import MEMBERS
+from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
 
 
@@ -29,7 +28,6 @@ def run(ctx: StageContext) -> None:
         "found",
         seeds={name: ids.draw_seed(ctx.seed, name, "birth") for name in names if name not in sources},
         sources=sources,
-        members_file=ctx.path(MEMBERS),
         folders=ctx.adapter_folders(names),
     )
     ctx.write(
@@ -46,7 +44,7 @@ def run(ctx: StageContext) -> None:
                 "mu": rating.mu,
                 "sigma": rating.sigma,
                 "productive_generation": 0,
-                "adapter_sha256": hashes[name],
+                **hash_columns(hashes[name]),
             }
             for name, (role, slot) in zip(names, slots, strict=True)
         ],

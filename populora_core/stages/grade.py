@@ -14,8 +14,8 @@ from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
-    problems = {row["problem_id"]: ctx.problem(row) for row in ctx.rows("problems")}
-    attempts = ctx.rows("attempts")
+    problems = {problem.problem_id: problem for problem in ctx.problems()}
+    attempts = ctx.rows("attempts", "attempt_id", "problem_id", "student_id", "completion", "finish_reason")
     judgements = judge_attempts(
         ctx.dialect,
         ctx.sandbox_runner(determinism=False),
@@ -32,7 +32,7 @@ def run(ctx: StageContext) -> None:
     ]
     results = _problem_results(problems, attempts, grades)
     checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
-    proposals = ctx.rows("proposals")
+    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "match_id")
     outcomes = _match_results(ctx, proposals, checks, results)
 
     ctx.write("attempt_grades", grades)
@@ -125,7 +125,7 @@ def _ratings(
         Match(match["teacher_id"], match["student_id"], Outcome(outcomes[match["match_id"]]["outcome"]))
         for match in ctx.rows("matches")
     ]
-    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.rating_rules())
+    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.config.rating)
     rows = []
     for member in members:
         rating = ratings[member.member_id]

@@ -16,7 +16,7 @@ def run(ctx: StageContext) -> None:
     p_student_win = win_probabilities(
         [student.rating for student in students],
         [teacher.rating for teacher in teachers],
-        ctx.rating_rules(),
+        ctx.config.rating,
     )
     settings = ctx.config.match
     pairs = draw_matches(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from populora_core.compute.work import Prompt
 from populora_core.problems.archive import Archive, Graded
 from populora_core.problems.coverage import Cell
-from populora_core.stages.context import StageContext
+from populora_core.stages.context import PROBLEM, StageContext
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -18,9 +18,10 @@ def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
     source = _references(ctx)
     members = {member.member_id: member for member in ctx.members()}
-    digits = ids.digits(len(ctx.rows("matches")))  # one match for every teacher
+    matches = ctx.rows("matches", "match_id", "teacher_id")
+    digits = ids.digits(len(matches))  # one match for every teacher
     rows, prompts = [], []
-    for match in ctx.rows("matches"):
+    for match in matches:
         teacher = members[match["teacher_id"]]
         for problem_type in settings.types:
             for index in range(settings.per_type):
@@ -50,19 +51,21 @@ def run(ctx: StageContext) -> None:
                         max_tokens=settings.max_tokens,
                     )
                 )
-    completions = ctx.generate(prompts)
-    ctx.write("proposals", [row | text for row, text in zip(rows, completions, strict=True)])
+    ctx.write("proposals", rows, ctx.generate(prompts))
 
 
 def _references(ctx: StageContext) -> Buffer | Archive:
     """Where references are drawn from, made anew from the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
-    rates = {row["problem_id"]: row["solve_rate"] for row in ctx.rows("problem_results")}
+    rates = {
+        row["problem_id"]: row["solve_rate"]
+        for row in ctx.rows("problem_results", "problem_id", "solve_rate")
+    }
     archive = Archive()
     archive.add(
         Graded(ctx.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
-        for row in ctx.rows("problems")
+        for row in ctx.rows("problems", *PROBLEM, "cell")
         if rates[row["problem_id"]] is not None
     )
     return archive

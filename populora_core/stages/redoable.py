@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from populora_core.runs.run import Run
-from populora_core.stages.table import MEMBERS, file_name, giver, stages_of
-from populora_core.store.adapters import WEIGHTS
-from populora_core.store.artifacts import stage_dir
+from populora_core.store.adapters import STATE_FILES
 from populora_core.store.manifest import pruned
 from populora_core.support.errors import ArtifactError
 
 
 def startable(run: Run, generation: int) -> bool:
     """Whether nothing was pruned that the generation after this one starts from."""
-    stage = giver(MEMBERS, stages_of(generation))
-    living = run.directory / "members"
-    return not (
-        pruned(stage_dir(run.directory, generation, stage.name) / file_name(MEMBERS))
-        or any(map(pruned, (folder / WEIGHTS for folder in living.glob(f"*/g{generation:04d}"))))
-    )
+    folders = (run.directory / "members").glob(f"*/g{generation:04d}")
+    return not any(pruned(folder / name) for folder in folders for name in STATE_FILES)
 
 
 def redoable(run: Run, generation: int) -> bool:
-    """Whether nothing was pruned that a stage of the generation needs."""
-    own = stages_of(generation)
-    files = (
-        stage_dir(run.directory, generation, s.name) / file_name(MEMBERS) for s in own if MEMBERS in s.gives
-    )
-    return (generation == 0 or startable(run, generation - 1)) and not any(map(pruned, files))
+    """Whether nothing was pruned that a stage of the generation needs or gives."""
+    return startable(run, generation) and (generation == 0 or startable(run, generation - 1))
 
 
 def require_redoable(run: Run, generation: int) -> None:

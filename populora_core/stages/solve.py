@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from populora_core.compute.work import Prompt
-from populora_core.stages.context import StageContext
+from populora_core.stages.context import PROBLEM, StageContext
 from populora_core.support import ids
 
 
 def run(ctx: StageContext) -> None:
     settings = ctx.config.solve
-    match_of = {match["teacher_id"]: match for match in ctx.rows("matches")}
+    matches = ctx.rows("matches", "match_id", "teacher_id", "student_id")
+    match_of = {match["teacher_id"]: match for match in matches}
     rows, prompts = [], []
-    for problem_row in ctx.rows("problems"):
+    for problem_row in ctx.rows("problems", *PROBLEM, "teacher_id"):
         problem = ctx.problem(problem_row)
         match = match_of[problem_row["teacher_id"]]
         text = ctx.dialect.solve_prompt(problem)
@@ -37,5 +38,4 @@ def run(ctx: StageContext) -> None:
                     max_tokens=settings.max_tokens,
                 )
             )
-    completions = ctx.generate(prompts)
-    ctx.write("attempts", [row | text for row, text in zip(rows, completions, strict=True)])
+    ctx.write("attempts", rows, ctx.generate(prompts))

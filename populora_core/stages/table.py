@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-MEMBERS = "members"  # members.safetensors: weights, Adam moments and step counts; every other name is a table
-
 
 class When(StrEnum):
     """Which artifact of the needed name a stage reads."""
@@ -27,8 +25,9 @@ class Stage:
 
     Attributes:
         version: raised whenever the stage's code would give other results from equal inputs.
-        needs: artifact name -> which one.
-        gives: artifact names, one file each.
+        needs: name of a table -> which one.
+        gives: names of tables, one file each. Members' files lie in folders of their own; `population` and
+            `adapters` name them by hash.
         config: the sections of the configuration that decide the result.
         base: whether the result depends on the base model (its files, precision and device).
         dialect: whether it depends on the dialect's templates and grammar.
@@ -49,9 +48,9 @@ class Stage:
 
 FOUND = Stage(
     "found",
-    version=1,
+    version=2,
     needs={},
-    gives=("population", MEMBERS, "adapters"),
+    gives=("population", "adapters"),
     config=("population", "adapters", "rating"),
     base=True,
 )
@@ -116,7 +115,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "update",
-        version=3,
+        version=4,
         needs={
             "proposals": When.NOW,
             "attempts": When.NOW,
@@ -124,9 +123,8 @@ LOOP: tuple[Stage, ...] = (
             "proposal_grades": When.NOW,
             "attempt_grades": When.NOW,
             "population": When.BEFORE,
-            MEMBERS: When.BEFORE,
         },
-        gives=("updates", "proposal_advantages", "attempt_advantages", MEMBERS, "adapters"),
+        gives=("updates", "proposal_advantages", "attempt_advantages", "adapters"),
         config=("adapters", "update", "compute"),
         base=True,
     ),
@@ -148,15 +146,14 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evolve",
-        version=4,
+        version=5,
         needs={
             "population": When.BEFORE,
             "ratings": When.NOW,
             "external_fitness": When.NOW,
-            MEMBERS: When.NOW,
             "adapters": When.NOW,
         },
-        gives=("population", "evolutions", MEMBERS, "adapters"),
+        gives=("population", "evolutions", "adapters"),
         config=("adapters", "rating", "evolve"),
     ),
 )
@@ -171,7 +168,7 @@ def stages_of(generation: int) -> tuple[Stage, ...]:
 
 
 def file_name(artifact: str) -> str:
-    return f"{artifact}.safetensors" if artifact == MEMBERS else f"{artifact}.parquet"
+    return f"{artifact}.parquet"
 
 
 def giver(artifact: str, stages: tuple[Stage, ...]) -> Stage:

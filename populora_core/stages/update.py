@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
-from populora_core.config.sections import UpdateSection
+from populora_core.compute.lessons import Lesson
 from populora_core.learner.estimators import advantages
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.stages.table import MEMBERS
 from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
-    proposals, attempts = ctx.rows("proposals"), ctx.rows("attempts")
-    type_of = {row["problem_id"]: row["problem_type"] for row in ctx.rows("problems")}
+    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type")
+    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id")
+    types = ctx.rows("problems", "problem_id", "problem_type")
+    type_of = {row["problem_id"]: row["problem_type"] for row in types}
     settings = ctx.config.update
     estimate = partial(
         advantages, settings.estimator, std_floor=settings.std_floor, clip=settings.advantage_clip
@@ -34,31 +34,34 @@ def run(ctx: StageContext) -> None:
         groups=[row["problem_id"] for row in attempts],
         cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts],
     )
-    # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
-    propose, solve = ctx.config.propose, ctx.config.solve
-    training = {
-        Role.TEACHER: _training_rows("teacher_id", proposals, proposal_advantages, propose.temperature),
-        Role.STUDENT: _training_rows("student_id", attempts, attempt_advantages, solve.temperature),
+    lessons = {
+        Role.TEACHER: _lessons(Role.TEACHER, "teacher_id", proposals, proposal_advantages),
+        Role.STUDENT: _lessons(Role.STUDENT, "student_id", attempts, attempt_advantages),
     }
     members = ctx.members()
-    steps = _steps(members, training)
+    steps = _steps(members, lessons)
 
-    folders = ctx.adapter_folders([member.member_id for member in members])
-    parts: list[Path] = []
+    before, folders = ctx.member_folders(), ctx.adapter_folders([member.member_id for member in members])
 
     def payload(share: frozenset[str]) -> Row:
-        parts.append(ctx.writer.scratch / f"{MEMBERS}.part{len(parts)}")
         return {
-            "members_file": ctx.input_file(MEMBERS),
+            "members": {member: before[member] for member in sorted(share)},
+            "completions": {
+                Role.TEACHER: ctx.input_file("proposals"),
+                Role.STUDENT: ctx.input_file("attempts"),
+            },
+            # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
+            "temperatures": {
+                Role.TEACHER: ctx.config.propose.temperature,
+                Role.STUDENT: ctx.config.solve.temperature,
+            },
             "steps": [[row for row in step if row.member_id in share] for step in steps],
-            "rules": _update_rules(settings),
+            "rules": UpdateRules(settings),
             "folders": {member: folders[member] for member in sorted(share)},
-            "output": parts[-1],
         }
 
     learned = sum(row.advantage != 0.0 for step in steps for row in step)
     done = ctx.map_members("update", folders, payload, total=learned)
-    ctx.work("merge", parts=parts, members_file=ctx.path(MEMBERS))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
@@ -72,33 +75,16 @@ def run(ctx: StageContext) -> None:
     )
     ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
     ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
-    ctx.write_adapters({member: sha for part in done for member, sha in part["hashes"].items()})
+    ctx.write_adapters({member: hashes for part in done for member, hashes in part["hashes"].items()})
 
 
-def _steps(
-    members: Iterable[Member], training: Mapping[Role, Sequence[TrainingRow]]
-) -> list[list[TrainingRow]]:
-    """The rows of every member's first role, then those of the second role of members that play two."""
+def _steps(members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]]) -> list[list[Lesson]]:
+    """The lessons of every member's first role, then those of the second role of members that play two."""
     plays = {member.member_id: member.role.plays for member in members}
     return [
-        [row for role, rows in training.items() for row in rows if plays[row.member_id].index(role) == step]
+        [each for role, own in lessons.items() for each in own if plays[each.member_id].index(role) == step]
         for step in range(max(map(len, plays.values())))
     ]
-
-
-def _update_rules(settings: UpdateSection) -> UpdateRules:
-    return UpdateRules(
-        lr=settings.learning_rate,
-        clip=settings.clip,
-        importance_cap=settings.importance_cap,
-        grad_clip=settings.grad_clip,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup_steps,
-        token_budget=settings.token_budget,
-        pack_tokens=settings.pack_tokens,
-        gradient_checkpointing=settings.gradient_checkpointing,
-    )
 
 
 def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> list[float | None]:
@@ -106,20 +92,12 @@ def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> l
     return [found[row[key]] for row in rows]
 
 
-def _training_rows(
-    owner: str, rows: Iterable[Row], values: Iterable[float | None], temperature: float
-) -> list[TrainingRow]:
+def _lessons(role: Role, owner: str, rows: Iterable[Row], advantages: Iterable[float | None]) -> list[Lesson]:
+    """What there is to learn from the rows of a role; those that infrastructure failed for are not in it."""
     return [
-        TrainingRow(
-            member_id=row[owner],
-            prompt_ids=tuple(row["prompt_ids"]),
-            completion_ids=tuple(row["completion_ids"]),
-            old_logprobs=tuple(row["logprobs"]),
-            advantage=value,
-            temperature=temperature,
-        )
-        for row, value in zip(rows, values, strict=True)
-        if value is not None
+        Lesson(role, number, row[owner], advantage)
+        for number, (row, advantage) in enumerate(zip(rows, advantages, strict=True))
+        if advantage is not None
     ]
 
 

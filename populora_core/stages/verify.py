@@ -14,7 +14,9 @@ from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
-    proposals = ctx.rows("proposals")
+    proposals = ctx.rows(
+        "proposals", "proposal_id", "teacher_id", "problem_type", "completion", "finish_reason"
+    )
     checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), proposals)
     checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
     problems, duplicates = _admit(ctx, proposals, checks)
@@ -58,8 +60,8 @@ def _admit(
         if check.verdict is not ProposalVerdict.VALID or check.draft is None:
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
-        novelty = buffer.novelty(problem.program)
-        if held_out().holds(problem.program, problem.inputs) or not buffer.add(problem):
+        novelty, key = buffer.novelty(problem.program), program_key(problem.program)
+        if held_out().holds(problem.program, problem.inputs) or not buffer.add(problem, key):
             duplicates.add(proposal_id)
             continue
         complexity = measure(problem.program)
@@ -79,7 +81,7 @@ def _admit(
             "variable_count": complexity.variable_count,
             "cell": str(cell(problem.program, complexity)),
             "novelty": novelty,
-            "program_key": program_key(problem.program),
+            "program_key": key,
         }
     return {
         key: admitted[key] for key in (row["proposal_id"] for row in proposals) if key in admitted

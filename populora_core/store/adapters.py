@@ -1,15 +1,20 @@
-"""Published PEFT folders: whole or not, and what the learner says that each adapter makes of a fixed text."""
+"""Members' published folders, each a PEFT adapter with its optimiser's moments: whole or not.
+
+Beside them stands what the learner says that the adapter makes of a fixed text.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora_core.store.manifest import Manifest, file_sha256, pruned
+from populora_core.store.manifest import Manifest, pruned
+from populora_core.support.digest import file_sha256
 from populora_core.support.durable import fsync, write_atomically, writing
 from populora_core.support.errors import AdapterError
 
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     from populora_core.store.artifacts import StageWriter
 
 WEIGHTS = "adapter_model.safetensors"
+MOMENTS = "moments.safetensors"  # of the optimiser: Adam's two moments and the count of steps
+STATE_FILES = (WEIGHTS, MOMENTS)  # what a member is; a stage records the sha256 of both
 ADAPTER_FILES = (WEIGHTS, "adapter_config.json")
 PROBE = "probe.json"
 
@@ -95,31 +102,44 @@ def what_is_wrong(folder: Path) -> dict[str, str]:
     }
 
 
-def adapter_intact(folder: Path, sha256: str) -> bool:
-    """Whether a run's own folder is whole, the probe of these very weights included."""
+def state_intact(folder: Path, hashes: Mapping[str, str]) -> bool:
+    """Whether a run's own folder is whole, the probe of these very weights included; what was pruned counts as whole.
+
+    Args:
+        hashes: file name -> sha256, of `STATE_FILES`.
+    """
     try:
-        return adapter_whole(folder, sha256) and read_probe(folder).sha256 == sha256
+        probed = read_probe(folder).sha256 == hashes[WEIGHTS]
     except AdapterError:
         return False
+    return (
+        probed
+        and all((folder / name).is_file() for name in ADAPTER_FILES if name != WEIGHTS)
+        and all(_recorded(folder / name, sha256) for name, sha256 in hashes.items())
+    )
+
+
+def _recorded(path: Path, sha256: str) -> bool:
+    return pruned(path) or (path.is_file() and file_sha256(path) == sha256)
 
 
 def staged_adapter(writer: StageWriter, path: str) -> Path:
-    """Where a PEFT folder waits until its stage is committed; `path` is its place below the run directory."""
+    """Where a member's folder waits until its stage is committed; `path` is its place below the run directory."""
     return writer.scratch / "adapters" / Path(path).parent.name
 
 
 def place_adapters(run_dir: Path, writer: StageWriter, manifest: Manifest) -> None:
-    """Move a stage's PEFT folders to members/. An older one is never overwritten: it goes to superseded/.
+    """Move a stage's members to members/. An older one is never overwritten: it goes to superseded/.
 
     Raises:
         ArtifactError: the disk refused.
     """
     from populora_core.store.artifacts import supersede  # here: who serves adapters alone needs no Parquet
 
-    for path, sha256 in manifest.extra.get("adapters", {}).items():
+    for path, hashes in manifest.extra.get("adapters", {}).items():
         final = run_dir / path
         if final.exists():
-            if adapter_intact(final, sha256):
+            if state_intact(final, hashes):
                 continue
             supersede(run_dir, final)
         with writing(final):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,6 @@ from populora_core.store.manifest import (
     FileRecord,
     Manifest,
     committed_stages,
-    file_sha256,
     generation_dir,
     intact,
     read_manifest,
@@ -28,6 +27,7 @@ from populora_core.store.manifest import (
 )
 from populora_core.store.schema import check, table_of
 from populora_core.support import durable
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError
 
 __all__ = [
@@ -167,16 +167,21 @@ class StageWriter:
         return manifest
 
 
-def read_table(folder: Path, name: str) -> pa.Table:
+def read_table(folder: Path, name: str, columns: Sequence[str] = ()) -> pa.Table:
     """A table of a committed stage, with its declared schema.
+
+    Args:
+        columns: those to read, in this order; none for all.
 
     Raises:
         ArtifactError: the file is missing, damaged, or has other columns.
     """
     path = folder / f"{name}.parquet"
+    declared = table_of(name).only(columns)
     try:
-        return pq.ParquetFile(path).read().cast(table_of(name).arrow)
-    except (OSError, pa.ArrowException, ValueError) as error:
+        table = pq.ParquetFile(path).read(list(columns) or None)
+        return (table.select(columns) if columns else table).cast(declared.arrow)
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise ArtifactError(
             f"{path} cannot be read",
             expected=f"the table {name} as its stage committed it",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -59,6 +59,10 @@ class Table:
     @property
     def arrow(self) -> pa.Schema:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def only(self, names: Sequence[str]) -> Table:
+        """The table with these columns alone, in this order; with all of them where none is named."""
+        return replace(self, columns=tuple(self[name] for name in names)) if names else self
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from populora_core.support.digest import file_sha256
 
 MANIFEST = "manifest.json"
 SHARDS_PREFIX = ".shards-"
@@ -130,11 +131,21 @@ def committed_stages(run_dir: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a stage folder, or None where there is none or it is damaged."""
+    """The manifest of a stage folder, or None where there is none or it is damaged.
+
+    A file that is unchanged is not read again. No one writes to what this gives.
+    """
+    path = f"{folder}/{MANIFEST}"
     try:
-        return Manifest.from_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        status = os.stat(path)
+        return _parsed(path, status.st_ino, status.st_mtime_ns, status.st_size)
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
         return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _parsed(path: str, inode: int, mtime_ns: int, size: int) -> Manifest:
+    return Manifest.from_json(Path(path).read_text(encoding="utf-8"))
 
 
 def complete(folder: Path, manifest: Manifest) -> bool:
@@ -161,15 +172,3 @@ def _has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except (FileNotFoundError, NotADirectoryError):
         return pruned(path)
-
-
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file, computed again only when its size or modification time changed."""
-    status = path.stat()
-    return _sha256(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=1 << 16)
-def _sha256(path: Path, mtime_ns: int, size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -38,26 +38,33 @@ def table_of(name: str) -> Table:
     return TABLES[name]
 
 
-def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+def to_table(name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | None = None) -> pa.Table:
     """Build a declared table from rows.
 
     Args:
-        rows: mappings from every declared column, and nothing else, to a value.
+        rows: mappings from every declared column that is not in `beside`, and nothing else, to a value.
+        beside: further columns of the same rows, with their declared types.
 
     Raises:
         SchemaError: a column is missing or unknown, or a value does not fit its column.
     """
     declared = table_of(name)
     rows = list(rows)
-    expected = {column.name for column in declared}
+    given = set() if beside is None else set(beside.column_names)
+    expected = {column.name for column in declared} - given
     for number, row in enumerate(rows):
         if row.keys() != expected:
             raise SchemaError(
                 f"row {number} of table {name} does not have the declared columns",
-                expected=", ".join(column.name for column in declared),
+                expected=", ".join(column.name for column in declared if column.name in expected),
                 came=_difference(expected, row),
             )
-    arrays = [_array(name, column, [row[column.name] for row in rows]) for column in declared]
+    arrays = [
+        _array(name, column, [row[column.name] for row in rows])
+        if beside is None or column.name not in given
+        else beside[column.name]
+        for column in declared
+    ]
     return pa.Table.from_arrays(arrays, schema=declared.arrow)
 
 

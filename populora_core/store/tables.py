@@ -42,7 +42,7 @@ ATTEMPT_ID = Column("attempt_id", TEXT, "The attempt.")
 PROBLEM_TYPE = Column(
     "problem_type", TEXT, "`code_o` predict the output, `code_i` find an input, `code_f` write the function."
 )
-SAMPLED = (
+SAMPLED: tuple[Column, ...] = (
     Column("prompt", TEXT, "Text that the model was given."),
     Column("completion", TEXT, "Text that the model wrote."),
     Column("prompt_tokens", INT, "Length of the prompt in tokens."),
@@ -70,6 +70,7 @@ TEMPLATE = Column(
     "template", TEXT, "Prompt template of the model family, with its digest; null for `all`.", True
 )
 SHA256 = Column("sha256", TEXT, "sha256 of the adapter's weights file.")
+MOMENTS_SHA256 = Column("moments_sha256", TEXT, "sha256 of the file of the optimiser's moments, beside it.")
 
 _DECLARED = (
     Table(
@@ -88,17 +89,19 @@ _DECLARED = (
             SIGMA,
             PRODUCTIVE,
             Column("adapter_sha256", TEXT, "sha256 of the member's adapter weights at that time."),
+            MOMENTS_SHA256,
         ),
     ),
     Table(
         "adapters",
         ("found", "update", "evolve"),
-        "The PEFT folders that a stage wrote.",
+        "The members that a stage wrote: PEFT folders, with the optimiser's moments.",
         (
             GENERATION,
             MEMBER_ID,
             Column("path", TEXT, "Folder of the adapter, relative to the run directory."),
             SHA256,
+            MOMENTS_SHA256,
         ),
     ),
     Table(

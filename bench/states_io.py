@@ -1,0 +1,149 @@
+"""How many bytes of members a generation hashes and writes: counted, not timed.
+
+    python -m bench.states_io [--json FILE]
+
+Two generations of 4 teachers and 4 students on the bundled base, with adapters of a rank so high that members are all
+that counts, and children in the second; every member learns. A hash is counted where bytes are read for it, a write
+where bytes come to lie on the disk; a link or a rename is neither. Files smaller than half an adapter are left out.
+Every shard knows its own hashes alone, as in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from bench.harness import BenchRow, as_json, single
+from populora_core.compute import shards
+from populora_core.config.load import Config, build_config
+from populora_core.learner import update
+from populora_core.model.base import base_digest
+from populora_core.model.state import MemberState
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.stages.engine import run_generation
+from populora_core.store.adapters import WEIGHTS
+from populora_core.support import digest
+
+RANK, GENERATIONS = 256, 2
+VECTORS = 3  # of a member's state: weights and Adam's two moments
+SETTINGS: dict[str, dict[str, Any]] = {
+    "run": {"generations": GENERATIONS},
+    "population": {"teachers": 4, "students": 4},
+    "adapters": {"rank": RANK, "alpha": 2.0 * RANK},
+    "propose": {"per_type": 1, "max_tokens": 24},
+    "solve": {"attempts": 1, "max_tokens": 24},
+    "evolve": {"every": GENERATIONS, "minimum_age": 1},
+    "compute": {"backend": "inline", "shards": 2, "threads": 1},
+}
+
+
+def count(config: Config, directory: Path) -> list[BenchRow]:
+    """Run the generations in a new run directory; what each hashed and wrote, and what it may."""
+    run = Run.create(directory, config, base_digest(config.base.folder()))
+    rows: list[BenchRow] = []
+    with Session(run) as session, _processes_of_their_own(), _everybody_learns():
+        run_generation(session, 0)
+        (founder, *_) = directory.glob(f"members/*/g0000/{WEIGHTS}")
+        size = founder.stat().st_size
+        adapters = size * len(list(directory.glob("members/*")))
+        states = VECTORS * adapters
+        for generation in range(1, config.run.generations + 1):
+            with counting(size // 2) as counted:
+                run_generation(session, generation)
+            share = (counted["hashed"] + counted["written"]) / (3 * states + 2 * adapters)
+            rows += [
+                single(f"g{generation}.hashed", counted["hashed"] / states, "states"),
+                single(f"g{generation}.written", counted["written"] / states, "states"),
+                single(f"g{generation}.share_of_three_states_and_two_adapters", share, "ratio", "<= 1"),
+            ]
+    return rows
+
+
+@contextmanager
+def counting(least: int) -> Iterator[Counter[str]]:
+    """Counts bytes "hashed" and "written" in this process, of files that hold at least so many."""
+    counted: Counter[str] = Counter()
+
+    def add(what: str, path: Path) -> None:
+        size = path.stat().st_size
+        counted[what] += size if size >= least else 0
+
+    hashed, written, copied = hashlib.file_digest, Path.write_bytes, shutil.copyfile
+
+    def file_digest(file: Any, *rest: Any) -> Any:
+        add("hashed", Path(file.name))
+        return hashed(file, *rest)
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        done = written(path, data)
+        add("written", path)
+        return done
+
+    def copyfile(source: Path, target: Path, **how: Any) -> Any:
+        done = copied(source, target, **how)
+        add("written", Path(target))
+        return done
+
+    with (
+        patch.object(hashlib, "file_digest", file_digest),
+        patch.object(Path, "write_bytes", write_bytes),
+        patch.object(shutil, "copyfile", copyfile),
+    ):
+        yield counted
+
+
+@contextmanager
+def _processes_of_their_own() -> Iterator[None]:
+    """Lets every shard know the hashes that it found itself, and no others."""
+    known: dict[int, dict[Any, str]] = {}
+    perform: Callable[..., Any] = shards.perform
+
+    def apart(worker: Any, shard: Any, progress: Any) -> Any:
+        with patch.object(digest, "_known", known.setdefault(shard.number, {})):
+            return perform(worker, shard, progress)
+
+    with patch.object(shards, "perform", apart):
+        yield
+
+
+@contextmanager
+def _everybody_learns() -> Iterator[None]:
+    """Lets every member make a step, whatever its completions were: then all have moments."""
+    learn = update.update_members
+
+    def stepped(*arguments: Any) -> Any:
+        states, stats = learn(*arguments)
+        return {name: _stepped(state) for name, state in states.items()}, stats
+
+    with patch.object(update, "update_members", stepped):
+        yield
+
+
+def _stepped(state: MemberState) -> MemberState:
+    weights = state.weights + 1e-3
+    return MemberState(weights, 0.1 * weights, weights.square(), state.steps + 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = count(build_config(SETTINGS, "the benchmark"), Path(folder) / "run")
+    for row in rows:
+        print(f"{row.name:45} {row.value:12.2f} {row.unit} {row.goal}")
+    if arguments.json:
+        arguments.json.write_text(as_json("states_io", rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

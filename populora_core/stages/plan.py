@@ -1,0 +1,166 @@
+"""What a stage would be made from, as it stands committed, and the key that follows: known before anything is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora_core.runs.run import Run
+from populora_core.stages.decisive import decisive
+from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
+from populora_core.store.artifacts import intact, read_manifest, stage_dir
+from populora_core.support import ids
+from populora_core.support.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from populora_core.runs.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One needed artifact of one generation: the stage folder that holds it, and its content hash."""
+
+    folder: Path
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage of one generation, as it follows from what is committed.
+
+    Attributes:
+        sources: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
+        inputs: artifact name -> content hash.
+        seed: the stage's own; every random stream derives from it.
+        settings: the sections of the configuration that decide the result.
+        key: sha256 over everything that decides the content, and nothing else.
+    """
+
+    generation: int
+    stage: Stage
+    sources: Mapping[str, Sequence[Path]]
+    inputs: Mapping[str, str]
+    seed: int
+    settings: Mapping[str, Any]
+    key: str
+
+
+@dataclass(slots=True)
+class Past:
+    """What earlier generations gave, each looked at once by whoever walks over a whole run.
+
+    A walk over n generations asks for the past of each; looking at all of it every time would take n * n reads.
+    """
+
+    run: Run
+    _found: dict[str, list[Source]] = field(default_factory=dict)
+
+    def upto(self, artifact: str, last: int) -> list[Source]:
+        """The artifact of generations 1 to `last`, in order."""
+        found = self._found.setdefault(artifact, [])
+        while len(found) < last:
+            number = len(found) + 1
+            found.append(_source(self.run, number, giver(artifact, stages_of(number)), artifact))
+        return found[:last]
+
+    def forget(self, generation: int) -> None:
+        """Look again at a generation that was made meanwhile, and at later ones."""
+        for found in self._found.values():
+            del found[max(0, generation - 1) :]
+
+
+def plan_stage(
+    session: Session, generation: int, stage: Stage, redraw: int | None = None, past: Past | None = None
+) -> StagePlan:
+    """Find a stage's inputs, its seed and its key.
+
+    Args:
+        redraw: a seed to draw with instead of the run's.
+        past: of a walk over generations; None looks at every earlier generation now.
+
+    Raises:
+        ArtifactError: an input is missing or damaged.
+    """
+    run = session.run
+    sources = stage_sources(run, generation, stage, past)
+    inputs, seed = stage_inputs(run, stage, sources), stage_seed(run, generation, stage, redraw)
+    return StagePlan(
+        generation=generation,
+        stage=stage,
+        sources={artifact: [source.folder for source in found] for artifact, found in sources.items()},
+        inputs=inputs,
+        seed=seed,
+        settings=decisive(run.config, stage.config),
+        key=stage_key(session, stage, seed, inputs),
+    )
+
+
+def stage_sources(
+    run: Run, generation: int, stage: Stage, past: Past | None = None
+) -> dict[str, list[Source]]:
+    """Artifact name -> where it lies, in order.
+
+    Raises:
+        ArtifactError: one is missing or damaged.
+    """
+    past, own = past or Past(run), stages_of(generation)
+    before = own[: own.index(stage)] if stage in own else ()
+    found: dict[str, list[Source]] = {}
+    for artifact, when in stage.needs.items():
+        if when is When.NOW:
+            found[artifact] = [_source(run, generation, giver(artifact, before), artifact)]
+        elif when is When.BEFORE:
+            last = giver(artifact, stages_of(generation - 1))
+            found[artifact] = [_source(run, generation - 1, last, artifact)]
+        else:
+            found[artifact] = past.upto(artifact, generation if when is When.SO_FAR else generation - 1)
+    return found
+
+
+def stage_inputs(run: Run, stage: Stage, sources: Mapping[str, Sequence[Source]]) -> dict[str, str]:
+    """Input -> content hash, over all generations that it comes from."""
+    found = {} if stage is not FOUND else {f"start_from {m}": sha for m, sha in run.start_digests.items()}
+    for artifact, parts in sources.items():
+        found[artifact] = hashlib.sha256("".join(part.content for part in parts).encode()).hexdigest()
+    return found
+
+
+def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
+    folder = stage_dir(run.directory, generation, stage.name)
+    manifest = read_manifest(folder)
+    if manifest is None or not intact(folder, manifest):
+        raise ArtifactError(
+            f"{artifact} of generation {generation} is needed and not there whole",
+            expected=f"a committed {stage.name} of generation {generation}",
+            came="damaged files" if manifest else "nothing",
+            remedy=f"populora resume {run.directory} makes what is missing",
+        )
+    return Source(folder, manifest.content(file_name(artifact)))
+
+
+def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:
+    """The stage's seed: drawn from the run's, or from the one that `rerun --seed` gave it."""
+    redrawn = run.redraws().get(f"{generation:04d}/{stage.name}") if redraw is None else redraw
+    return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
+
+
+def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> str:
+    """sha256 over everything that decides the stage's content, and nothing else."""
+    spec = session.model_spec
+    document = {
+        "stage": stage.name,
+        "version": stage.version,
+        "seed": seed,
+        "config": decisive(session.run.config, stage.config),
+        "inputs": inputs,
+        "base": [spec.digest, spec.base.dtype, spec.base.device] if stage.base else None,
+        "dialect": session.dialect.digest if stage.dialect else None,
+        "sandbox": session.sandbox.identity if stage.sandbox else None,
+        "sampler": spec.sampler.engine if stage.sampler else None,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,43 @@
+"""sha256 of files, computed once per content: a file is known by its inode, so a link or a rename costs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+_SETTLED_NS = 20_000_000
+"""A file system's clock may stand still for this long, so two files that follow one another on one inode may look
+alike; one that was written so recently is not remembered."""
+
+_known: dict[tuple[int, int, int, int], str] = {}
+_MOST = 1 << 16
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes, read again only when its inode, size or modification time changed."""
+    status = os.stat(path)
+    sha256 = _known.get(_identity(status))
+    if sha256 is None:
+        sha256 = read_sha256(path)
+        if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
+            remember(status, sha256)
+    return sha256
+
+
+def read_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes as they are now."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remember(status: os.stat_result, sha256: str) -> None:
+    """Know the bytes of a file by what `os.stat` says of it."""
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[_identity(status)] = sha256
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
