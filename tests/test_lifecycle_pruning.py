@@ -18,6 +18,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.redoable import startable
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
@@ -119,7 +120,7 @@ def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
 ) -> None:
     run = Run.open(copy_of())
     pruning.prune(run, keep=1, every=1)
-    assert pruning.startable(run, 1)
+    assert startable(run, 1)
     forked = fork(run, 1, tmp_path / "fork", run.config)
     with Session(forked) as session:
         train(session, 2)
