@@ -107,9 +107,10 @@ class SelfPlay:
         p = rating.win_probabilities([s.rating for s in students], [t.rating for t in teachers], RATING)
         # PFSP: drawn by weights p (1 - p), without replacement; the floor keeps every pair possible.
         pairs = draw_matches(p, scheme="pfsp", floor=0.1, generation=number, rng=self.rng(number, "match"))
-        names = [(teachers[pair.teacher].member_id, students[pair.student].member_id) for pair in pairs]
-        chances = [p[pair.teacher, pair.student] for pair in pairs]
-        return [{"teacher": t, "student": s, "p": p} for (t, s), p in zip(names, chances, strict=True)]
+        return [
+            {"teacher": teachers[t].member_id, "student": students[s].member_id, "p": p[t, s]}
+            for t, s in ((pair.teacher, pair.student) for pair in pairs)
+        ]
 
     def propose(self, number: int, matches: list[Row]) -> list[Row]:
         """Each teacher writes problems of every type, from scratch or after one or two earlier ones."""
@@ -150,7 +151,7 @@ class SelfPlay:
         correct: dict[str, list[bool]] = defaultdict(list)
         for row, judged in zip(attempts, judgements, strict=True):
             row |= {"verdict": judged.verdict, "reward": student_reward(judged.verdict, REWARD)}
-            if judged.verdict is not AttemptVerdict.INFRASTRUCTURE:  # nobody's fault, so it counts nowhere
+            if judged.verdict is not AttemptVerdict.INFRASTRUCTURE:  # no one's fault, so it counts nowhere
                 correct[row["problem"].problem_id].append(judged.verdict is AttemptVerdict.CORRECT)
         solve_rate = {problem: mean(answers) for problem, answers in correct.items()}
         for row in proposals:  # 1 - p, but 0 where p = 0: hard is well paid, impossible is not
@@ -201,31 +202,35 @@ class SelfPlay:
                 factors, _ = make_child(plan.operator, parents, rng, self.layout.scale)
                 # As good as its parents on average, as uncertain as a founder, with a fresh optimiser.
                 new = rating.newborn_rating([self.members[name].rating for name in plan.parent_ids], RATING)
-                self.states.pop(plan.removed_id)
-                removed, name = self.members.pop(plan.removed_id), ids.member_id(role, plan.slot, number)
+                name = ids.member_id(role, plan.slot, number)
+                made = (plan.parent_ids, plan.operator, new.mu, new.sigma, number)
+                self.members[name] = Member(name, role, plan.slot, number, *made)
                 self.states[name] = MemberState.newborn(self.layout.row(factors))
-                self.members[name] = replace(
-                    removed, member_id=name, born_generation=number, mu=new.mu, sigma=new.sigma
-                )
+                del self.members[plan.removed_id], self.states[plan.removed_id]
                 born.append(f"{name} = {plan.operator}({', '.join(plan.parent_ids)})")
         return born
 
     def complete(self, role: str, rows: list[Row], max_tokens: int) -> list[Row]:
         """One completion for each row by the member in its `role`; members share the batches."""
         self.stacked.load({name: state.weights for name, state in self.states.items()})
-        encode, decode = partial(self.dialect.encode, self.base.tokenizer), self.base.tokenizer.decode
-        seeds = [
-            ids.draw_seed(self.seed, row["name"]) for row in rows
-        ]  # a stream each: no batch decides a token
         requests = [
-            Request(row[role], tuple(encode(row["prompt"])), seed=seed, max_tokens=max_tokens)
-            for row, seed in zip(rows, seeds, strict=True)
+            Request(
+                row[role],
+                tuple(self.dialect.encode(self.base.tokenizer, row["prompt"])),
+                seed=ids.draw_seed(self.seed, row["name"]),  # a stream of its own: no batch decides a token
+                max_tokens=max_tokens,
+            )
+            for row in rows
         ]
         for row, asked, done in zip(rows, requests, self.sampler.generate(requests), strict=True):
-            row |= {"prompt_ids": asked.prompt_ids, "completion_ids": done.token_ids}  # the latter [T]
-            row |= {"logprobs": done.logprobs}  # [T], at sampling: the ratio in the update's clip starts at 1
-            row |= {"completion": decode([each for each in done.token_ids if each not in self.base.stop_ids])}
-            row |= {"finish_reason": done.finish_reason}  # cut off is a format error, whatever it says
+            words = [token for token in done.token_ids if token not in self.base.stop_ids]
+            row |= {
+                "prompt_ids": asked.prompt_ids,
+                "completion_ids": done.token_ids,  # [T]
+                "logprobs": done.logprobs,  # [T], as sampled: the ratio that the update clips starts at 1
+                "completion": self.base.tokenizer.decode(words),
+                "finish_reason": done.finish_reason,  # cut off is a format error, whatever it says
+            }
         return rows
 
     def of(self, role: Role) -> list[Member]:

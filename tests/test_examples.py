@@ -31,7 +31,7 @@ def test_two_generations_play_learn_and_breed() -> None:
         founders = dict(play.states)
         first = play.generation(1)
         learned = {name for name, state in play.states.items() if state.steps == 1}
-        assert learned, "nobody learned from what was played"
+        assert learned, "no one learned from what was played"
         assert all(not play.states[name].weights.equal(founders[name].weights) for name in learned)
         assert any(member.mu != 25.0 for member in play.members.values()), "no match moved a rating"
         second = play.generation(2)
