@@ -21,7 +21,7 @@ from populora_core.support.finish import FinishReason
 
 _INTRODUCTION = """# Data contract
 
-Rendered from `populora_core/store/tables.py` and `views.py` by
+Rendered from `populora_core/store/tables.py`, `views.py` and `figure_views.py` by
 `python -m populora_core.report.data_contract docs/data-contract.md`; a test fails when this page, the declarations and
 DuckDB differ. Columns may be added, never renamed.
 
@@ -30,6 +30,11 @@ DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` 
 `populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
 There a row appears as soon as its stage is
 committed; the file itself is replaced after every generation. A column that a later stage gives is null until then.
+
+`figures_generation`, `figures_type` and `figures_member` say once what valid, solved and rewarded mean; console,
+report, trackers and study all show these columns. A row with the verdict `infrastructure` says nothing about anyone:
+no mean and no share counts it, `..._judged` says over how many rows they are; counts and tokens hold what it cost.
+The figures of a generation count each proposal, problem or attempt alike, those of a member belong to one role.
 
 Every view ends with the column `run`, the run's name, so that several runs can be asked as one
 (`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). Of long runs the views read old generations from
