@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from populora_core.population.member import Role
 from populora_core.population.rating import Outcome
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.report.text import markdown_table
 from populora_core.store.columns import Column
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
@@ -78,18 +79,14 @@ def render() -> str:
         meaning = f"{table.meaning} Written by {', '.join(table.stages)}."
         parts.append(_section(table.name, meaning, table))
     parts.append(_VOCABULARIES)
-    parts.append(_grid(("column", "values"), [(name, ", ".join(values)) for name, values in _vocabularies()]))
+    vocabularies = ((name, ", ".join(values)) for name, values in _vocabularies())
+    parts.append(markdown_table(("column", "values"), vocabularies) + "\n")
     return "\n".join(parts)
 
 
 def _section(name: str, meaning: str, columns: Iterable[Column]) -> str:
     rows = [(f"`{c.name}`", f"`{c.sql_type}`", "yes" if c.nullable else "", c.meaning) for c in columns]
-    return f"### {name}\n\n{meaning}\n\n{_grid(('column', 'type', 'null', 'meaning'), rows)}"
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"### {name}\n\n{meaning}\n\n{markdown_table(('column', 'type', 'null', 'meaning'), rows)}\n"
 
 
 def _vocabularies() -> list[tuple[str, Iterable[str]]]:
