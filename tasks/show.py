@@ -16,6 +16,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 from populora_core.report.stage_summary import stage_summary
+from populora_core.report.text import markdown_table
 from populora_core.report.write import report_address
 from populora_core.runs.session import Observer, Session, Silent
 from populora_core.stages.engine import StageResult
@@ -66,23 +67,8 @@ def markdown(
     how = "found done" if result.reused else f"{result.seconds:.1f} s"
     lines = [f"# {name}, generation {result.generation}: {result.stage}", "", f"{headline} ({how}).", ""]
     for title, rows in tables.items():
-        lines += [f"## {title}", "", *_table(rows), ""]
+        lines += [f"## {title}", "", markdown_table(list(rows[0]), (row.values() for row in rows)), ""]
     return "\n".join(lines)
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = list(rows[0])
-    lines = [names, ["---:" if isinstance(rows[0][name], int | float) else "---" for name in names]]
-    lines += [[_cell(row[name]) for name in names] for row in rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def _attempt(show: Callable[[], object]) -> bool:

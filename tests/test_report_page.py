@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import statistics
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
 from populora_core.report.notes import SampleMean, changed, headline, notes
 from populora_core.report.page import render
-from populora_core.report.palette import LINES, STAGES, VERDICTS
+from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
 from populora_core.report.sections import sections
 from populora_core.report.svg import ticks
 from populora_core.report.write import REPORT, ReportWarning, refresh, write_report
@@ -181,10 +182,8 @@ def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
     figures = read_figures(finished)
     plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")
     for key in plot.keys:
-        rows = [r for r in figures["problems"] if r["problem_type"] == key.label]
-        newest = max(row["generation"] for row in rows)
-        (row,) = (row for row in rows if row["generation"] == newest)
-        assert key.value == text.percent(row["solved_sum"] / row["solved_n"])
+        rows = [r for r in figures["figures_type"] if r["problem_type"] == key.label and r["problems"]]
+        assert key.value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
 
 
 def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
@@ -254,25 +253,29 @@ def test_a_generation_that_is_not_finished_is_left_out(written: Path) -> None:
         commit_stage(written, 3, stage, tables[stage])
     figures = read_figures(written)
     assert figures.last == 2
-    assert max(row["generation"] for row in figures["proposals"]) == 2
+    assert max(row["generation"] for row in figures["figures_type"]) == 2
 
 
 def test_every_verdict_and_stage_has_a_colour() -> None:
     grouped = [verdict for _, verdicts in VERDICTS.values() for verdict in verdicts]
-    assert sorted(grouped) == sorted({*map(str, ProposalVerdict), *map(str, AttemptVerdict)})
+    assert sorted([*grouped, INFRASTRUCTURE]) == sorted(
+        {*map(str, ProposalVerdict), *map(str, AttemptVerdict)}
+    )
     assert set(LOOP) <= set(STAGES)
 
 
 def with_problems(figures: Figures, rates: dict[int, list[float]]) -> Figures:
     """The figures with code_o problems of these solve rates, by generation."""
+    like = figures["figures_generation"][0]
     rows = [
-        {"generation": g, "problem_type": "code_o", "n": len(of), "solved_n": len(of), "solved_sum": sum(of)}
-        | {"solved_squares": sum(rate * rate for rate in of), "learnable": sum(0 < rate < 1 for rate in of)}
-        | {"never": of.count(0.0), "always": of.count(1.0)}
+        {**like, "generation": g, "problem_type": "code_o", "problems": len(of), "problems_judged": len(of)}
+        | {"solve_rate": sum(of) / len(of), "solve_rate_spread": statistics.pstdev(of)}
+        | {"learnable": sum(0 < rate < 1 for rate in of) / len(of)}
+        | {"never_solved": of.count(0.0) / len(of), "always_solved": of.count(1.0) / len(of)}
         for g, of in rates.items()
     ]
-    kinds = [{**figures["proposals"][0], "generation": g, "problem_type": "code_o"} for g in rates]
-    return Figures(figures.run, max(rates), {**figures.rows, "problems": rows, "proposals": kinds})
+    views = {"figures_generation": rows, "figures_type": rows}
+    return Figures(figures.run, max(rates), {**figures.rows, **views})
 
 
 def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:
@@ -286,11 +289,11 @@ def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
     figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
 
     def told(programs: list[int]) -> bool:
-        coverage = [
-            {"generation": g, "n": 20, "programs": n, "cells": 3, "new_cells": 1}
-            for g, n in enumerate(programs, 1)
+        rows = [
+            {**row, "distinct_programs": count}
+            for row, count in zip(figures["figures_generation"], programs, strict=True)
         ]
-        fallen = Figures(figures.run, figures.last, {**figures.rows, "coverage": coverage})
+        fallen = Figures(figures.run, figures.last, {**figures.rows, "figures_generation": rows})
         return any(note.kind == "watch" and "Distinct programs fall" in note.text for note in notes(fallen))
 
     assert told([20, 20, 15, 10, 8, 8])

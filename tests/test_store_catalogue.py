@@ -56,6 +56,9 @@ PROMISED = {
     "evaluations": "generation member_id suite benchmark n n_correct score low high",
     "evaluation_items": "generation member_id suite part benchmark item_id stratum sample_index",
     "stages": "generation stage attempt started_at seconds rows key code_revision",
+    "figures_generation": "generation proposals proposals_judged valid duplicates teacher_reward proposal_length",
+    "figures_type": "generation problem_type proposals proposals_judged valid duplicates teacher_reward",
+    "figures_member": "generation member_id role completions completions_judged success reward length",
 }
 
 

@@ -19,7 +19,7 @@ from conftest import GENERATIONS, contents, wait_for
 from populora_core.config.load import load_config
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.figures import read_figures
-from populora_core.report.metrics import ENTROPY, LOSS, SOLVE_RATE
+from populora_core.report.metrics import ENTROPY, LOSS, METRICS, SOLVE_RATE
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -177,8 +177,8 @@ def test_figures_are_those_of_the_report(finished: Path) -> None:
     for name, points in {
         "solve_rate/all": SOLVE_RATE.points(report, None),
         "solve_rate/code_o": SOLVE_RATE.points(report, "code_o"),
-        "policy_entropy/teacher": ENTROPY.points(report, "teacher"),
-        "policy-gradient_loss/student": LOSS.points(report, "student"),
+        "entropy/teacher": ENTROPY.points(report, "teacher"),
+        "loss/student": LOSS.points(report, "student"),
     }.items():
         assert [(g, own[name]) for g, own in told.items() if name in own] == [
             (g, value) for g, value in points if value is not None
@@ -188,10 +188,19 @@ def test_figures_are_those_of_the_report(finished: Path) -> None:
     for member, row in rated.items():
         assert told[3][f"rating_mu/{member}"] == row["mu"]
         assert told[3][f"fitness/{member}"] == row["fitness"]
-    for table in ("proposals", "attempts"):
-        count = sum(row["n"] for row in report[table] if row["generation"] == 2)
-        assert sum(v for name, v in told[2].items() if name.startswith(f"{table[:-1]}_verdicts/")) == count
-    assert {"stage_seconds/solve", "coverage_of_the_problem_space", "ast_depth/all"} <= told[1].keys()
+    (row,) = (row for row in report["figures_generation"] if row["generation"] == 2)
+    for what in ("proposals", "attempts"):
+        counts = [v for name, v in told[2].items() if name.startswith(f"{what[:-1]}_verdicts/")]
+        assert sum(counts) == row[what]
+    assert {"stage_seconds/solve", "cumulative_cells", "ast_depth/all"} <= told[1].keys()
+
+
+def test_names_come_from_keys(finished: Path) -> None:
+    told = by_generation(read_figures(finished))
+    keys = {metric.key for metric in (*METRICS, LOSS)}
+    rows = {"proposal_verdicts", "attempt_verdicts", "rating_mu", "fitness", "stage_seconds", "score"}
+    assert {name.partition("/")[0] for own in told.values() for name in own} <= keys | rows
+    assert len(keys) == len(METRICS) + 1
 
 
 def test_a_run_that_goes_on_is_told_as_it_goes(copy_of: Callable[[], Path]) -> None:

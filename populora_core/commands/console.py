@@ -17,11 +17,11 @@ from rich.table import Table
 
 from populora_core.commands.typed import shown, typed
 from populora_core.report.summary import (
+    OVERALL,
+    POPULATION,
     GenerationSummary,
-    coverage_rows,
-    generation_summary,
-    overall,
-    population_rows,
+    generation_summaries,
+    run_rows,
 )
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
@@ -87,8 +87,8 @@ class ConsoleObserver:
         if generation == 0:
             self._console.print("the population is founded: every adapter starts as the base model")
         else:
-            summary = generation_summary(self._directory, generation)
-            self._console.print(generation_line(summary, self._generations), soft_wrap=True)
+            for summary in generation_summaries(self._directory, generation, generation):
+                self._console.print(generation_line(summary, self._generations), soft_wrap=True)
 
     def _tell_found(self) -> None:
         if self._found:
@@ -98,19 +98,20 @@ class ConsoleObserver:
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:
     """One line a person understands: valid proposals, solve rates, compute, replacements."""
-    valid = "  ".join(f"{t.problem_type[-1]} {t.valid:.0%}" for t in summary.types)
-    solved = "  ".join(
-        f"{t.problem_type[-1]} " + ("–" if t.solve_rate is None else f"{t.solve_rate:.0%}")
-        for t in summary.types
-    )
+
+    def by_type(key: str) -> str:
+        shares = ((row["problem_type"][-1], row[key]) for row in summary.types)
+        return "  ".join(f"{name} " + ("–" if share is None else f"{share:.0%}") for name, share in shares)
+
+    figures = summary.figures
     line = (
-        f"[bold]generation {summary.generation:>3}[/]/{generations}  valid {valid}  [cyan]│[/]  "
-        f"solved {solved}  [cyan]│[/]  "
+        f"[bold]generation {figures['generation']:>3}[/]/{generations}  valid {by_type('valid')}  [cyan]│[/]  "
+        f"solved {by_type('solve_rate')}  [cyan]│[/]  "
     )
-    if summary.members:
-        tokens = summary.trained_tokens / 1000
-        line += f"trained {tokens:.1f}k tokens, {tokens / summary.members:.1f}k a member  [cyan]│[/]  "
-    line += f"{summary.seconds:.0f} s"
+    if figures["members"]:
+        tokens = figures["trained_tokens"] / 1000
+        line += f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k a member  [cyan]│[/]  "
+    line += f"{figures['seconds']:.0f} s"
     for row in summary.replaced:
         parents = " + ".join(row["parent_ids"])
         line += f"\n    [yellow]{row['removed_id']}[/] replaced by [green]{row['child_id']}[/]: "
@@ -118,47 +119,26 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     return line
 
 
+def glance(directory: Path, title: str, sql: str) -> Table:
+    """What a question of `report.summary` gives, numbers to the right."""
+    table = Table(title=title, title_justify="left")
+    rows = run_rows(directory, sql)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if name in ("member", "made by", "type") else "right")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    return table
+
+
 def population_table(directory: Path) -> Table:
-    table = Table(title="the population now", title_justify="left")
-    for name in ("member", "rating μ ± σ", "fitness μ - 3σ", "born in", "made by"):
-        table.add_column(name, justify="left" if name in ("member", "made by") else "right")
-    for row in population_rows(directory):
-        table.add_row(
-            row["member_id"],
-            f"{row['mu']:.1f} ± {row['sigma']:.1f}",
-            f"{row['fitness']:.1f}" + ("" if row["eligible"] else " (idle)"),
-            str(row["born_generation"]),
-            row["operator"],
-        )
-    return table
-
-
-def coverage_table(directory: Path) -> Table:
-    table = Table(title="the problem space, newest generation", title_justify="left")
-    names = ("type", "cells so far", "new cells", "sets of constructs so far", "mean novelty", "mean lines")
-    for name in names:
-        table.add_column(name, justify="left" if name == "type" else "right")
-    for row in coverage_rows(directory):
-        table.add_row(
-            row["problem_type"],
-            str(row["cumulative_cells"]),
-            str(row["new_cells"]),
-            str(row["cumulative_construct_sets"]),
-            f"{row['mean_novelty']:.2f}",
-            f"{row['mean_lines_of_code']:.1f}",
-        )
-    return table
+    return glance(directory, "the population now", POPULATION)
 
 
 def closing(console: Console, directory: Path) -> None:
     """The summary table, where everything lies, and what to try next."""
-    total = overall(directory)
     console.print()
     console.print(population_table(directory))
-    console.print(
-        f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
-        f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
-    )
+    console.print(run_rows(directory, OVERALL)[0]["totals"])
     place = shown(directory)
     console.print(
         f"\neverything lies in [bold]{place}[/]: generations/ (Parquet), members/ (PEFT adapters), "

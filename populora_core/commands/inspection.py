@@ -9,11 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.answers import row_table
-from populora_core.commands.console import console, coverage_table, generation_line, population_table
+from populora_core.commands.console import console, generation_line, glance, population_table
 from populora_core.commands.typed import typed
 from populora_core.lifecycle.loop import later_generations
 from populora_core.lifecycle.pruning import PrunePlan
-from populora_core.report.summary import generation_summary, overall, token_rows
+from populora_core.report.summary import COVERAGE, MEMBER_TOKENS, OVERALL, generation_summaries, run_rows
 from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
@@ -27,7 +27,6 @@ from populora_core.support.errors import RunDirectoryError
 
 def show_run(run: Run) -> None:
     """The run at a glance: one line a generation, the population, the totals."""
-    total = overall(run.directory)
     origin = run.record.get("forked_from")
     console.print(
         f"[bold]{run.directory}[/], started {run.record['created_at']}, code {run.record['code_revision']}"
@@ -44,18 +43,12 @@ def show_run(run: Run) -> None:
     if origin:
         console.print(f"forked from generation {origin['generation']} of {origin['run']}")
     generations = _generations(run)
-    for generation in generations:
-        console.print(
-            generation_line(generation_summary(run.directory, generation), run.config.run.generations),
-            soft_wrap=True,
-        )
     if generations:
+        for summary in generation_summaries(run.directory, generations[0], generations[-1]):
+            console.print(generation_line(summary, run.config.run.generations), soft_wrap=True)
         console.print(population_table(run.directory))
-        console.print(coverage_table(run.directory))
-    console.print(
-        f"{total['proposals']} proposals, {total['problems']} problems, {total['attempts']} attempts, "
-        f"{total['replacements']} replacements, {total['seconds']:.0f} s in stages"
-    )
+        console.print(glance(run.directory, "the problem space, newest generation", COVERAGE))
+    console.print(run_rows(run.directory, OVERALL)[0]["totals"])
     whole = (g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g)))
     can_be_redone = [generation for generation in whole if redoable(run, generation)]
     console.print(f"generations whose stages can still be redone: {_ranges(can_be_redone) or 'none'}")
@@ -81,7 +74,7 @@ def show_generation(run: Run, generation: int) -> None:
             table.add_row(*about, file.name.removesuffix(".parquet"), rows, file.content[:8])
             about = [""] * 5
     console.print(table)
-    _print_rows(token_rows(run.directory, generation))
+    _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
 
 
 def show_stage(run: Run, generation: int | None, stage: str) -> None:
@@ -104,7 +97,8 @@ def show_member(run: Run, member_id: str) -> None:
         _print_record(found[0])
         _print_rows(
             catalogue.rows(
-                "SELECT generation, mu, sigma, fitness, eligible FROM ratings WHERE member_id = ? ORDER BY 1",
+                "SELECT generation, role, success, reward, mu, sigma, fitness, eligible "
+                "FROM figures_member WHERE member_id = ? ORDER BY 1, 2 DESC",
                 [member_id],
             )
         )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from populora_core.population.member import Role
 from populora_core.population.rating import Outcome
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.report.text import markdown_table
 from populora_core.store.columns import Column
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
@@ -21,7 +22,7 @@ from populora_core.support.finish import FinishReason
 
 _INTRODUCTION = """# Data contract
 
-Rendered from `populora_core/store/tables.py` and `views.py` by
+Rendered from `populora_core/store/tables.py`, `views.py` and `figure_views.py` by
 `python -m populora_core.report.data_contract docs/data-contract.md`; a test fails when this page, the declarations and
 DuckDB differ. Columns may be added, never renamed.
 
@@ -30,6 +31,11 @@ DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` 
 `populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
 There a row appears as soon as its stage is
 committed; the file itself is replaced after every generation. A column that a later stage gives is null until then.
+
+`figures_generation`, `figures_type` and `figures_member` say once what valid, solved and rewarded mean; console,
+report, trackers and study all show these columns. A row with the verdict `infrastructure` says nothing about anyone:
+no mean and no share counts it, `..._judged` says over how many rows they are; counts and tokens hold what it cost.
+The figures of a generation count each proposal, problem or attempt alike, those of a member belong to one role.
 
 Every view ends with the column `run`, the run's name, so that several runs can be asked as one
 (`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). Of long runs the views read old generations from
@@ -73,18 +79,14 @@ def render() -> str:
         meaning = f"{table.meaning} Written by {', '.join(table.stages)}."
         parts.append(_section(table.name, meaning, table))
     parts.append(_VOCABULARIES)
-    parts.append(_grid(("column", "values"), [(name, ", ".join(values)) for name, values in _vocabularies()]))
+    vocabularies = ((name, ", ".join(values)) for name, values in _vocabularies())
+    parts.append(markdown_table(("column", "values"), vocabularies) + "\n")
     return "\n".join(parts)
 
 
 def _section(name: str, meaning: str, columns: Iterable[Column]) -> str:
     rows = [(f"`{c.name}`", f"`{c.sql_type}`", "yes" if c.nullable else "", c.meaning) for c in columns]
-    return f"### {name}\n\n{meaning}\n\n{_grid(('column', 'type', 'null', 'meaning'), rows)}"
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"### {name}\n\n{meaning}\n\n{markdown_table(('column', 'type', 'null', 'meaning'), rows)}\n"
 
 
 def _vocabularies() -> list[tuple[str, Iterable[str]]]:

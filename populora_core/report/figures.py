@@ -1,7 +1,6 @@
 """What a report reads of a run: few, narrow queries over the views of the data contract, nothing else.
 
-Rows are grouped by generation and whatever else a plot or a note tells apart; sums and counts rather than means, so
-that they add up over generations, types and roles.
+What a figure means is said by the views `figures_*`; the other queries count, or list what a plot draws.
 """
 
 from __future__ import annotations
@@ -26,46 +25,28 @@ QUERIES = {
         SELECT r.generation, r.member_id, m.role, m.slot, r.mu, r.sigma, r.fitness, r.eligible
         FROM ratings r JOIN members m USING (member_id) WHERE r.generation <= $last ORDER BY ALL
     """,
-    "problems": """
-        SELECT generation, problem_type, count(*) AS n, count(solve_rate) AS solved_n,
-               coalesce(sum(solve_rate), 0) AS solved_sum, coalesce(sum(solve_rate * solve_rate), 0) AS solved_squares,
-               count(*) FILTER (solve_rate > 0 AND solve_rate < 1) AS learnable,
-               count(*) FILTER (solve_rate = 0) AS never, count(*) FILTER (solve_rate = 1) AS always,
-               sum(ast_depth)::BIGINT AS ast_depth, sum(cyclomatic_complexity)::BIGINT AS cyclomatic_complexity,
-               sum(lines_of_code)::BIGINT AS lines_of_code, sum(variable_count)::BIGINT AS variable_count,
-               sum(novelty) AS novelty
-        FROM problems WHERE generation <= $last GROUP BY ALL ORDER BY ALL
-    """,
-    "coverage": """
-        WITH first_seen AS (
-            SELECT cell, min(generation) AS generation FROM problems WHERE generation <= $last GROUP BY cell
-        ), fresh AS (SELECT generation, count(*) AS new_cells FROM first_seen GROUP BY generation)
-        SELECT p.generation, count(*) AS n, count(DISTINCT program) AS programs, count(DISTINCT cell) AS cells,
-               coalesce(any_value(f.new_cells), 0) AS new_cells
-        FROM problems p LEFT JOIN fresh f USING (generation) WHERE p.generation <= $last GROUP BY ALL ORDER BY ALL
-    """,
-    "proposals": """
-        SELECT generation, problem_type, verdict, count(*) AS n, count(reward) AS paid,
-               coalesce(sum(reward), 0) AS reward, sum(prompt_tokens)::BIGINT AS prompt_tokens,
-               sum(completion_tokens)::BIGINT AS completion_tokens
-        FROM proposals WHERE generation <= $last GROUP BY ALL ORDER BY ALL
-    """,
-    "attempts": """
-        SELECT a.generation, p.problem_type, p.teacher_id, a.student_id, a.verdict, count(*) AS n,
-               count(a.reward) AS paid, coalesce(sum(a.reward), 0) AS reward,
-               sum(a.prompt_tokens)::BIGINT AS prompt_tokens, sum(a.completion_tokens)::BIGINT AS completion_tokens
-        FROM attempts a JOIN problems p USING (problem_id) WHERE a.generation <= $last GROUP BY ALL ORDER BY ALL
+    **{
+        view: f"SELECT * FROM {view} WHERE generation <= $last ORDER BY ALL"
+        for view in ("figures_generation", "figures_type", "figures_member")
+    },
+    "verdicts": """
+        SELECT 'proposals' AS what, generation, problem_type, verdict, count(*) AS n
+        FROM proposals WHERE generation <= $last GROUP BY ALL
+        UNION ALL
+        SELECT 'attempts', generation, problem_type, verdict, count(*)
+        FROM attempts JOIN (SELECT generation, problem_id, problem_type FROM problems) USING (generation, problem_id)
+        WHERE generation <= $last GROUP BY ALL
+        ORDER BY ALL
     """,
     "matches": """
+        WITH played AS (
+            SELECT match_id, sum(n_attempts) AS judged, sum(solve_rate * n_attempts) AS correct
+            FROM problems JOIN (SELECT proposal_id, match_id FROM proposals) USING (proposal_id) GROUP BY ALL
+        )
         SELECT teacher_id, student_id, count(*) AS n, count(*) FILTER (outcome = 'student') AS students,
-               count(*) FILTER (outcome = 'teacher') AS teachers
-        FROM matches WHERE generation <= $last GROUP BY ALL ORDER BY ALL
-    """,
-    "updates": """
-        SELECT generation, role, avg(entropy) AS entropy, min(entropy) AS lowest, max(entropy) AS highest,
-               sum(tokens)::BIGINT AS tokens, avg(grad_norm) AS grad_norm, avg(clip_fraction) AS clip_fraction,
-               avg(loss) AS loss
-        FROM updates WHERE generation <= $last GROUP BY ALL ORDER BY ALL
+               count(*) FILTER (outcome = 'teacher') AS teachers,
+               coalesce(sum(judged), 0)::BIGINT AS judged, coalesce(sum(correct), 0) AS correct
+        FROM matches LEFT JOIN played USING (match_id) WHERE generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "evolutions": """
         SELECT generation, role, removed_id, child_id, parent_ids, operator, operator_parameters, removed_fitness
@@ -146,7 +127,7 @@ class Figures:
 
     def types(self) -> list[str]:
         """The problem types that were proposed, in the order of the configuration."""
-        seen = {row["problem_type"] for row in self["proposals"]}
+        seen = {row["problem_type"] for row in self["figures_type"]}
         order = self.run.config.propose.types
         return sorted(seen, key=lambda name: (order.index(name) if name in order else len(order), name))
 
@@ -155,8 +136,8 @@ class Figures:
         return sorted({row["role"] for row in self["members"]}, reverse=True)
 
     def learners(self) -> list[str]:
-        """The roles in which members learn, teachers first; a solo member learns in both."""
-        return sorted({row["role"] for row in self["updates"]}, reverse=True)
+        """The roles in which members play, teachers first; a solo member plays both."""
+        return sorted({row["role"] for row in self["figures_member"]}, reverse=True)
 
 
 def read_figures(directory: Path, samples: bool = True) -> Figures:

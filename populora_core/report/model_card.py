@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from populora_core.config.sections import BUNDLED
+from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run
 from populora_core.runs.warm_start import start_folders
 from populora_core.sampler.vllm_engine import RANKS
@@ -187,7 +188,7 @@ def _lineage(catalogue: Catalogue, snapshot: Snapshot) -> str:
         if row["member_id"] not in found:
             found[row["member_id"]] = row
             waiting += row["parent_ids"]
-    text = _table(
+    text = markdown_table(
         ("member", "generation", "operator", "parents"),
         (
             (
@@ -226,7 +227,7 @@ def _ratings(catalogue: Catalogue, until: Sequence[Any]) -> str:
     return (
         f"TrueSkill after generation {last['generation']}: mu {last['mu']:.2f}, sigma {last['sigma']:.2f}, internal "
         f"fitness (mu - 3 sigma) {last['fitness']:.2f}. Ratings compare members of one run, nothing else.\n\n"
-        + _table(tuple(last), (row.values() for row in shown))
+        + markdown_table(tuple(last), (row.values() for row in shown))
     )
 
 
@@ -238,7 +239,7 @@ def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
     )
     if not rows:
         return ""
-    return f"\n## Evaluations\n\n{_table(tuple(rows[0]), (row.values() for row in rows))}\n"
+    return f"\n## Evaluations\n\n{markdown_table(tuple(rows[0]), (row.values() for row in rows))}\n"
 
 
 def _prompt(catalogue: Catalogue, until: Sequence[Any]) -> str:
@@ -270,15 +271,3 @@ def _license(run: Run) -> str | None:
         text = card.read_text(encoding="utf-8", errors="replace")
         found = re.match(r"---\n(?:.*\n)*?license: *([\w.+-]+) *\n(?:.*\n)*?---\n", text)
     return found[1] if found else None
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

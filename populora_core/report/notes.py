@@ -6,19 +6,22 @@ A change counts as one only beyond twice its standard error over problems; below
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from populora_core.report import metrics
+from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
-from populora_core.report.series import early, recent, share_of, totals, where, window
+from populora_core.report.series import column, early, pooled, recent, totals, where, window
 from populora_core.report.text import listed, mean, percent, seconds, short_id
 from populora_core.support.aliases import Row
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
 FALL = 0.7  # what is left of a figure whose fall is worth a warning
 LONG = 2.0  # times the median generation
+_JUDGED = "problems_judged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +47,14 @@ class SampleMean:
 
 
 def solving(rows: Iterable[Row]) -> SampleMean | None:
-    """The mean solve rate of the problems behind these rows; None where there are none."""
-    sums = dict.fromkeys(("solved_n", "solved_sum", "solved_squares"), 0.0)
-    for row in rows:
-        for key in sums:
-            sums[key] += row[key]
-    n = sums["solved_n"]
-    if not n:
+    """The mean solve rate of the problems behind these rows of `figures_*`; None where there are none."""
+    known = [row for row in rows if row[_JUDGED]]
+    average = pooled(known, "solve_rate", _JUDGED)
+    if average is None:
         return None
-    average = sums["solved_sum"] / n
-    variance = max(0.0, sums["solved_squares"] / n - average**2)
-    return SampleMean(average, math.sqrt(variance / n))
+    n = sum(row[_JUDGED] for row in known)
+    squares = sum((row["solve_rate_spread"] ** 2 + row["solve_rate"] ** 2) * row[_JUDGED] for row in known)
+    return SampleMean(average, math.sqrt(max(0.0, squares / n - average**2) / n))
 
 
 def changed(before: SampleMean, after: SampleMean) -> int:
@@ -73,7 +73,8 @@ def headline(figures: Figures) -> str:
         if figures.last == figures.target
         else f"{figures.last} of {figures.target} generations are done."
     )
-    now, before = solving(recent(figures, figures["problems"])), solving(early(figures, figures["problems"]))
+    rows = figures["figures_generation"]
+    now, before = solving(recent(figures, rows)), solving(early(figures, rows))
     if now is None or before is None:
         return f"{done} No problem has been solved or failed yet: the proposals were not valid."
     trend = {
@@ -83,7 +84,7 @@ def headline(figures: Figures) -> str:
     }[changed(before, now)]
     if figures.last < 3:
         trend = "too early to speak of a trend"
-    learnable = _share(recent(figures, figures["problems"]), "learnable", "solved_n")
+    learnable = pooled(recent(figures, rows), "learnable", _JUDGED)
     return (
         f"{done} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
         f"{percent(learnable or 0.0)} of the newest problems teach: solved sometimes, but not always."
@@ -109,14 +110,14 @@ def notes(figures: Figures) -> list[Note]:
 def _types(figures: Figures) -> Iterable[Note]:
     """Types that nobody solves, or everybody, or whose solve rate moved."""
     for name in figures.types():
-        rows = where(figures["problems"], problem_type=name)
+        rows = where(figures["figures_type"], problem_type=name)
         late, start = recent(figures, rows), early(figures, rows)
         now, before = solving(late), solving(start)
         if now is None:
             yield Note("watch", f"{name}: no valid problem in the last {_span(figures)}.", "verdicts")
             continue
-        never = _share(late, "never", "solved_n") or 0.0
-        always = _share(late, "always", "solved_n") or 0.0
+        never = pooled(late, "never_solved", _JUDGED) or 0.0
+        always = pooled(late, "always_solved", _JUDGED) or 0.0
         if never > MANY_UNSOLVED:
             yield Note(
                 "watch",
@@ -143,8 +144,7 @@ def _types(figures: Figures) -> Iterable[Note]:
 
 def _collapse(figures: Figures) -> Iterable[Note]:
     """Fewer distinct programs, more duplicates, policies that say one thing."""
-    programs = totals(figures["coverage"], "generation", "programs")
-    late, start = _windows(figures, {g: sums["programs"] for g, sums in programs.items()})
+    late, start = _windows(figures, metrics.PROGRAMS.points(figures, None))
     if start and late < FALL * start:
         yield Note(
             "watch",
@@ -152,40 +152,35 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             "Teachers may be collapsing onto few ideas.",
             "coverage",
         )
-    duplicates = _share(share_of(recent(figures, figures["proposals"]), "duplicate"), "hits", "n") or 0.0
+    newest = recent(figures, figures["figures_generation"])
+    duplicates = pooled(newest, "duplicates", "proposals_judged") or 0.0
     if duplicates > MANY_DUPLICATES:
         yield Note(
             "watch", f"{percent(duplicates)} of the newest proposals repeat an earlier problem.", "coverage"
         )
     for role in figures.learners():
-        late, start = _windows(
-            figures,
-            {
-                r["generation"]: r["entropy"]
-                for r in where(figures["updates"], role=role)
-                if r["entropy"] is not None
-            },
-        )
+        late, start = _windows(figures, metrics.ENTROPY.points(figures, role))
         if start and late < FALL * start:
             yield Note(
                 "watch",
                 f"The {role}s' entropy falls: {late:.2f} nats a token now, {start:.2f} at first.",
                 "policies",
             )
-    fresh = totals(figures["coverage"], "generation", "new_cells")
-    late, start = _windows(figures, {g: sums["new_cells"] for g, sums in fresh.items()})
-    total = sum(sums["new_cells"] for sums in fresh.values())
+    late, start = _windows(figures, column(figures["figures_generation"], "new_cells"))
     if figures.last > 3 * window(figures) - 1 and late == 0:
         yield Note(
             "note",
-            f"No new cell of the problem space in the last {_span(figures)}; {total:.0f} are reached.",
+            f"No new cell of the problem space in the last {_span(figures)}; "
+            f"{newest[-1]['cumulative_cells']} are reached.",
             "coverage",
         )
 
 
 def _outages(figures: Figures) -> Iterable[Note]:
-    for table, what in (("proposals", "proposals"), ("attempts", "attempts")):
-        lost = _share(share_of(figures[table], "infrastructure"), "hits", "n") or 0.0
+    for what in ("proposals", "attempts"):
+        rows = figures["figures_generation"]
+        whole, judged = (sum(row[key] for row in rows) for key in (what, f"{what}_judged"))
+        lost = 1 - judged / whole if whole else 0.0
         if lost > MANY_OUTAGES:
             yield Note(
                 "watch",
@@ -262,11 +257,11 @@ def _children(figures: Figures) -> Iterable[Note]:
 def _costs(figures: Figures) -> Iterable[Note]:
     played = [row for row in figures["stages"] if row["generation"] > 0]
     of_stage = totals(played, "stage", "seconds")
-    of_generation = {g: sums["seconds"] for g, sums in totals(played, "generation", "seconds").items()}
+    of_generation = totals(played, "generation", "seconds")
     whole = sum(of_generation.values())
     if not whole:
         return
-    stage, most = max(((name, sums["seconds"]) for name, sums in of_stage.items()), key=lambda item: item[1])
+    stage, most = max(of_stage.items(), key=lambda item: item[1])
     median = sorted(of_generation.values())[len(of_generation) // 2]
     yield Note(
         "note",
@@ -283,18 +278,14 @@ def _costs(figures: Figures) -> Iterable[Note]:
         )
 
 
-def _windows(figures: Figures, values: dict[int, float]) -> tuple[float, float]:
+def _windows(figures: Figures, points: Points) -> tuple[float, float]:
     """The mean over the last and over the first `window` generations; zeros before there are two windows."""
     size = window(figures)
     if figures.last < 2 * size:
         return 0.0, 0.0
-    late = [value for g, value in values.items() if g > figures.last - size]
-    start = [value for g, value in values.items() if 1 <= g <= size]
+    late = [value for g, value in points if value is not None and g > figures.last - size]
+    start = [value for g, value in points if value is not None and 1 <= g <= size]
     return mean(sum(late), len(late)) or 0.0, mean(sum(start), len(start)) or 0.0
-
-
-def _share(rows: Sequence[Row], over: str, under: str) -> float | None:
-    return mean(sum(row[over] for row in rows), sum(row[under] for row in rows))
 
 
 def _span(figures: Figures) -> str:

@@ -70,8 +70,10 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
     tiles = [
         (f"{figures.last} / {figures.target}", "generations"),
         *((str(sum(row["role"] == role for row in living)), f"{role}s alive") for role in figures.roles()),
-        (number(sum(row["n"] for row in figures["problems"])), "problems"),
-        (number(sum(row["n"] for row in figures["attempts"])), "attempts"),
+        *(
+            (number(sum(row[what] for row in figures["figures_generation"])), what)
+            for what in ("problems", "attempts")
+        ),
         (seconds(sum(played)), "in stages"),
     ]
     found: list[Note] = notes(figures)

@@ -49,6 +49,7 @@ STAGES = {
     "evolve": PURPLE,
     "evaluate": VERMILLION,
 }
+INFRASTRUCTURE = "infrastructure"  # no finding, hence in no group
 # Verdicts in groups that mean one thing to a reader; more colours than these cannot be told apart.
 VERDICTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "valid": (GREEN, ("valid",)),
@@ -60,7 +61,6 @@ VERDICTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fails when run": (VERMILLION, ("runtime_error", "nondeterministic", "not_plain_data")),
     "over a limit": (PURPLE, ("timeout", "out_of_memory", "output_limit")),
     "forbidden": (BLACK, ("forbidden",)),
-    "infrastructure": (GREY, ("infrastructure",)),
     "not judged": (YELLOW, ()),
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
@@ -13,6 +14,7 @@ from populora_core.report.metrics import Metric
 from populora_core.report.palette import (
     BLUE,
     GREEN,
+    INFRASTRUCTURE,
     LINES,
     ORANGE,
     ROLES,
@@ -24,8 +26,16 @@ from populora_core.report.palette import (
     styled,
 )
 from populora_core.report.series import grouped_verdicts, rating_series, role_band, totals, where
-from populora_core.report.text import finite, percent, seconds, short_id
+from populora_core.report.text import finite, mean, percent, seconds, short_id
 
+TOKEN_PARTS = {
+    "proposals, read": ("proposal_prompt_tokens", "#F6CE85"),
+    "proposals, written": ("proposal_tokens", ORANGE),
+    "attempts, read": ("attempt_prompt_tokens", SKY),
+    "attempts, written": ("attempt_tokens", BLUE),
+    "trained on": ("trained_tokens", GREEN),
+}
+"""What tokens of a generation are drawn: column of `figures_generation` and colour."""
 MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 
@@ -153,29 +163,24 @@ def _ratings(figures: Figures) -> ReportSection:
 
 def _matchups(figures: Figures) -> Plot | None:
     met = {(row["teacher_id"], row["student_id"]): row for row in figures["matches"]}
-    sums: dict[tuple[str, str], list[int]] = {}
-    for row in figures["attempts"]:
-        pair = sums.setdefault((row["teacher_id"], row["student_id"]), [0, 0])
-        pair[0] += row["n"] if row["verdict"] == "correct" else 0
-        pair[1] += row["n"] if row["verdict"] != "infrastructure" else 0
-    cells = {}
-    for (teacher, student), (correct, judged) in sums.items():
-        match = met[teacher, student]
-        cells[short_id(teacher), short_id(student)] = HeatMapCell(
-            correct / judged if judged else None,
-            f"{student} on problems of {teacher}\n{correct} of {judged} attempts correct\n"
+    cells = {
+        (short_id(teacher), short_id(student)): HeatMapCell(
+            mean(match["correct"], match["judged"]),
+            f"{student} on problems of {teacher}\n{match['correct']:.0f} of {match['judged']} attempts correct\n"
             f"{match['n']} matches: {match['students']} to the student, {match['teachers']} to the teacher",
         )
+        for (teacher, student), match in met.items()
+    }
     alive = {row["member_id"] for row in figures["members"] if row["died_generation"] is None}
 
     def side(place: int) -> list[str]:
-        ids = {pair[place] for pair in sums}
+        ids = {pair[place] for pair in met}
         shown = ids if len(ids) <= MOST_SQUARES else sorted(ids & alive)[:MOST_SQUARES]
         return [short_id(member) for member in sorted(shown)]
 
     says = (
         "Per cent of a student's attempts at a teacher's problems that are correct, over the whole run; "
-        "grey pairs never met."
+        "grey pairs have none."
     )
     return heat_map("Match-ups", says, side(0), side(1), cells)
 
@@ -207,7 +212,7 @@ def _policies(figures: Figures) -> ReportSection:
         metrics.ENTROPY.title,
         metrics.ENTROPY.says,
         metrics.ENTROPY.unit,
-        [role_band(figures["updates"], role, ROLES[role]) for role in figures.learners()],
+        [role_band(figures, role, metrics.ENTROPY.key, ROLES[role]) for role in figures.learners()],
     )
     others = (metrics.LENGTH, metrics.GRADIENT)
     return ReportSection(
@@ -224,27 +229,30 @@ def _verdicts(figures: Figures) -> ReportSection:
         stacked_plot(
             f"{title}: {name}",
             says,
-            f"of {table}",
-            grouped_verdicts(where(figures[table], problem_type=name)),
+            f"of judged {what}",
+            grouped_verdicts(where(figures["verdicts"], what=what, problem_type=name)),
             colours,
             percent,
             shares=True,
         )
-        for table, title, says in (
+        for what, title, says in (
             ("proposals", "Proposals", "What the verifier found in the teachers' proposals."),
             ("attempts", "Attempts", "What it found in the students' answers."),
         )
         for name in figures.types()
     ]
-    rows = [
-        (table, name, verdict, f"{sums['n']:,.0f}", percent(sums["n"] / whole))
-        for table in ("proposals", "attempts")
-        for name in figures.types()
-        if (whole := sum(row["n"] for row in where(figures[table], problem_type=name)))
-        for verdict, sums in sorted(totals(where(figures[table], problem_type=name), "verdict", "n").items())
-    ]
-    table = ReportTable("Every verdict, counted", ("of", "type", "verdict", "count", "share"), rows)
+    header = ("of", "type", "verdict", "count", "share of the judged")
+    table = ReportTable("Every verdict, counted", header, list(_counts(figures)))
     return ReportSection("verdicts", "What did the verifier find?", "", _plots(plots), (table,))
+
+
+def _counts(figures: Figures) -> Iterator[tuple[str, ...]]:
+    for what, name in product(("proposals", "attempts"), figures.types()):
+        judged = sum(row[f"{what}_judged"] for row in where(figures["figures_type"], problem_type=name))
+        found = totals(where(figures["verdicts"], what=what, problem_type=name), "verdict", "n")
+        for verdict, count in sorted(found.items()):
+            share = "" if verdict == INFRASTRUCTURE else percent(count / judged)
+            yield what, name, verdict, f"{count:,.0f}", share
 
 
 def _evolution(figures: Figures) -> ReportSection:
@@ -285,25 +293,11 @@ def _cost(figures: Figures) -> ReportSection:
         if row["generation"] > 0:
             spent.setdefault(row["generation"], {})[row["stage"]] = row["seconds"]
     colours = STAGES | {name: VERMILLION for parts in spent.values() for name in parts if name not in STAGES}
-    tokens: dict[int, dict[str, float]] = {}
-    names = {"proposals": "proposals", "attempts": "attempts"}
-    for table, name in names.items():
-        found = totals(figures[table], "generation", "prompt_tokens", "completion_tokens")
-        for generation, sums in found.items():
-            parts = tokens.setdefault(generation, {})
-            parts[f"{name}, read"], parts[f"{name}, written"] = (
-                sums["prompt_tokens"],
-                sums["completion_tokens"],
-            )
-    for generation, sums in totals(figures["updates"], "generation", "tokens").items():
-        tokens.setdefault(generation, {})["trained on"] = sums["tokens"]
-    token_colours = {
-        "proposals, read": "#F6CE85",
-        "proposals, written": ORANGE,
-        "attempts, read": SKY,
-        "attempts, written": BLUE,
-        "trained on": GREEN,
+    tokens = {
+        row["generation"]: {name: float(row[key]) for name, (key, _) in TOKEN_PARTS.items()}
+        for row in figures["figures_generation"]
     }
+    token_colours = {name: colour for name, (_, colour) in TOKEN_PARTS.items()}
     return ReportSection(
         "cost",
         "What does it cost?",
@@ -320,27 +314,7 @@ def _cost(figures: Figures) -> ReportSection:
                     tokens,
                     token_colours,
                 ),
-                line_plot(
-                    "Price of a correct answer",
-                    "Tokens that students wrote for each attempt that was correct.",
-                    "tokens",
-                    _price(figures),
-                ),
+                metric_plot(figures, metrics.PRICE),
             ]
         ),
     )
-
-
-def _price(figures: Figures) -> list[Series]:
-    lines = []
-    styles = styled(figures.types())
-    for name in figures.types():
-        rows = where(figures["attempts"], problem_type=name)
-        written = totals(rows, "generation", "completion_tokens")
-        correct = totals(where(rows, verdict="correct"), "generation", "n")
-        points = [
-            (g, sums["completion_tokens"] / correct[g]["n"] if g in correct else None)
-            for g, sums in sorted(written.items())
-        ]
-        lines.append(Series(name, styles[name], points))
-    return lines

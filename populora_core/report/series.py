@@ -1,4 +1,4 @@
-"""From rows to series: sums over what a plot does not tell apart, then one number a generation."""
+"""From rows to series: one number a generation."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from populora_core.report.charts import Series
-from populora_core.report.figures import Figures, Rows
-from populora_core.report.palette import LINES, VERDICTS, Style
+from populora_core.report.figures import Figures
+from populora_core.report.palette import INFRASTRUCTURE, LINES, VERDICTS, Style
 from populora_core.report.text import finite, mean
 from populora_core.support.aliases import Row
-
-Totals = dict[Any, dict[str, float]]
 
 MOST_LANES = 8  # members of a role that are drawn one by one
 
 
-def totals(rows: Iterable[Row], by: str, *fields: str) -> Totals:
-    """value of `by` -> field -> sum over the rows."""
-    found: Totals = {}
+def totals(rows: Iterable[Row], by: str, field: str) -> dict[Any, float]:
+    """value of `by` -> sum of the field over the rows."""
+    found: dict[Any, float] = {}
     for row in rows:
-        sums = found.setdefault(row[by], dict.fromkeys(fields, 0.0))
-        for field in fields:
-            sums[field] += row[field] or 0.0
+        found[row[by]] = found.get(row[by], 0.0) + (row[field] or 0.0)
     return found
 
 
@@ -31,10 +27,32 @@ def where(rows: Iterable[Row], **values: object) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
-def ratio(rows: Iterable[Row], over: str, under: str) -> list[tuple[float, float | None]]:
-    """(generation, sum of `over` / sum of `under`); None where the latter is zero."""
-    found = totals(rows, "generation", over, under)
-    return [(generation, mean(sums[over], sums[under])) for generation, sums in sorted(found.items())]
+def column(rows: Iterable[Row], key: str) -> list[tuple[float, float | None]]:
+    """(generation, value of the column); None where it has none."""
+    return [(row["generation"], finite(row[key])) for row in rows]
+
+
+def pooled(rows: Iterable[Row], key: str, over: str) -> float | None:
+    """The mean of a column whose values are means over `over` rows each; None where there are none."""
+    known = [(row[key], row[over]) for row in rows if row[key] is not None]
+    return mean(sum(value * count for value, count in known), sum(count for _, count in known))
+
+
+def by_member(figures: Figures, role: str | None, key: str) -> dict[int, list[float]]:
+    """generation -> the members' values of a column of `figures_member`, in one role or in both."""
+    found: dict[int, list[float]] = {}
+    for row in figures["figures_member"]:
+        if role in (None, row["role"]):
+            value = finite(row[key])
+            found.setdefault(row["generation"], []).extend([] if value is None else [value])
+    return found
+
+
+def role_means(figures: Figures, role: str | None, key: str) -> list[tuple[float, float | None]]:
+    """(generation, mean over the members that have a value)."""
+    return [
+        (generation, mean(sum(own), len(own))) for generation, own in by_member(figures, role, key).items()
+    ]
 
 
 def window(figures: Figures) -> int:
@@ -52,16 +70,13 @@ def early(figures: Figures, rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if 1 <= row["generation"] <= window(figures)]
 
 
-def share_of(rows: Iterable[Row], verdict: str) -> list[Row]:
-    """The rows with a column `hits`: how many of their `n` have the verdict."""
-    return [{**row, "hits": row["n"] if row["verdict"] == verdict else 0} for row in rows]
-
-
 def grouped_verdicts(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
-    """generation -> group of `VERDICTS` -> count."""
+    """generation -> group of `VERDICTS` -> count; of judged rows, like every share."""
     group_of = {verdict: group for group, (_, verdicts) in VERDICTS.items() for verdict in verdicts}
     found: dict[int, dict[str, float]] = {}
     for row in rows:
+        if row["verdict"] == INFRASTRUCTURE:
+            continue
         groups = found.setdefault(row["generation"], {})
         group = group_of.get(row["verdict"], "not judged")
         groups[group] = groups.get(group, 0.0) + row["n"]
@@ -117,22 +132,9 @@ def _spread(rows: Sequence[Row], role: str) -> list[Series]:
     ]
 
 
-def role_band(rows: Rows, role: str, style: Style) -> Series:
-    """A role's mean entropy with the range over its members."""
-    own = where(rows, role=role)
-    points = [(row["generation"], finite(row["entropy"])) for row in own]
+def role_band(figures: Figures, role: str, key: str, style: Style) -> Series:
+    """The mean over a role's members with their range."""
     edges = [
-        (row["generation"], row["lowest"], row["highest"])
-        for row in own
-        if finite(row["entropy"]) is not None
+        (generation, min(own), max(own)) for generation, own in by_member(figures, role, key).items() if own
     ]
-    return Series(role, style, points, (edges,))
-
-
-def running_sum(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    total = 0.0
-    sums: list[tuple[float, float | None]] = []
-    for x, y in points:
-        total += y or 0.0
-        sums.append((x, total))
-    return sums
+    return Series(role, style, role_means(figures, role, key), (edges,))

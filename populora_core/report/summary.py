@@ -1,31 +1,17 @@
-"""The figures of one generation and of a whole run, from the catalogue's views."""
+"""The figures of generations and of a whole run at a glance, from the catalogue's views."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from populora_core.store.catalogue import Catalogue
+from populora_core.support.aliases import Row
 
-BY_TYPE = """
-SELECT p.problem_type,
-       avg((p.verdict = 'valid')::DOUBLE) AS valid,
-       count(q.problem_id) AS problems,
-       avg(q.solve_rate) AS solve_rate,
-       avg((q.solve_rate > 0 AND q.solve_rate < 1)::DOUBLE) AS learnable
-FROM proposals p LEFT JOIN problems q USING (problem_id)
-WHERE p.generation = {generation}
-GROUP BY 1 ORDER BY 1
-"""
-REPLACED = """
-SELECT removed_id, child_id, operator, parent_ids FROM evolutions WHERE generation = {generation} ORDER BY 1
-"""
-TOKENS = """
-SELECT count(DISTINCT member_id) AS members, coalesce(sum(trained_tokens), 0)::BIGINT AS trained
-FROM tokens WHERE generation = {generation}
-"""
+# Tokens that each member read, wrote and trained on in each role, and all of them together at the end.
 MEMBER_TOKENS = """
 SELECT coalesce(member_id, 'all') AS member, coalesce(role, '') AS "role played",
        sum(prompt_tokens)::BIGINT AS read, sum(generated_tokens)::BIGINT AS written,
@@ -35,36 +21,28 @@ FROM tokens WHERE generation = ?
 GROUP BY GROUPING SETS ((member_id, role), ()) HAVING count(*) > 0
 ORDER BY grouping(member_id), member_id, role DESC
 """
+# The living members, the fittest of each role first; newborns stand at their starting rating.
 POPULATION = """
-SELECT p.member_id, p.role, p.mu, p.sigma, p.mu - 3 * p.sigma AS fitness, coalesce(r.eligible, true) AS eligible,
-       p.born_generation, p.operator
+SELECT p.member_id AS member, printf('%.1f ± %.1f', p.mu, p.sigma) AS "rating μ ± σ",
+       printf('%.1f%s', p.mu - 3 * p.sigma, if(r.eligible IS false, ' (idle)', '')) AS "fitness μ - 3σ",
+       p.born_generation AS "born in", p.operator AS "made by"
 FROM tables.population p LEFT JOIN ratings r USING (member_id, generation)
 WHERE p.generation = (SELECT max(generation) FROM tables.population)
-ORDER BY p.role, eligible DESC, fitness DESC, p.member_id
+ORDER BY p.role, r.eligible IS false, p.mu - 3 * p.sigma DESC, p.member_id
 """
+# The newest row of each problem type.
 COVERAGE = """
-SELECT problem_type, generation, new_cells, cumulative_cells, cumulative_construct_sets, mean_novelty,
-       mean_lines_of_code
+SELECT problem_type AS type, cumulative_cells AS "cells so far", new_cells AS "new cells",
+       cumulative_construct_sets AS "sets of constructs so far", printf('%.2f', mean_novelty) AS "mean novelty",
+       printf('%.1f', mean_lines_of_code) AS "mean lines"
 FROM coverage QUALIFY generation = max(generation) OVER (PARTITION BY problem_type) ORDER BY problem_type
 """
+# Totals of the whole run.
 OVERALL = """
-SELECT (SELECT count(*) FROM proposals) AS proposals,
-       (SELECT count(*) FROM problems) AS problems,
-       (SELECT count(*) FROM attempts) AS attempts,
-       (SELECT count(*) FROM evolutions) AS replacements,
-       (SELECT coalesce(sum(seconds), 0) FROM stages) AS seconds
+SELECT printf('%d proposals, %d problems, %d attempts, %d replacements, %.0f s in stages',
+              (SELECT count(*) FROM proposals), (SELECT count(*) FROM problems), (SELECT count(*) FROM attempts),
+              (SELECT count(*) FROM evolutions), (SELECT coalesce(sum(seconds), 0) FROM stages)) AS totals
 """
-
-
-@dataclass(frozen=True, slots=True)
-class TypeFigures:
-    """One problem type in one generation; shares in [0, 1], None where there was nothing to measure."""
-
-    problem_type: str
-    valid: float
-    problems: int
-    solve_rate: float | None
-    learnable: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,55 +50,31 @@ class GenerationSummary:
     """What a person wants to know of a generation at a glance.
 
     Attributes:
-        members: those that were trained; 0 before the update.
-        trained_tokens: of all of them together.
+        figures: its row of the view `figures_generation`.
+        types: its rows of `figures_type`, by problem type.
+        replaced: its rows of `evolutions`.
     """
 
-    generation: int
-    types: tuple[TypeFigures, ...]
-    replaced: tuple[Mapping[str, Any], ...]
-    members: int
-    trained_tokens: int
-    seconds: float
+    figures: Row
+    types: Sequence[Row]
+    replaced: Sequence[Row]
 
 
-def generation_summary(directory: Path, generation: int) -> GenerationSummary:
+def generation_summaries(directory: Path, first: int, last: int) -> list[GenerationSummary]:
+    """The generations of this range that have proposals, in order."""
+
+    def by_generation(view: str) -> dict[int, list[Row]]:
+        rows = catalogue.rows(f"FROM {view} WHERE generation BETWEEN ? AND ? ORDER BY ALL", [first, last])
+        return {number: list(own) for number, own in groupby(rows, itemgetter("generation"))}
+
     with Catalogue(directory) as catalogue:
-        types = catalogue.rows(BY_TYPE.format(generation=generation))
-        replaced = catalogue.rows(REPLACED.format(generation=generation))
-        tokens = catalogue.rows(TOKENS.format(generation=generation))[0]
-        seconds = catalogue.rows(
-            f"SELECT coalesce(sum(seconds), 0) AS s FROM stages WHERE generation = {generation}"
-        )[0]["s"]
-    return GenerationSummary(
-        generation,
-        tuple(TypeFigures(**row) for row in types),
-        tuple(replaced),
-        members=tokens["members"],
-        trained_tokens=tokens["trained"],
-        seconds=seconds,
-    )
+        figures, types, replaced = map(by_generation, ("figures_generation", "figures_type", "evolutions"))
+    return [
+        GenerationSummary(row, types[number], replaced.get(number, [])) for number, (row,) in figures.items()
+    ]
 
 
-def token_rows(directory: Path, generation: int) -> list[dict[str, Any]]:
-    """Tokens that each member read, wrote and trained on in each role, and all of them together at the end."""
+def run_rows(directory: Path, sql: str, *parameters: object) -> list[Row]:
+    """What one of the questions above gives for a run."""
     with Catalogue(directory) as catalogue:
-        return catalogue.rows(MEMBER_TOKENS, [generation])
-
-
-def population_rows(directory: Path) -> list[dict[str, Any]]:
-    """The living members, the fittest of each role first; newborns stand at their starting rating."""
-    with Catalogue(directory) as catalogue:
-        return catalogue.rows(POPULATION)
-
-
-def coverage_rows(directory: Path) -> list[dict[str, Any]]:
-    """The newest row of the view `coverage` for each problem type."""
-    with Catalogue(directory) as catalogue:
-        return catalogue.rows(COVERAGE)
-
-
-def overall(directory: Path) -> dict[str, Any]:
-    """Totals of the whole run; seconds are those spent in stages."""
-    with Catalogue(directory) as catalogue:
-        return catalogue.rows(OVERALL)[0]
+        return catalogue.rows(sql, parameters)

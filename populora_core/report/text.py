@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 Format = Callable[[float], str]
 
@@ -67,6 +67,19 @@ def excerpt(text: str, limit: int = SHORTEST) -> str:
 def listed(parts: list[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1] if parts else ""]))
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown: floats with four digits, a dash for what is not known."""
+    lines = [header, ["---"] * len(header), *(list(map(_markdown_cell, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _markdown_cell(value: object) -> str:
+    if value is None:
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def mean(total: float, count: float) -> float | None:

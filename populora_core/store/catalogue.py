@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -69,13 +69,18 @@ class Catalogue:
     Args:
         locked: for SQL that somebody else wrote: it reads these runs alone, and one statement at a time that only
             selects. Otherwise a statement may do all that DuckDB can: read and write files, attach databases.
+        generations: of one run, show the stages of these alone, and publish nothing. What a view counts since the
+            first generation begins with them.
 
     Raises:
         ArtifactError: a catalogue was stale and could not be built anew.
     """
 
-    def __init__(self, *run_dirs: Path, locked: bool = False) -> None:
+    def __init__(
+        self, *run_dirs: Path, locked: bool = False, generations: Collection[int] | None = None
+    ) -> None:
         directories = list(dict.fromkeys(path.resolve() for path in run_dirs))
+        self._generations = generations
         self._connection = duckdb.connect()
         self._shown = "catalogue"  # the database whose views a query sees
         self._locked = locked
@@ -101,15 +106,17 @@ class Catalogue:
             self._connection.execute(f"CREATE VIEW {view} AS {' UNION ALL '.join(parts)}")
 
     def _attach(self, directory: Path, attached: str) -> None:
-        outdated = stale(directory)
-        if outdated and not os.access(directory, os.W_OK):
-            self._connection.execute(f"ATTACH ':memory:' AS {name(attached)}")
-            self._connection.execute(f"USE {name(attached)}")
-            _build(self._connection, directory)
+        in_memory = self._generations is not None
+        if not in_memory and stale(directory):
+            in_memory = not os.access(directory, os.W_OK)
+            if not in_memory:
+                publish(directory)
+        if not in_memory:
+            _attach(self._connection, directory / CATALOGUE, attached)
             return
-        if outdated:
-            publish(directory)
-        _attach(self._connection, directory / CATALOGUE, attached)
+        self._connection.execute(f"ATTACH ':memory:' AS {name(attached)}")
+        self._connection.execute(f"USE {name(attached)}")
+        _build(self._connection, directory, self._generations)
 
     def __enter__(self) -> Catalogue:
         return self
@@ -190,10 +197,12 @@ def _require_selection(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         )
 
 
-def _build(connection: duckdb.DuckDBPyConnection, run_dir: Path) -> None:
-    """Create all views in the connection's database."""
-    blocks = valid_blocks(run_dir)
-    folders = stage_folder_names(run_dir)
+def _build(
+    connection: duckdb.DuckDBPyConnection, run_dir: Path, generations: Collection[int] | None = None
+) -> None:
+    """Create all views in the connection's database, over all generations or these."""
+    blocks = valid_blocks(run_dir) if generations is None else []
+    folders = stage_folder_names(run_dir, generations)
     # Before the manifests are read: what is committed meanwhile makes it stale.
     source = _source(run_dir, blocks, folders)
     with refusal_told(f"the catalogue of {run_dir} could not be built"):

@@ -1,9 +1,10 @@
-"""What a table is: columns with a name, an Arrow type, a nullability and a meaning."""
+"""What a table or a view is: columns with a name, an Arrow type, a nullability and a meaning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -74,3 +75,36 @@ class Table:
 def sql_type(type_: pa.DataType) -> str:
     """The DuckDB name of an Arrow type."""
     return f"{sql_type(type_.value_type)}[]" if pa.types.is_list(type_) else _SQL[type_]
+
+
+RUN = Column("run", TEXT, "Name of the run: its folder's, with more of the path where several share it.")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view and the SQL expression that gives it."""
+
+    column: Column
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of the catalogue. Its last column is the name of the run, which `columns` leaves out.
+
+    Attributes:
+        source: the FROM clause; tables stand in the schema `tables`.
+    """
+
+    name: str
+    meaning: str
+    source: str
+    columns: tuple[ViewColumn, ...]
+
+    def sql(self, schema: str = "tables") -> str:
+        """The rows, without the run's name, from the tables in a schema."""
+        columns = ", ".join(f"{item.expression} AS {item.column.name}" for item in self.columns)
+        return f"SELECT {columns} FROM {self.source.replace('tables.', f'{schema}.')}"
+
+    def __iter__(self) -> Iterator[Column]:
+        return chain((item.column for item in self.columns), [RUN])

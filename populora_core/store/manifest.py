@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -106,10 +106,18 @@ def stage_folders(run_dir: Path) -> Iterator[Path]:
     return map(Path, stage_folder_names(run_dir))
 
 
-def stage_folder_names(run_dir: Path) -> list[str]:
-    """The same as text: a long run has thousands, every publish asks, and making a Path of each takes longest."""
+def stage_folder_names(run_dir: Path, of: Collection[int] | None = None) -> list[str]:
+    """The same as text: a long run has thousands, every publish asks, and making a Path of each takes longest.
+
+    Args:
+        of: these generations alone.
+    """
     root = run_dir / "generations"
-    generations = [entry for entry in os.scandir(root) if entry.name.isdigit()] if root.is_dir() else []
+    generations = [
+        entry
+        for entry in (os.scandir(root) if root.is_dir() else ())
+        if entry.name.isdigit() and (of is None or int(entry.name) in of)
+    ]
     return [
         f"{generation.path}/{stage}"
         for generation in sorted(generations, key=lambda entry: int(entry.name))

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 
-from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column
+from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
+from populora_core.store.figure_views import FIGURES, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.tables import TABLES
 
-RUN = Column("run", TEXT, "Name of the run: its folder's, with more of the path where several share it.")
 _SOURCES = TABLES | MANIFEST_TABLES
-
-
-@dataclass(frozen=True, slots=True)
-class ViewColumn:
-    """A column of a view and the SQL expression that gives it."""
-
-    column: Column
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A view of the catalogue. Its last column is the name of the run, which `columns` leaves out.
-
-    Attributes:
-        source: the FROM clause; tables stand in the schema `tables`.
-    """
-
-    name: str
-    meaning: str
-    source: str
-    columns: tuple[ViewColumn, ...]
-
-    def sql(self, schema: str = "tables") -> str:
-        """The rows, without the run's name, from the tables in a schema."""
-        columns = ", ".join(f"{item.expression} AS {item.column.name}" for item in self.columns)
-        return f"SELECT {columns} FROM {self.source.replace('tables.', f'{schema}.')}"
-
-    def __iter__(self) -> Iterator[Column]:
-        return chain((item.column for item in self.columns), [RUN])
 
 
 def _of(table: str, names: str) -> tuple[ViewColumn, ...]:
@@ -78,15 +46,9 @@ _MEMBERS = """(
     FROM tables.adapters GROUP BY member_id
 ) AS newest USING (member_id)"""
 
-_SPENT = """(
-    SELECT generation, teacher_id AS member_id, 'teacher' AS role, prompt_tokens, completion_tokens
-    FROM proposals
-    UNION ALL
-    SELECT generation, student_id, 'student', prompt_tokens, completion_tokens FROM attempts
-)"""
 _TOKENS = f"""tables.updates AS updates LEFT JOIN (
     SELECT generation, member_id, role, sum(prompt_tokens) AS prompt_tokens, sum(completion_tokens) AS generated_tokens
-    FROM {_SPENT} GROUP BY ALL
+    FROM {SPENT} GROUP BY ALL
 ) AS spent USING (generation, member_id, role) JOIN (
     SELECT DISTINCT member_id, slot FROM tables.population
 ) AS population USING (member_id)"""
@@ -297,6 +259,7 @@ _DECLARED = (
     _whole("evaluations"),
     _whole("evaluation_items"),
     _whole("stages"),
+    *FIGURES,
 )
 
 VIEWS: dict[str, View] = {view.name: view for view in _DECLARED}

@@ -34,40 +34,21 @@ class Value(NamedTuple):
     value: float
 
 
-# Measures by problem type: their mean over types is the part `all`.
-BY_TYPE = (
-    """
-    SELECT generation, problem_type AS part, avg((verdict = 'valid')::INT) AS validity, avg(reward) AS teacher_reward,
-           avg(completion_tokens) AS proposal_length
-    FROM proposals WHERE verdict <> 'infrastructure' GROUP BY ALL
-    """,
-    """
-    SELECT generation, problem_type AS part, avg(solve_rate) AS solve_rate, avg(ast_depth) AS ast_depth,
-           avg(cyclomatic_complexity) AS cyclomatic_complexity, avg(lines_of_code) AS lines_of_code,
-           avg(variable_count) AS variable_count, avg(novelty) AS novelty,
-           avg((solve_rate > 0 AND solve_rate < 1)::INT) AS learnable
-    FROM problems GROUP BY ALL
-    """,
-    """
-    SELECT a.generation, p.problem_type AS part, avg(a.reward) AS student_reward,
-           avg(a.completion_tokens) AS attempt_length
-    FROM attempts a JOIN problems p USING (problem_id) WHERE a.verdict <> 'infrastructure' GROUP BY ALL
-    """,
-)
-BY_ROLE = (
-    "SELECT generation, role AS part, avg(entropy) AS entropy FROM updates GROUP BY ALL",
+# Their mean over types is the part `all`.
+BY_TYPE = """
+    SELECT generation, problem_type AS part, valid AS validity, teacher_reward, proposal_length, solve_rate, learnable,
+           ast_depth, cyclomatic_complexity, lines_of_code, variable_count, novelty, student_reward, attempt_length
+    FROM figures_type
+"""
+OTHERS = (
+    "SELECT generation, role AS part, avg(entropy) AS entropy FROM figures_member GROUP BY ALL",
     "SELECT generation, role AS part, avg(mu) AS rating FROM ratings WHERE role <> 'solo' GROUP BY ALL",
-)
-OF_GENERATION = (
-    "SELECT generation, count(*) AS proposals FROM proposals GROUP BY ALL",
-    "SELECT generation, count(DISTINCT program_key) / count(*) AS distinct_programs FROM problems GROUP BY ALL",
-    "SELECT generation, sum(new_cells) AS new_cells FROM coverage GROUP BY ALL",
-    # Spent in the generation; a solo adapter has a row for each role that it plays.
+    # Spent in the generation; a solo adapter plays two roles and counts once.
     """
-    SELECT generation, sum(updates) / count(DISTINCT member_id) AS updates,
-           sum(trained_tokens) / count(DISTINCT member_id) AS trained_tokens,
-           sum(trained_tokens + prompt_tokens + generated_tokens) AS total_tokens
-    FROM tokens GROUP BY ALL
+    SELECT generation, proposals, distinct_programs / problems AS distinct_programs, new_cells,
+           updates / members AS updates, trained_tokens / members AS trained_tokens,
+           trained_tokens + sampled_tokens AS total_tokens
+    FROM figures_generation
     """,
 )
 HELD_OUT_SCORES = """
@@ -94,13 +75,9 @@ def measure(catalogue: Catalogue, suite: Suite, run_jobs: RunJobs) -> list[Value
         run_jobs: runs programs in a sandbox; for the steps that programs execute.
     """
     found: list[Value] = []
-    for sql in BY_TYPE:
-        values = list(_unpivoted(catalogue.rows(sql)))
-        found += values + list(_over_types(values))
-    found += _with_types(_steps(catalogue, run_jobs))
-    for sql in BY_ROLE:
-        found += _unpivoted(catalogue.rows(sql))
-    for sql in OF_GENERATION:
+    for values in (list(_unpivoted(catalogue.rows(BY_TYPE))), _steps(catalogue, run_jobs)):
+        found += [*values, *_over_types(values)]
+    for sql in OTHERS:
         found += _unpivoted(catalogue.rows(sql))
     found += _lead_changes(found)
     found += _pair_spread(catalogue)
@@ -122,10 +99,6 @@ def _over_types(values: Iterable[Value]) -> Iterator[Value]:
         grouped[value.generation, value.measure].append(value.value)
     for (generation, name), parts in grouped.items():
         yield Value(generation, name, ALL, sum(parts) / len(parts))
-
-
-def _with_types(values: list[Value]) -> list[Value]:
-    return values + list(_over_types(values))
 
 
 def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
