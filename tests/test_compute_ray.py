@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,15 +38,17 @@ from populora_core.support.errors import (
     AdapterError,
     BaseModelError,
     ClusterUnavailable,
+    PopuloraError,
     SandboxUnavailable,
     StoreUnavailable,
+    WorkerLost,
 )
 from populora_core.support.processes import Owner
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
 
-from populora_core.compute import crew  # it needs Ray
+from populora_core.compute.actor_pool import Actor, ActorPool, Call, Site  # it needs Ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -53,25 +56,6 @@ ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
 SHARED = ("propose", "verify", "solve", "update")
-
-
-@pytest.mark.parametrize(
-    ("overdue", "attempts", "goes_on"), [(True, 1, True), (False, 1, False), (True, 4, False)]
-)
-def test_what_an_overdue_actor_complains_of_ends_the_actor_alone(
-    monkeypatch: pytest.MonkeyPatch, overdue: bool, attempts: int, goes_on: bool
-) -> None:
-    complaint, ended = StoreUnavailable("stale file handle"), []
-    monkeypatch.setattr(crew.ray, "get", lambda ref: ("error", complaint))
-    monkeypatch.setattr(crew.ray, "kill", ended.append)
-    one = crew.Crew("workers", dict, lambda place: None)
-    task = crew.Task(lambda hand: None, len, seconds=1.0)
-    one._running["ref"] = crew.Running(0, crew.Hand("actor", "here"), 0.0, overdue)
-    batch = crew.Batch([task], lambda done: None)
-    batch.attempts[0] = attempts
-    with nullcontext() if goes_on else pytest.raises(StoreUnavailable):
-        one._take("ref", batch)
-    assert ended == (["actor"] if goes_on else [])
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +75,13 @@ class Faults(Silent):
     """Kills a worker in each shared stage of one generation, and takes a node away in each of the next."""
 
     def __init__(self, nodes: TwoNodes, patch: pytest.MonkeyPatch) -> None:
-        from populora_core.compute import ray_compute
-        from populora_core.compute import ray_sandbox as sharded
+        from populora_core.compute import ray_sandbox
 
         self.nodes, self.position, self.struck = nodes, (0, ""), set()
         self.session: Any = None
         self.partial = 0
-        for module, name in ((ray_compute, "_perform"), (sharded, "_ask")):
-            patch.setattr(module, name, self._striking(getattr(module, name)))
-        patch.setattr(sharded, "JOBS", (4, 8))  # so that both machines get some
+        patch.setattr(ActorPool, "submit", staticmethod(self._striking(ActorPool.submit)))
+        patch.setattr(ray_sandbox, "JOBS", (4, 8))  # so that both machines get some
 
     def stage_started(self, generation: int, stage: str) -> None:
         self.position = generation, stage
@@ -110,27 +92,27 @@ class Faults(Silent):
     def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
         if (generation, stage) in self.struck and generation == 3:
             self.nodes.replace_second()
-            for crew in (self.session.compute._crew, self.session.sandbox._crew):
-                crew.ready(2)  # so that the new machine has its part in the next stage
+            for pool in (self.session.compute.pool, self.session.sandbox.pool):
+                pool.ready()  # so that the new machine has its part in the next stage
 
-    def _striking(self, ask: Callable) -> Callable:
-        """Asks a worker for a shard, and does away with it or its machine while it is at it."""
+    def _striking(self, submit: Callable) -> Callable:
+        """Asks an actor for a shard, and does away with it or its machine while it is at it."""
 
-        def asked(*arguments: Any) -> Any:
-            hand, ref = arguments[-1], ask(*arguments)
+        def asked(actor: Actor, call: Call) -> Any:
+            answer = submit(actor, call)
             generation, stage = self.position
             if stage not in SHARED or generation < 2 or self.position in self.struck:
-                return ref
+                return answer
             if generation == 2:
                 self.struck.add(self.position)
-                os.kill(hand.met.pid, signal.SIGKILL)
-            elif hand.place == self.nodes.second.node_id:
+                os.kill(actor.site.pid, signal.SIGKILL)
+            elif self.nodes.on_second(actor.site.pid):
                 self.struck.add(self.position)
-                os.kill(hand.met.pid, signal.SIGSTOP)  # else it may answer before its machine is gone
+                os.kill(actor.site.pid, signal.SIGSTOP)  # else it may answer before its machine is gone
                 self.nodes.lose_second()
                 with suppress(ProcessLookupError):
-                    os.kill(hand.met.pid, signal.SIGKILL)
-            return ref
+                    os.kill(actor.site.pid, signal.SIGKILL)
+            return answer
 
         return asked
 
@@ -198,32 +180,121 @@ def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
     return RayCompute(session.cluster, ComputeSection(backend="ray", **plan), spec)
 
 
-def test_a_worker_that_hangs_is_given_up_after_its_deadline(
+def test_a_worker_that_hangs_is_ended_after_its_deadline(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from populora_core.compute import ray_compute as module
-
     compute = ray_compute(session, shard_seconds=PATIENCE)
     Shards(lambda: compute, "warm", tmp_path / "warm").map("found", founding(tmp_path, (1, 2)))
-    ask, frozen = module._perform, []
+    submit, frozen = ActorPool.submit, []
 
-    def freezing(shard: Any, hand: Any) -> Any:
-        ref = ask(shard, hand)
+    def freezing(actor: Actor, call: Call) -> Any:
         if not frozen:
-            frozen.append(hand.met.pid)
-            os.kill(hand.met.pid, signal.SIGSTOP)
-        return ref
+            frozen.append(actor.site.pid)
+            os.kill(actor.site.pid, signal.SIGSTOP)
+        return submit(actor, call)
 
-    monkeypatch.setattr(module, "_perform", freezing)
-    compute._plan = compute._plan.model_copy(update={"shard_seconds": 40.0})
+    monkeypatch.setattr(ActorPool, "submit", staticmethod(freezing))
+    compute.plan = compute.plan.model_copy(update={"shard_seconds": 40.0})
     shards = Shards(lambda: compute, "hangs", tmp_path / "hangs")
     shards.map("found", founding(tmp_path, (3, 4)))
     assert sorted(record["attempts"] for record in shards.records) == [1, 2]
     assert {record["pid"] for record in shards.records}.isdisjoint(frozen)
-    with suppress(ProcessLookupError):
-        os.kill(frozen[0], signal.SIGCONT)
     wait_for(lambda: not alive(frozen[0]))
     compute.close()
+
+
+def pool_of(actor: type, accept: Callable[[Site], None] = lambda site: None) -> ActorPool:
+    """Two actors of the class, on whichever machine there is room."""
+    import ray
+
+    remote = ray.remote(actor).options(num_cpus=0.5, max_concurrency=2)
+    return ActorPool("an actor of a test", lambda: range(2), lambda place: remote.remote(), accept)
+
+
+def toy(perform: Callable[[str], Any], ready: Callable[[], None] = lambda: None) -> type:
+    """A class of actors, which travels by value."""
+
+    class Toy:
+        def ready(self) -> Site:
+            ready()
+            return Site.here({})
+
+        def perform(self, text: str) -> Any:
+            return perform(text)
+
+        def items(self) -> int:
+            return 0
+
+        def close(self) -> None: ...
+
+    return Toy
+
+
+def ignored(done: int) -> None: ...
+
+
+def test_a_call_that_no_actor_survives_is_given_up_after_four_attempts(session: Session) -> None:
+    def die(text: str) -> None:
+        os._exit(1)
+
+    assert session.cluster
+    pool, call = pool_of(toy(die)), Call(("a",))
+    with pytest.raises(WorkerLost, match="could not do its part") as lost:
+        pool.run([call], PATIENCE, ignored)
+    assert lost.value.came.startswith("4 attempts were lost")
+    assert call.attempts == 4
+    pool.close()
+
+
+def test_actors_that_never_start_are_given_up(session: Session) -> None:
+    assert session.cluster
+    pool = pool_of(toy(str, ready=lambda: os._exit(1)))
+    with pytest.raises(WorkerLost) as lost:
+        pool.ready()
+    assert lost.value.came.startswith("8 did not start")
+    pool.close()
+
+
+def test_a_defect_is_told_as_one_and_not_tried_again(session: Session) -> None:
+    assert session.cluster
+    pool, call = pool_of(toy(lambda text: int(text))), Call(("a",))
+    with pytest.raises(PopuloraError, match="a defect in an actor of a test, please report it") as defect:
+        pool.run([call], PATIENCE, ignored)
+    assert "invalid literal for int" in defect.value.problem
+    assert "\x1b" not in defect.value.problem
+    assert call.attempts == 1
+    pool.close()
+
+
+def test_an_actor_that_cannot_be_made_is_a_defect(session: Session) -> None:
+    class Unmade:
+        def __init__(self) -> None:
+            raise ImportError("no module named populora_core here")
+
+        def ready(self) -> None: ...
+
+    assert session.cluster
+    pool = pool_of(Unmade)
+    with pytest.raises(PopuloraError, match="a defect in an actor of a test") as defect:
+        pool.ready()
+    assert "no module named populora_core here" in defect.value.problem
+    pool.close()
+
+
+def test_an_actor_that_was_lost_while_idle_costs_no_attempt(session: Session) -> None:
+    assert session.cluster
+    sites: list[Site] = []
+    pool = pool_of(toy(lambda text: SimpleNamespace(text=text, items=1)), sites.append)
+    pool.ready()
+    for site in sites:
+        os.kill(site.pid, signal.SIGKILL)
+        wait_for(lambda pid=site.pid: not alive(pid))
+    calls = [Call((text,)) for text in "abc"]
+    counted: list[int] = []
+    pool.run(calls, PATIENCE, counted.append)
+    assert [(call.result.text, call.attempts) for call in calls] == [("a", 1), ("b", 1), ("c", 1)]
+    assert sum(counted) == 3
+    pool.close()
 
 
 def test_an_address_where_nobody_listens_is_said_at_once() -> None:
@@ -264,11 +335,9 @@ def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # which the worker sets
         monkeypatch.setenv(variable, "1")
     shard = Shard("found", 0, "0" * 64, founding(tmp_path, (1,))[0], (tmp_path / "elsewhere").as_uri())
-    kind, error = ShardWorker(SPEC, 1, False).perform(shard)
-    assert kind == "error"
-    assert isinstance(error, StoreUnavailable)
-    assert "does not see" in error.problem
-    assert "store.url" in error.remedy
+    with pytest.raises(StoreUnavailable, match="does not see") as refusal:
+        ShardWorker(SPEC, 1, False).perform(shard)
+    assert "store.url" in refusal.value.remedy
 
 
 def test_what_no_node_can_hold_is_refused_at_once(session: Session) -> None:
@@ -278,25 +347,33 @@ def test_what_no_node_can_hold_is_refused_at_once(session: Session) -> None:
     assert "1 CPUs" in refusal.value.came
 
 
-def test_nodes_whose_sandboxes_or_versions_differ_are_refused(session: Session) -> None:
+def test_nodes_whose_versions_differ_are_refused(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from populora_core.compute import ray_compute as module
-    from populora_core.compute.ray_sandbox import Greeting, ShardedSandbox
 
-    sandbox = object.__new__(ShardedSandbox)
-    sandbox.name, sandbox.identity = "docker", "docker-1-python3.11.7"
-    with pytest.raises(SandboxUnavailable, match="the sandbox of far is not that of the other machines"):
-        sandbox._welcome(Greeting("far", 1, "docker", "docker-2-python3.11.7"))
-    with pytest.raises(ClusterUnavailable, match="far has other versions"):
-        ray_compute(session)._welcome(module.Greeting("far", 1, {"torch": "1.0"}))
+    compute = ray_compute(session)
+    monkeypatch.setattr(module, "versions", lambda: {"torch": "1.0"})  # of this process alone
+    with pytest.raises(ClusterUnavailable, match="has other versions than this machine"):
+        Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
+    compute.close()
+
+
+@pytest.mark.sandbox
+def test_nodes_whose_sandboxes_differ_are_refused(session: Session) -> None:
+    with session.open_sandbox(Limits(), hash_seed=0) as sandbox:
+        sandbox.identity = "docker-2-python3.11.7"  # as if another machine had come first
+        results = sandbox.run([Job("1", "def f(x):\n    return x", ("(1,)",))])
+        assert {result.status for result in results} == {Status.INFRASTRUCTURE}
+        assert sandbox.outage is not None
+        assert "is not that of the other machines" in sandbox.outage.problem
 
 
 @pytest.mark.sandbox
 def test_a_sandbox_that_is_lost_everywhere_is_an_outage_and_no_verdict(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from populora_core.compute import ray_sandbox as sharded
-
-    ask = sharded._ask
+    submit = ActorPool.submit
     jobs = [Job(str(n), f"def f(x):\n    return x + {n}", ("(1,)",)) for n in range(20)]
     with session.open_sandbox(Limits(), hash_seed=0) as sandbox:
         done: list[int] = []
@@ -305,13 +382,13 @@ def test_a_sandbox_that_is_lost_everywhere_is_an_outage_and_no_verdict(
         ]
         assert done[-1] == 20
 
-        def killing(part: Any, repeat: bool, hand: Any) -> Any:
-            ref = ask(part, repeat, hand)
-            os.kill(hand.met.pid, signal.SIGKILL)
-            return ref
+        def killing(actor: Actor, call: Call) -> Any:
+            answer = submit(actor, call)
+            os.kill(actor.site.pid, signal.SIGKILL)
+            return answer
 
         with monkeypatch.context() as patch:
-            patch.setattr(sharded, "_ask", killing)
+            patch.setattr(ActorPool, "submit", staticmethod(killing))
             results = sandbox.run(jobs)
         assert {result.status for result in results} == {Status.INFRASTRUCTURE}
         assert sandbox.outage is not None

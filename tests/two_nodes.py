@@ -7,6 +7,8 @@ from typing import Any
 
 from conftest import wait_for
 
+from populora_core.support.processes import descendants
+
 STARTS = 4  # of a node: Ray gives itself 30 seconds, and other tests may run beside
 
 
@@ -33,6 +35,11 @@ class TwoNodes:
     @property
     def address(self) -> str:
         return self.cluster.address
+
+    def on_second(self, pid: int) -> bool:
+        """Whether a worker's process is one of the second node."""
+        (raylet,) = self.second.all_processes["raylet"]
+        return pid in descendants(raylet.process.pid)
 
     def lose_second(self) -> None:
         self.cluster.remove_node(self.second, allow_graceful=False)

@@ -6,48 +6,48 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from populora_core.compute import work
+from populora_core.compute.actor_pool import ActorPool, Call, Site
 from populora_core.compute.backend import Committed, Shard
-from populora_core.compute.crew import Crew, Hand, Task
-from populora_core.compute.local import answer
 from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.ray_cluster import Node, RayCluster
-from populora_core.compute.shards import committed
+from populora_core.compute.ray_cluster import RayCluster
+from populora_core.compute.shards import perform
 from populora_core.config.sections import ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
-from populora_core.support.errors import BaseModelError, ClusterUnavailable, PopuloraError, StoreUnavailable
+from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
 
 PACKAGES = ("torch", "transformers", "populora")
 """Whose versions must be the same on every machine; Ray sees to its own and Python's."""
 
 
 class RayCompute:
-    """See `Compute`. As many actors as there are shards, or as fit the cluster: then they take turns.
+    """See `Compute`. An actor a shard; those that the cluster has no room for now wait for it.
+
+    Args:
+        plan: asked at each `run`, so that its deadline may change.
 
     Raises:
         ClusterUnavailable: no machine of the cluster can hold even one shard.
     """
 
     def __init__(self, cluster: RayCluster, plan: ComputeSection, spec: ModelSpec) -> None:
-        self.shards = plan.shards
-        self._cluster, self._plan, self._spec = cluster, plan, spec
+        self.shards, self.plan = plan.shards, plan
+        self._cluster, self._spec = cluster, spec
         self._require_room()
-        self._crew = Crew("a worker on Ray", self._places, self._hire, self._welcome, watched=True)
+        self.pool = ActorPool("a worker on Ray", lambda: range(self.shards), self._start, _require_versions)
 
     def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
         self._require_room()
@@ -58,77 +58,41 @@ class RayCompute:
                     parents=True, exist_ok=True
                 )  # workers look for it, to know that they share it
         outbox = Outbox(store)
-
-        def task(shard: Shard) -> Task[Committed]:
-            packed = replace(shard, payload=outbox.pack(shard.payload, work.OUTPUTS[shard.function]))
-            return Task(
-                start=partial(_perform, packed),
-                items=lambda done: done.items,
-                seconds=self._plan.shard_seconds,
-                look_up=partial(committed, store, shard.key),
-            )
-
-        tasks = [task(shard) for shard in shards]
-        answers = self._crew.run(tasks, self.shards, progress or (lambda done: None))
-        return [replace(done, attempts=attempts) for done, attempts in answers]
+        packed = [outbox.pack(shard.payload, work.OUTPUTS[shard.function]) for shard in shards]
+        calls = [
+            Call((replace(shard, payload=parcels),)) for shard, parcels in zip(shards, packed, strict=True)
+        ]
+        self.pool.run(calls, self.plan.shard_seconds, progress or (lambda done: None))
+        return [replace(call.result, attempts=call.attempts) for call in calls]
 
     @property
     def pids(self) -> Sequence[int]:
         return ()  # those of the cluster stand for them
 
     def close(self) -> None:
-        self._crew.close()
-
-    def _room(self, node: Node) -> int:
-        """How many shards a machine holds."""
-        by_cpus = node.cpus / self._plan.shard_cpus
-        return int(min(by_cpus, node.gpus / self._plan.shard_gpus) if self._plan.shard_gpus else by_cpus)
-
-    def _places(self) -> Mapping[str, int]:
-        return {node.node_id: self._room(node) for node in self._cluster.nodes()}
+        self.pool.close()
 
     def _require_room(self) -> None:
         nodes = self._cluster.nodes()
-        if not any(map(self._room, nodes)):
+        if not any(n.cpus >= self.plan.shard_cpus and n.gpus >= self.plan.shard_gpus for n in nodes):
             raise ClusterUnavailable(
                 "no machine of the Ray cluster can hold a shard",
-                expected=f"{self._plan.shard_cpus:g} CPUs and {self._plan.shard_gpus:g} GPUs on one machine "
+                expected=f"{self.plan.shard_cpus:g} CPUs and {self.plan.shard_gpus:g} GPUs on one machine "
                 "(compute.shard_cpus, compute.shard_gpus)",
                 came="; ".join(f"{node.host}: {node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in nodes)
                 or "none",
                 remedy="add such a machine to the cluster, or ask for less",
             )
 
-    def _hire(self, node_id: str) -> Any:
+    def _start(self, place: int) -> Any:
         options = {
-            "num_cpus": self._plan.shard_cpus,
-            "num_gpus": self._plan.shard_gpus,
-            "max_restarts": 0,  # the crew starts another, which has to load the base anyway
-            "max_task_retries": 0,
+            "num_cpus": self.plan.shard_cpus,
+            "num_gpus": self.plan.shard_gpus,
             "max_concurrency": 2,  # one performs, the other tells how far it is
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
+            "scheduling_strategy": "SPREAD",
         }
-        alone = self._plan.shard_gpus >= 1
-        return ray.remote(ShardWorker).options(**options).remote(self._spec, self._plan.threads, alone)
-
-    def _welcome(self, met: Greeting) -> None:
-        own = versions()
-        if met.versions != own:
-            raise ClusterUnavailable(
-                f"{met.host} has other versions than this machine, so that its results could differ",
-                expected=str(own),
-                came=str(met.versions),
-                remedy="install the same environment on every machine of the cluster",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """What an actor says of itself before it works."""
-
-    host: str
-    pid: int
-    versions: Mapping[str, str]
+        alone = self.plan.shard_gpus >= 1
+        return ray.remote(ShardWorker).options(**options).remote(self._spec, self.plan.threads, alone)
 
 
 class ShardWorker:
@@ -148,34 +112,29 @@ class ShardWorker:
         self._exit = ExitStack()
         self._items = 0
 
-    def ready(self) -> tuple[str, Any]:
+    def ready(self) -> Site:
         if not self._spec.base.folder().is_dir():
-            return "error", BaseModelError(
+            raise BaseModelError(
                 f"{socket.gethostname()} has no base model in {self._spec.base.folder()}",
                 expected="the same checkpoint folder on every machine of the cluster, or a shared one",
                 came="no such folder",
                 remedy="copy the base model there under the same path, or set base.path to a shared folder",
             )
-        return "result", Greeting(socket.gethostname(), os.getpid(), versions())
+        return Site.here(versions())
 
-    def perform(self, shard: Shard) -> tuple[str, Any]:
-        """See `local.answer`."""
-        try:
-            store = open_objects(shard.store)
-            if isinstance(store, LocalObjects) and not store.root.is_dir():
-                raise StoreUnavailable(
-                    f"{socket.gethostname()} does not see {store.root}, where shards are committed",
-                    expected="a folder that all machines of the cluster share",
-                    came="no such folder",
-                    remedy="set store.url to a shared folder or to s3://bucket/prefix",
-                )
-            worker, inbox = self._start()
-            opened = inbox.unpack(shard.payload, store)
-            return answer(worker, replace(shard, payload=opened), self._count)
-        except PopuloraError as error:
-            return "error", error
-        finally:
-            self._items = 0
+    def perform(self, shard: Shard) -> Committed:
+        """See `shards.perform`."""
+        store = open_objects(shard.store)
+        if isinstance(store, LocalObjects) and not store.root.is_dir():
+            raise StoreUnavailable(
+                f"{socket.gethostname()} does not see {store.root}, where shards are committed",
+                expected="a folder that all machines of the cluster share",
+                came="no such folder",
+                remedy="set store.url to a shared folder or to s3://bucket/prefix",
+            )
+        self._items = 0
+        worker, inbox = self._start()
+        return perform(worker, replace(shard, payload=inbox.unpack(shard.payload, store)), self._count)
 
     def items(self) -> int:
         """Of the shard that it is at."""
@@ -213,5 +172,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _perform(shard: Shard, hand: Hand) -> Any:
-    return hand.actor.perform.remote(shard)
+def _require_versions(site: Site) -> None:
+    own = versions()
+    if site.environment != own:
+        raise ClusterUnavailable(
+            f"{site.host} has other versions than this machine, so that its results could differ",
+            expected=str(own),
+            came=str(site.environment),
+            remedy="install the same environment on every machine of the cluster",
+        )

@@ -7,15 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from populora_core.compute.crew import Crew, Hand, Task
+from populora_core.compute.actor_pool import ActorPool, Call, Site
 from populora_core.compute.ray_cluster import RayCluster
 from populora_core.sandbox.backends import SandboxKind, open_sandbox
 from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
@@ -58,9 +57,9 @@ class ShardedSandbox:
         self._cluster, self._options = cluster, (kind, limits, workers, hash_seed)
         self._seconds, self._closed = seconds, False
         self._lock = threading.Lock()
-        self._crew = Crew("a sandbox on Ray", self._places, self._hire, self._welcome)
+        self.pool = ActorPool("a sandbox on Ray", self._machines, self._start, self._require_same)
         try:
-            self._crew.ready(len(self._places()))
+            self.pool.ready()
         except WorkerLost as lost:
             self.close()
             raise _outage(lost) from lost
@@ -71,18 +70,18 @@ class ShardedSandbox:
     def run(
         self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
     ) -> list[JobResult]:
-        """See `Sandbox.run`; progress comes a shard at a time."""
+        """See `Sandbox.run`."""
         if self._closed:
             raise SandboxUnavailable("the sandbox is closed", remedy="open another with open_sandbox")
         with self._lock:
             if not jobs:
                 return []
             self.outage = None
-            nodes = len(self._places())
-            size = min(max(math.ceil(len(jobs) / (PER_NODE * max(nodes, 1))), JOBS[0]), JOBS[1])
+            shards = PER_NODE * max(len(self._machines()), 1)
+            size = min(max(math.ceil(len(jobs) / shards), JOBS[0]), JOBS[1])
             parts = [jobs[start : start + size] for start in range(0, len(jobs), size)]
             try:
-                return self._run(parts, nodes, progress or (lambda done: None), repeat)
+                return self._run(parts, progress or (lambda done: None), repeat)
             except (WorkerLost, SandboxUnavailable) as lost:
                 self.outage = lost if isinstance(lost, SandboxUnavailable) else _outage(lost)
                 return [JobResult(job.job_id, Status.INFRASTRUCTURE, error=lost.problem) for job in jobs]
@@ -90,7 +89,7 @@ class ShardedSandbox:
     def close(self) -> None:
         """End every pool; returns when they are gone."""
         self._closed = True
-        self._crew.close()
+        self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +98,7 @@ class ShardedSandbox:
         self.close()
 
     def _run(
-        self, parts: Sequence[Sequence[Job]], nodes: int, progress: Callable[[int], None], repeat: bool
+        self, parts: Sequence[Sequence[Job]], progress: Callable[[int], None], repeat: bool
     ) -> list[JobResult]:
         done = 0
 
@@ -108,54 +107,52 @@ class ShardedSandbox:
             done += more
             progress(done)
 
-        tasks: list[Task[dict[str, Any]]] = [
-            Task(
-                start=partial(_ask, part, repeat),
-                items=lambda ran: len(ran["results"]),
-                seconds=min(self._seconds, len(part) * MAX_LOSSES * outer_seconds(self.limits) + 60.0),
-            )
-            for part in parts
-        ]
-        answers = self._crew.run(tasks, nodes, further)
-        for number, (ran, attempts) in enumerate(answers):
-            told = {name: ran[name] for name in ("host", "pid", "seconds")}
+        calls = [Call((part, repeat)) for part in parts]
+        longest = len(parts[0]) * MAX_LOSSES * outer_seconds(self.limits) + 60.0
+        self.pool.run(calls, min(self._seconds, longest), further)
+        for number, call in enumerate(calls):
+            told = {name: getattr(call.result, name) for name in ("host", "pid", "seconds")}
             self.records.append(
-                {"function": "sandbox", "shard": number, **told, "attempts": attempts, "reused": False}
+                {"function": "sandbox", "shard": number, **told, "attempts": call.attempts, "reused": False}
             )
-        return [result for ran, _ in answers for result in ran["results"]]
+        return [result for call in calls for result in call.result.results]
 
-    def _places(self) -> Mapping[str, int]:
-        """One pool for each machine that computes at all."""
-        return {node.node_id: 1 for node in self._cluster.nodes() if node.cpus}
+    def _machines(self) -> list[str]:
+        """Ids of the nodes that compute at all; each has one pool."""
+        return [node.node_id for node in self._cluster.nodes() if node.cpus]
 
-    def _hire(self, node_id: str) -> Any:
+    def _start(self, node_id: str) -> Any:
         options = {
             "num_cpus": 0,  # stages take turns: what computes shards is idle while programs are judged
-            "max_restarts": 0,
-            "max_task_retries": 0,
+            "max_concurrency": 2,  # one performs, the other tells how far it is
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
         }
         return ray.remote(SandboxWorker).options(**options).remote(*self._options)
 
-    def _welcome(self, met: Greeting) -> None:
-        self.name, self.identity = self.name or met.name, self.identity or met.identity
-        if met.identity != self.identity:
+    def _require_same(self, site: Site) -> None:
+        name, identity = site.environment["name"], site.environment["identity"]
+        self.name, self.identity = self.name or name, self.identity or identity
+        if identity != self.identity:
             raise SandboxUnavailable(
-                f"the sandbox of {met.host} is not that of the other machines, so verdicts could differ",
+                f"the sandbox of {site.host} is not that of the other machines, so verdicts could differ",
                 expected=self.identity,
-                came=met.identity,
+                came=identity,
                 remedy="install the same Python and build the same image on every machine: populora image build",
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
-    """What a machine's sandbox says of itself before it works."""
+class Judged:
+    """Results of a shard, who made them, and how long that took."""
 
+    results: Sequence[JobResult]
     host: str
     pid: int
-    name: str
-    identity: str
+    seconds: float
+
+    @property
+    def items(self) -> int:
+        return len(self.results)
 
 
 class SandboxWorker:
@@ -164,36 +161,36 @@ class SandboxWorker:
     def __init__(self, kind: SandboxKind, limits: Limits, workers: int, hash_seed: int) -> None:
         self._options = kind, limits, workers, hash_seed
         self._sandbox: Sandbox | None = None
+        self._items = 0
 
-    def ready(self) -> tuple[str, Any]:
-        host = socket.gethostname()
-        try:
-            self._sandbox = open_sandbox(*self._options)
-        except PopuloraError as error:
-            error.problem = f"{host}: {error.problem}"
-            return "error", error
-        return "result", Greeting(host, os.getpid(), self._sandbox.name, self._sandbox.identity)
+    def ready(self) -> Site:
+        if self._sandbox is None:
+            try:
+                self._sandbox = open_sandbox(*self._options)
+            except PopuloraError as error:
+                error.problem = f"{socket.gethostname()}: {error.problem}"
+                raise
+        return Site.here({"name": self._sandbox.name, "identity": self._sandbox.identity})
 
-    def run(self, jobs: Sequence[Job], repeat: bool) -> tuple[str, Any]:
-        """Results with who made them; an outage of this machine's sandbox is an error, and no result."""
+    def perform(self, jobs: Sequence[Job], repeat: bool) -> Judged:
+        """Run the jobs; an outage of this machine's sandbox is an error, and no result."""
         assert self._sandbox is not None, "ready comes first"
-        started = time.perf_counter()
-        try:
-            results = self._sandbox.run(jobs, repeat=repeat)
-        except SandboxUnavailable as error:
-            return "error", error
+        self._items, started = 0, time.perf_counter()
+        results = self._sandbox.run(jobs, self._count, repeat=repeat)
         if self._sandbox.outage is not None:
-            return "error", self._sandbox.outage
-        host, pid, seconds = socket.gethostname(), os.getpid(), time.perf_counter() - started
-        return "result", {"results": results, "host": host, "pid": pid, "seconds": seconds}
+            raise self._sandbox.outage
+        return Judged(results, socket.gethostname(), os.getpid(), time.perf_counter() - started)
+
+    def items(self) -> int:
+        """Of the shard that it is at."""
+        return self._items
 
     def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
 
-
-def _ask(part: Sequence[Job], repeat: bool, hand: Hand) -> Any:
-    return hand.actor.run.remote(part, repeat)
+    def _count(self, done: int) -> None:
+        self._items = done
 
 
 def _outage(lost: WorkerLost) -> SandboxUnavailable:

@@ -275,7 +275,7 @@ class ComputeSection(Section):
         0.0, description="ray: GPUs, or a part of one, likewise"
     )
     shard_seconds: Positive = Field(
-        3600.0, description="ray: after this long a shard is done elsewhere as well"
+        3600.0, description="ray: after this long a shard's worker is ended, and another does it"
     )
     gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
     gpu_tflops: Positive = Field(
