@@ -18,12 +18,16 @@ import numpy as np
 from base_model.blocks import choose, choose_weighted
 
 VARIABLES = "xy"
+OPERATORS = "+-*"
 BASE = 5
 CONSTANTS = "1234"
+FACTORS = "234"
 HEAD = "def f(x,y):"
 TAIL = "\n return [x,y]"
-KINDS: dict[str, float] = {"constant": 0.55, "variable": 0.3, "copy": 0.15}
-"""What a statement does to its variable -> how often: add or subtract a constant or the other one, or copy it."""
+KINDS: dict[str, float] = {"constant": 0.5, "variable": 0.35, "factor": 0.15}
+"""What a statement does to its variable -> how often: add or subtract a constant or the other one, or multiply.
+
+Each can be undone, so that a program gives a different output for each input, and a guess is right one time in 25."""
 
 RESERVED = 8
 """One program in so many is in no document."""
@@ -32,7 +36,7 @@ State = tuple[int, int]
 
 
 class Statement(NamedTuple):
-    """One step: ``target`` becomes itself plus or minus the operand, modulo 5, or (``=``) the operand."""
+    """One step: ``target`` becomes itself plus, minus or times the operand, modulo 5."""
 
     target: str
     operator: str
@@ -41,8 +45,6 @@ class Statement(NamedTuple):
     @property
     def source(self) -> str:
         """The line of Python, with its line break and indent."""
-        if self.operator == "=":
-            return f"\n {self.target}={self.operand}"
         return f"\n {self.target}=({self.target}{self.operator}{self.operand})%{BASE}"
 
 
@@ -71,7 +73,7 @@ def steps(statements: Statements, state: State) -> list[Step]:
     for statement in statements:
         old = values[statement.target]
         operand = values[statement.operand] if statement.operand in values else int(statement.operand)
-        new = {"+": old + operand, "-": old - operand, "=": operand}[statement.operator] % BASE
+        new = {"+": old + operand, "-": old - operand, "*": old * operand}[statement.operator] % BASE
         values[statement.target] = new
         done.append(Step(statement, old, operand, new))
     return done
@@ -97,8 +99,8 @@ def random_statement(rng: np.random.Generator) -> Statement:
     target = choose(rng, VARIABLES)
     other = VARIABLES[1 - VARIABLES.index(target)]
     kind = choose_weighted(rng, KINDS)
-    if kind == "copy":
-        return Statement(target, "=", other)
+    if kind == "factor":
+        return Statement(target, "*", choose(rng, FACTORS))
     return Statement(target, choose(rng, "+-"), other if kind == "variable" else choose(rng, CONSTANTS))
 
 
@@ -130,7 +132,7 @@ class Sample:
         return tuple(output(self.statements, state) for state in self.inputs)
 
 
-_SOURCE = re.compile(r"\n (?P<target>[xy])=(?:\(\w(?P<operator>[+-])(?P<operand>\w)\)%\d|(?P<copied>[xy]))(?=\n)")
+_SOURCE = re.compile(r"\n (\w)=\(\1([-+*])(\w)\)%\d")
 
 
 def read_statements(program: str) -> Statements:
@@ -139,10 +141,7 @@ def read_statements(program: str) -> Statements:
     Raises:
         ValueError: it did not.
     """
-    found = tuple(
-        Statement(match["target"], match["operator"] or "=", match["operand"] or match["copied"])
-        for match in _SOURCE.finditer(program)
-    )
+    found = tuple(Statement(*match.groups()) for match in _SOURCE.finditer(program))
     if program_text(found) != program:
         raise ValueError(f"expected a program of the stepwise grammar, came {program!r}")
     return found
