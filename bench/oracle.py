@@ -50,6 +50,7 @@ from populora_core.verifier.verdicts import AttemptVerdict
 ARMS = ("following", "fixed", "shuffled", "supervised")
 EDGE, BEYOND = (4, 5), (6, 7, 8)
 SAMPLED_ATTEMPTS = 8
+SAMPLED_PART = 2
 STUDENT = "student"
 OUTPUT = REPOSITORY / "bench" / "results" / "oracle.jsonl"
 Figures = dict[str, Any]
@@ -83,9 +84,7 @@ DEFAULT = Rules()
 class Oracle:
     """One arm with one seed."""
 
-    def __init__(
-        self, arena: Arena, held_out: Sequence[Sample], rules: Rules, seed: int
-    ) -> None:
+    def __init__(self, arena: Arena, held_out: Sequence[Sample], rules: Rules, seed: int) -> None:
         self.arena, self.held_out, self.rules, self.seed = arena, held_out, rules, seed
         self.state: MemberState = arena.newborn(seed)
         self.source = ids.generator(seed, "oracle problems")
@@ -95,7 +94,9 @@ class Oracle:
         """Fresh problems: half at the frontier, a quarter just below, a quarter from all levels below that."""
         found = []
         for index in range(self.rules.problems):
-            level = (frontier, frontier, frontier - 1, 1 + int(self.source.random() * (frontier - 2)))[index % 4]
+            level = (frontier, frontier, frontier - 1, 1 + int(self.source.random() * (frontier - 2)))[
+                index % 4
+            ]
             found.append(sample(self.source, level))
         return found
 
@@ -143,7 +144,9 @@ class Oracle:
         for index, one in enumerate(self.batch(frontier)):
             prompt = self.arena.dialect.solve_prompt(output_problem(one, str(index)))
             texts.append(
-                Text(STUDENT, tuple(tokenizer(prompt)["input_ids"]), tuple(tokenizer(answer(one))["input_ids"]))
+                Text(
+                    STUDENT, tuple(tokenizer(prompt)["input_ids"]), tuple(tokenizer(answer(one))["input_ids"])
+                )
             )
         # At the present log-probabilities the clipped ratio is 1, and its gradient is that of the likelihood.
         scores = self.arena.worker.sampler.score(texts)
@@ -220,38 +223,92 @@ def gain(before: Figures, after: Figures, levels: Sequence[int], name: str = "ri
     return float(np.mean(means)), math.sqrt(sum(errors)) / len(levels)
 
 
-def run(
-    arena: Arena, held_out: Sequence[Sample], arm: str, seed: int, rules: Rules, followed: Sequence[int] | None
-) -> Figures:
-    """One arm with one seed, scored before and after."""
+def scores(oracle: Oracle) -> Figures:
+    """Greedy on all held-out problems, and 8 attempts at temperature 1 on the first part of them."""
+    return {"greedy": oracle.score(0.0, 1), "sampled": oracle.score(1.0, SAMPLED_ATTEMPTS, SAMPLED_PART)}
+
+
+def run(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Figures:
+    """Train one arm with one seed, and score it."""
     started = time.time()
-    oracle = Oracle(arena, held_out, rules, seed)
-    before = {"greedy": oracle.score(0.0, 1), "sampled": oracle.score(1.0, SAMPLED_ATTEMPTS)}
     trained = play(oracle, arm, followed)
-    after = {"greedy": oracle.score(0.0, 1), "sampled": oracle.score(1.0, SAMPLED_ATTEMPTS)}
     return {
         "arm": arm,
-        "seed": seed,
-        "rules": asdict(rules),
-        "before": before,
-        "after": after,
+        "seed": oracle.seed,
+        "rules": asdict(oracle.rules),
+        "after": scores(oracle),
         **trained,
-        "base_digest": arena.worker.spec.digest,
+        "base_digest": oracle.arena.worker.spec.digest,
         "code_revision": code_revision(),
         "seconds": round(time.time() - started),
     }
 
 
-def summary(result: Figures) -> str:
-    """One line for one result."""
+def summary(before: Figures, result: Figures) -> str:
+    """One line for one result, beside the base's scores."""
     parts = [f"{result['arm']} {result['seed']}", f"frontier {result['frontiers'][-1]}"]
     for name, levels in (("edge", EDGE), ("beyond", BEYOND)):
         for what in ("right", "whole"):
-            mean, error = gain(result["before"]["greedy"], result["after"]["greedy"], levels, what)
+            mean, error = gain(before["greedy"], result["after"]["greedy"], levels, what)
             parts.append(f"{name} {what} {mean:+.3f} ± {1.96 * error:.3f}")
     greedy = shares(result["after"]["greedy"], 1)
     parts.append(" ".join(f"{level}:{right:.2f}/{good:.2f}" for level, (right, good) in greedy.items()))
     return ", ".join(parts)
+
+
+def append(file: Path, result: Figures) -> None:
+    """Add one result to the file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "a") as stream:
+        stream.write(json.dumps(result) + "\n")
+
+
+def results(file: Path) -> list[Figures]:
+    """What the file holds."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+
+
+def known_base(file: Path, digest: str) -> Figures | None:
+    """The scores of this base, where the file has them."""
+    found = [one for one in results(file) if one["arm"] == "base" and one["base_digest"] == digest]
+    return found[-1] if found else None
+
+
+def table(file: Path) -> str:
+    """Every arm and seed: greedy gains over the base at the edge and beyond, and scores at temperature 1."""
+    found = results(file)
+    before = next(one for one in found if one["arm"] == "base")["after"]
+    lines = [
+        "| arm | seed | frontier | edge, greedy | beyond, greedy | edge, whole | beyond, whole "
+        "| edge, temperature 1 | beyond, temperature 1 |",
+        "| --- |" + " --- |" * 8,
+    ]
+    for one in sorted(
+        (one for one in found if one["arm"] != "base"), key=lambda r: (ARMS.index(r["arm"]), r["seed"])
+    ):
+        cells = [
+            moved(before[how], one["after"][how], levels, what, count)
+            for how, what, count in (("greedy", "right", 1), ("greedy", "whole", 1), ("sampled", "right", 8))
+            for levels in (EDGE, BEYOND)
+        ]
+        lines.append(f"| {one['arm']} | {one['seed']} | {one['frontiers'][-1]} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| arm | seed | " + " | ".join(f"level {level}" for level in sorted(before["greedy"])) + " |",
+    ]
+    lines.append("| --- |" + " --- |" * (len(before["greedy"]) + 1))
+    for one in found:
+        levels = shares(one["after"]["greedy"], 1).values()
+        cells = [f"{right:.2f} / {good:.2f}" for right, good in levels]
+        lines.append(f"| {one['arm']} | {one.get('seed', '')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def moved(before: Figures, after: Figures, levels: Sequence[int], what: str, attempts: int) -> str:
+    """Mean before and after, the paired gain and its 95 % half-width."""
+    mean, error = gain(before, after, levels, what)
+    first = float(np.mean([np.mean(before[str(level)][what]) for level in levels]))
+    return f"{first / attempts:.2f} {mean / attempts:+.3f} ± {1.96 * error / attempts:.3f}"
 
 
 def main() -> None:
@@ -269,6 +326,9 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=1, help="score on the first n-th part of the suite")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
+    if options.command == "table":
+        print(table(options.output))
+        return
     rules = replace(
         Rules(), updates=options.updates, learning_rate=options.learning_rate, start=options.start
     )
@@ -276,15 +336,18 @@ def main() -> None:
     held_out = held_out[: len(held_out) // options.part]
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
         arena = Arena(options.base, "compact", sandbox)
+        before = known_base(options.output, arena.worker.spec.digest)
+        if before is None:
+            untrained = Oracle(arena, held_out, rules, 0)
+            before = {"arm": "base", "base_digest": arena.worker.spec.digest, "after": scores(untrained)}
+            append(options.output, before)
         for seed in options.seeds:
             followed = None
             for arm in options.arms:
-                result = run(arena, held_out, arm, seed, rules, followed)
+                result = run(Oracle(arena, held_out, rules, seed), arm, followed)
                 followed = result["frontiers"] if arm == "following" else followed
-                options.output.parent.mkdir(parents=True, exist_ok=True)
-                with open(options.output, "a") as file:
-                    file.write(json.dumps(result) + "\n")
-                print(summary(result), flush=True)
+                append(options.output, result)
+                print(summary(before["after"], result), flush=True)
 
 
 if __name__ == "__main__":

@@ -45,15 +45,17 @@ class Corpus:
         proposed: level -> share among proposed programs.
         written: level -> share among programs to be written or inverted.
         shown_loss: loss weight of a shown program's tokens.
+        computed_loss: loss weight of a step's new value, the one token that is computed and not copied.
     """
 
     roles: dict[str, float] = field(
         default_factory=lambda: {"po": 10, "pi": 6, "pf": 8, "so": 68, "si": 4, "sf": 4}
     )
     solved: dict[int, float] = field(default_factory=lambda: {1: 20, 2: 35, 3: 42, 4: 2, 5: 1})
-    proposed: dict[int, float] = field(default_factory=lambda: {1: 8, 2: 30, 3: 42, 4: 13, 5: 7})
+    proposed: dict[int, float] = field(default_factory=lambda: {1: 5, 2: 25, 3: 47, 4: 15, 5: 8})
     written: dict[int, float] = field(default_factory=lambda: {1: 60, 2: 40})
     shown_loss: float = 0.2
+    computed_loss: float = 4.0
 
     def write(self, rng: np.random.Generator, _: PreTrainedTokenizerFast | None = None) -> Document:
         """A random document."""
@@ -61,22 +63,27 @@ class Corpus:
         if role[0] == "p":
             return propose(rng, role, choose_weighted(rng, REFERENCES), self)
         if role == "so":
-            return predict_output(sample(rng, choose_weighted(rng, self.solved)), self.shown_loss)
+            return predict_output(sample(rng, choose_weighted(rng, self.solved)), self)
         found = sample(rng, choose_weighted(rng, self.written), SHOWN_PAIRS)
         return find_input(found, self.shown_loss) if role == "si" else write_function(found)
 
 
-def thought(found: Sample) -> str:
-    """The run on the first input, a line for each executed statement."""
-    return "".join(
-        f"\n {step.statement.target}{step.statement.operator}{step.statement.operand}:{step.old}{step.operand}{step.new}"
+def thought(found: Sample) -> list[tuple[str, str]]:
+    """The run on the first input: for each executed statement what is looked up, and what is computed from it."""
+    return [
+        (f"\n {''.join(step.statement)}:{step.old}{step.operand}", str(step.new))
         for step in steps(found.statements, found.inputs[0])
-    )
+    ]
+
+
+def result(found: Sample) -> str:
+    """The line that ends an answer."""
+    return f"\n={output_text(found.outputs[0])}<eos>"
 
 
 def answer(found: Sample) -> str:
     """What predicts the output on the first input, thought included."""
-    return f"{thought(found)}\n={output_text(found.outputs[0])}<eos>"
+    return "".join(read + new for read, new in thought(found)) + result(found)
 
 
 def output_text(output: State) -> str:
@@ -120,14 +127,18 @@ def _drawn(rng: np.random.Generator, corpus: Corpus, inputs: int) -> Sample:
     return sample(rng, choose_weighted(rng, corpus.proposed), inputs)
 
 
-def predict_output(found: Sample, shown_loss: float) -> Document:
+def predict_output(found: Sample, corpus: Corpus) -> Document:
     """The output on the first input, after the thought."""
-    pieces = (
-        Piece(f"<so>{found.program}", shown_loss),
+    asked = (
+        Piece(f"<so>{found.program}", corpus.shown_loss),
         Piece(f"{input_lines(found.inputs[:1])}\n:", 0.0),
-        Piece(answer(found), 1.0),
     )
-    return Document("so", pieces, pieces[0].text + pieces[1].text)
+    lines = (
+        piece
+        for read, new in thought(found)
+        for piece in (Piece(read, 1.0), Piece(new, corpus.computed_loss))
+    )
+    return Document("so", (*asked, *lines, Piece(result(found), 1.0)), asked[0].text + asked[1].text)
 
 
 def find_input(found: Sample, shown_loss: float) -> Document:

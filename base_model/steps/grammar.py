@@ -7,6 +7,7 @@ the output there, so that no step can be skipped.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Callable
@@ -94,6 +95,18 @@ def tight(statements: Statements, state: State) -> bool:
     return all(output(rest, state) != end for rest in shorter)
 
 
+def read_input(arguments: str) -> State:
+    """The two numbers of a canonical argument tuple.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not _INPUT.fullmatch(arguments):
+        raise ValueError(f"expected two small numbers, came {arguments!r}")
+    x, y = ast.literal_eval(arguments)
+    return x, y
+
+
 def random_statement(rng: np.random.Generator) -> Statement:
     """A statement of a random kind."""
     target = choose(rng, VARIABLES)
@@ -132,6 +145,7 @@ class Sample:
         return tuple(output(self.statements, state) for state in self.inputs)
 
 
+_INPUT = re.compile(r"\(\d{1,9}, \d{1,9}\)")
 _SOURCE = re.compile(r"\n (\w)=\(\1([-+*])(\w)\)%\d")
 
 

@@ -18,13 +18,12 @@ import numpy as np
 
 from base_model.measure import mean_interval, share_interval
 from base_model.steps.documents import SEVERAL_INPUTS
-from base_model.steps.grammar import BASE, Sample, output, read_statements, tight
+from base_model.steps.grammar import BASE, Sample, output, read_input, read_statements, tight
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.suite import SUITE, read_suite
 from populora_core import ids
 from populora_core.arena import Arena, SamplingRules
 from populora_core.config_sections import REPOSITORY
-from populora_core.problems.literals import parse_arguments
 from populora_core.problems.normal import program_key
 from populora_core.verifier.grading import ProposalCheck
 from populora_core.verifier.open import open_sandbox
@@ -113,10 +112,9 @@ def _as_sample(check: ProposalCheck) -> Sample | None:
     assert check.draft is not None
     try:
         statements = read_statements(check.draft.program)
+        return Sample(statements, tuple(map(read_input, check.draft.inputs)))
     except ValueError:
         return None
-    values = [parse_arguments(text) for text in check.draft.inputs]
-    return Sample(statements, tuple((int(x), int(y)) for x, y in values))
 
 
 def several_inputs(arena: Arena, count: int, seed: int) -> list[float]:
@@ -164,13 +162,13 @@ def card_tables(result: Figures) -> str:
     def cell(values: Sequence[float]) -> str:
         return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
 
-    names = ("greedy", "greedy_whole_thought", "mean_at_8", "pass_at_8", "mixed_groups")
+    solved = ("greedy", "greedy_whole_thought", "mean_at_8", "pass_at_8", "mixed_groups")
     lines = [
         "| level | greedy | greedy, whole thought right | temperature 1, mean@8 | pass@8 | mixed groups of 8 |",
         "| --- |" + " --- |" * 5,
     ]
     for level, found in result["levels"].items():
-        lines.append(f"| {level} | " + " | ".join(cell(found[name]) for name in names) + " |")
+        lines.append(f"| {level} | " + " | ".join(cell(found[name]) for name in solved) + " |")
     names = ("valid", "distinct_programs", "level_4_and_more", "tight")
     lines += ["", "| type | valid | distinct programs | level 4 and more | tight |", "| --- |" + " --- |" * 4]
     for row in result["proposals"]:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from base_model.steps.grammar import Sample, read_statements, reserved, sample
+from base_model.steps.grammar import Sample, read_input, read_statements, reserved, sample
 from populora_core import ids
 from populora_core.benchmarks.suite import DATA
-from populora_core.problems.literals import canonical, parse_literal
+from populora_core.problems.literals import canonical
 
 SEED = 30_260
 LEVELS = range(2, 9)
@@ -64,11 +64,13 @@ def rows(samples: list[Sample]) -> list[dict[str, object]]:
 def read_suite(path: Path = SUITE) -> list[Sample]:
     """The suite's problems as samples, in the order of the file."""
     table = pq.read_table(path, columns=["program", "inputs"]).to_pylist()
-    return [Sample(read_statements(row["program"]), (parse_literal(row["inputs"][0]),)) for row in table]
+    return [Sample(read_statements(row["program"]), (read_input(row["inputs"][0]),)) for row in table]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=DATA)
     options = parser.parse_args()
     made = rows(make())

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from base_model.corpus import generate_shard, padded_batch, plan_batches
+from base_model.corpus import Shard, generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.steps.documents import Corpus
 from base_model.steps.words import tokenizer
@@ -38,7 +38,8 @@ class StepsTraining:
         tokens: training tokens, padding not counted.
         seed: of the corpus, the initial weights, the jumps and the order of batches.
         batch_tokens: tokens of a step, padding counted.
-        constant_share: share of the tokens after which the learning rate falls, linearly to `last_rate`.
+        constant_share: share of the tokens after which the learning rate falls, linearly to `last_rate`, and
+            the documents come from `closing`.
     """
 
     tokens: int
@@ -47,7 +48,7 @@ class StepsTraining:
     width: int = 128
     heads: int = 4
     feed_forward: int = 344
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
     matrix_rate: float = 0.02
     other_rate: float = 4e-3
     clip_norm: float = 1.0
@@ -55,6 +56,7 @@ class StepsTraining:
     constant_share: float = 0.6
     last_rate: float = 0.02
     corpus: Corpus = field(default_factory=Corpus)
+    closing: Corpus = field(default_factory=Corpus)
 
 
 def model_config(training: StepsTraining, vocabulary: int) -> Qwen2Config:
@@ -107,24 +109,38 @@ def rate_scale(training: StepsTraining, step: int, done: float) -> float:
     return warm * min(1.0, max(training.last_rate, (1 - done) / (1 - training.constant_share)))
 
 
-def train(training: StepsTraining, folder: Path, report: Callable[[str], None] = print) -> None:
+def planned(
+    rng: np.random.Generator, words: PreTrainedTokenizerFast, training: StepsTraining
+) -> list[tuple[Shard, np.ndarray]]:
+    """The batches in the order of training: those of the corpus, then those of the closing one."""
+    first = round(training.constant_share * training.tokens)
+    batches = []
+    for corpus, tokens in ((training.corpus, first), (training.closing, training.tokens - first)):
+        if tokens > 0:
+            shard = generate_shard(rng, words, tokens, write=corpus.write)
+            batches += [(shard, documents) for documents in plan_batches(rng, shard, training.batch_tokens)]
+    return batches
+
+
+def train(training: StepsTraining, folder: Path, report: Callable[[str], None] = print, start=None) -> None:
     """Train, and save the checkpoint, in bf16, with its loss curve in the folder."""
     torch.set_num_threads(1)
     started = time.monotonic()
     words = tokenizer()
     rng = np.random.default_rng(training.seed)
-    shard = generate_shard(rng, words, training.tokens, write=training.corpus.write)
-    batches = plan_batches(rng, shard, training.batch_tokens)
-    report(f"[{time.monotonic() - started:6.0f} s] {len(shard.lengths)} documents, {len(batches)} steps")
+    batches = planned(rng, words, training)
+    report(f"[{time.monotonic() - started:6.0f} s] {len(batches)} steps")
     generator = torch.Generator().manual_seed(training.seed)
     model = Qwen2ForCausalLM(model_config(training, len(words)))
     model.set_attn_implementation("eager")
     initialise(model, generator)
+    if start:
+        model.load_state_dict(Qwen2ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict())
     parameters = list(model.parameters())
     optimizer = MuonAdamW(model.named_parameters(), training.matrix_rate, training.other_rate)
     seen, smooth = 0, 0.0
     curve: list[dict[str, float]] = []
-    for step, documents in enumerate(batches):
+    for step, (shard, documents) in enumerate(batches):
         ids, weights = map(torch.from_numpy, padded_batch(shard, documents))
         positions = jumping_positions(generator, ids.shape[0], ids.shape[1] - 1)
         loss = weighted_loss(model, ids, weights, positions)
