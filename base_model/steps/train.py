@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from base_model.corpus import Shard, generate_shard, padded_batch, plan_batches
+from base_model.corpus import generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.steps.documents import Corpus
 from base_model.steps.words import tokenizer
@@ -38,8 +38,7 @@ class StepsTraining:
         tokens: training tokens, padding not counted.
         seed: of the corpus, the initial weights, the jumps and the order of batches.
         batch_tokens: tokens of a step, padding counted.
-        constant_share: share of the tokens after which the learning rate falls, linearly to `last_rate`, and
-            the documents come from `closing`.
+        constant_share: share of the tokens after which the learning rate falls, linearly to `last_rate`.
     """
 
     tokens: int
@@ -56,7 +55,6 @@ class StepsTraining:
     constant_share: float = 0.6
     last_rate: float = 0.02
     corpus: Corpus = field(default_factory=Corpus)
-    closing: Corpus = field(default_factory=Corpus)
 
 
 def model_config(training: StepsTraining, vocabulary: int) -> Qwen2Config:
@@ -109,38 +107,58 @@ def rate_scale(training: StepsTraining, step: int, done: float) -> float:
     return warm * min(1.0, max(training.last_rate, (1 - done) / (1 - training.constant_share)))
 
 
-def planned(
-    rng: np.random.Generator, words: PreTrainedTokenizerFast, training: StepsTraining
-) -> list[tuple[Shard, np.ndarray]]:
-    """The batches in the order of training: those of the corpus, then those of the closing one."""
-    first = round(training.constant_share * training.tokens)
-    batches = []
-    for corpus, tokens in ((training.corpus, first), (training.closing, training.tokens - first)):
-        if tokens > 0:
-            shard = generate_shard(rng, words, tokens, write=corpus.write)
-            batches += [(shard, documents) for documents in plan_batches(rng, shard, training.batch_tokens)]
-    return batches
+def train(
+    training: StepsTraining,
+    folder: Path,
+    start: Path | None = None,
+    report: Callable[[str], None] = print,
+) -> None:
+    """Train, and save the checkpoint, in bf16, with its record in the folder.
 
-
-def train(training: StepsTraining, folder: Path, report: Callable[[str], None] = print, start=None) -> None:
-    """Train, and save the checkpoint, in bf16, with its loss curve in the folder."""
+    Args:
+        start: the checkpoint to go on from, with fresh optimizer states; None: from nothing.
+    """
     torch.set_num_threads(1)
     started = time.monotonic()
-    words = tokenizer()
-    rng = np.random.default_rng(training.seed)
-    batches = planned(rng, words, training)
-    report(f"[{time.monotonic() - started:6.0f} s] {len(batches)} steps")
     generator = torch.Generator().manual_seed(training.seed)
-    model = Qwen2ForCausalLM(model_config(training, len(words)))
-    model.set_attn_implementation("eager")
+    model = newborn(training, generator) if start is None else loaded(start)
+    curve = fit(
+        model, training, generator, lambda text: report(f"[{time.monotonic() - started:6.0f} s] {text}")
+    )
+    save(model, folder)
+    record = {"training": asdict(training), "seconds": round(time.monotonic() - started), "curve": curve}
+    (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def newborn(training: StepsTraining, generator: torch.Generator) -> Qwen2ForCausalLM:
+    """A model with random weights."""
+    model = Qwen2ForCausalLM(model_config(training, len(tokenizer())))
     initialise(model, generator)
-    if start:
-        model.load_state_dict(Qwen2ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict())
+    return model
+
+
+def loaded(folder: Path) -> Qwen2ForCausalLM:
+    """The model of a checkpoint, in fp32."""
+    return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def fit(
+    model: Qwen2ForCausalLM,
+    training: StepsTraining,
+    generator: torch.Generator,
+    report: Callable[[str], None],
+) -> list[dict[str, float]]:
+    """One pass over the corpus; the loss, weighted and smoothed, every 50 steps."""
+    model.set_attn_implementation("eager")
+    rng = np.random.default_rng(training.seed)
+    shard = generate_shard(rng, tokenizer(), training.tokens, write=training.corpus.write)
+    batches = plan_batches(rng, shard, training.batch_tokens)
+    report(f"{len(shard.lengths)} documents, {len(batches)} steps")
     parameters = list(model.parameters())
     optimizer = MuonAdamW(model.named_parameters(), training.matrix_rate, training.other_rate)
     seen, smooth = 0, 0.0
     curve: list[dict[str, float]] = []
-    for step, (shard, documents) in enumerate(batches):
+    for step, documents in enumerate(batches):
         ids, weights = map(torch.from_numpy, padded_batch(shard, documents))
         positions = jumping_positions(generator, ids.shape[0], ids.shape[1] - 1)
         loss = weighted_loss(model, ids, weights, positions)
@@ -152,10 +170,8 @@ def train(training: StepsTraining, folder: Path, report: Callable[[str], None] =
         smooth = loss.item() if step == 0 else 0.95 * smooth + 0.05 * loss.item()
         if step % 50 == 49 or step == len(batches) - 1:
             curve.append({"tokens": seen, "loss": round(smooth, 4)})
-            report(f"[{time.monotonic() - started:6.0f} s] {seen / 1e6:.2f} M tokens  loss {smooth:.4f}")
-    save(model, folder)
-    record = {"training": asdict(training), "seconds": round(time.monotonic() - started), "curve": curve}
-    (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+            report(f"{seen / 1e6:.2f} M tokens  loss {smooth:.4f}")
+    return curve
 
 
 def save(model: Qwen2ForCausalLM, folder: Path) -> None:
