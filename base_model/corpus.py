@@ -40,13 +40,14 @@ def generate_shard(
     tokens: int,
     progress: Callable[[int], None] | None = None,
     watch: Callable[[Document], None] | None = None,
+    write: Callable[[np.random.Generator, PreTrainedTokenizerFast], Document] = write_document,
 ) -> CorpusShard:
-    """Documents until they hold at least ``tokens`` tokens; ``watch`` sees each one."""
+    """Documents of ``write`` until they hold at least ``tokens`` tokens; ``watch`` sees each one."""
     ids: list[np.ndarray] = []
     weights: list[np.ndarray] = []
     total = 0
     while total < tokens:
-        document = write_document(rng, tokenizer)
+        document = write(rng, tokenizer)
         if watch is not None:
             watch(document)
         document_ids, document_weights = encode_document(tokenizer, document)

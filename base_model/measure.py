@@ -63,9 +63,9 @@ def measure(arena: Arena, proposals: int, seed: int) -> list[_Figures]:
             copied = sum(program_key(own) in map(program_key, shown_ones) for own, shown_ones in pairs)
             shared = sum(bool(_body(own) & set().union(*map(_body, theirs))) for own, theirs in pairs)
             with_references[str(shown)] = {
-                "valid": _share(len(pairs), proposals),
-                "copies_of_a_reference": _share(copied, len(pairs)),
-                "shares_a_line": _share(shared, len(pairs)),
+                "valid": share_interval(len(pairs), proposals),
+                "copies_of_a_reference": share_interval(copied, len(pairs)),
+                "shares_a_line": share_interval(shared, len(pairs)),
             }
         valid = sum(map(_valid, checks))
         distinct = len({program_key(c.draft.program) for c in checks if _valid(c) and c.draft is not None})
@@ -73,10 +73,10 @@ def measure(arena: Arena, proposals: int, seed: int) -> list[_Figures]:
             {
                 "problem_type": kind,
                 "proposals": proposals,
-                "valid": _share(valid, proposals),
+                "valid": share_interval(valid, proposals),
                 "trivial": sum(c.verdict is ProposalVerdict.TRIVIAL for c in checks),
-                "distinct_programs": _share(distinct, valid),
-                "solve_rate": _bootstrap(rates, ids.generator(seed, kind, "bootstrap")),
+                "distinct_programs": share_interval(distinct, valid),
+                "solve_rate": mean_interval(rates, ids.generator(seed, kind, "bootstrap")),
                 "never_solved": sum(rate == 0.0 for rate in rates) / len(rates),
                 "always_solved": sum(rate == 1.0 for rate in rates) / len(rates),
                 "with_references": with_references,
@@ -120,7 +120,7 @@ def _problems(checks: Sequence[ProposalCheck], kind: str) -> list[Problem]:
     ]
 
 
-def _share(count: int, total: int) -> list[float]:
+def share_interval(count: int, total: int) -> list[float]:
     """[share, low, high] with Wilson's interval."""
     z, p = 1.96, count / total
     middle = (p + z * z / (2 * total)) / (1 + z * z / total)
@@ -128,7 +128,7 @@ def _share(count: int, total: int) -> list[float]:
     return [round(float(value), 3) for value in (p, middle - half, middle + half)]
 
 
-def _bootstrap(rates: Sequence[float], rng: np.random.Generator) -> list[float]:
+def mean_interval(rates: Sequence[float], rng: np.random.Generator) -> list[float]:
     """[mean, low, high], resampling problems."""
     values = np.array(rates)
     means = rng.choice(values, (2000, len(values))).mean(axis=1)

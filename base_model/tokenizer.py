@@ -7,6 +7,8 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -29,8 +31,8 @@ _EXPRESSIONS = [
 WORDS = tuple(_LAYOUT + _STATEMENTS + _EXPRESSIONS)
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer, ready to encode, or to be saved beside a checkpoint."""
+def build_tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
+    """The tokenizer, ready to encode, or to be saved beside a checkpoint; `words` become tokens of their own."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: index for index, token in enumerate((*SPECIAL_TOKENS, *alphabet))}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -39,7 +41,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     backend.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     )
-    backend.add_tokens([AddedToken(word, special=False, normalized=False) for word in WORDS])
+    backend.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=SPECIAL_TOKENS[PAD],

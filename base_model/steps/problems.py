@@ -1,0 +1,39 @@
+"""Samples of the stepwise grammar as problems of the project, and how an answer to one of them is read."""
+
+from __future__ import annotations
+
+from base_model.steps.documents import answer
+from base_model.steps.grammar import Sample
+from populora_core.problems.literals import canonical
+from populora_core.problems.model import Problem
+
+TOKENS_A_STEP = 6
+TOKENS_OF_A_RESULT = 7
+ROOM = 1.5
+
+
+def output_problem(found: Sample, problem_id: str) -> Problem:
+    """The `code_o` problem of the sample's first input."""
+    return Problem(
+        problem_id,
+        "code_o",
+        found.program,
+        (canonical(found.inputs[0]),),
+        (canonical(list(found.outputs[0])),),
+        "",
+    )
+
+
+def whole(found: Sample, completion: str) -> bool:
+    """Whether the completion is the thought and the answer that the rule gives, token for token."""
+    return completion.removesuffix("<eos>") == answer(found).removesuffix("<eos>")
+
+
+def steps_written(completion: str) -> int:
+    """How many lines the thought has."""
+    return completion.count(":")
+
+
+def answer_cap(level: int) -> int:
+    """Tokens that an answer may have: half as many again as a problem of the level needs."""
+    return round(ROOM * (TOKENS_A_STEP * level + TOKENS_OF_A_RESULT))

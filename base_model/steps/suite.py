@@ -1,0 +1,88 @@
+"""Makes the held-out suite of the frontier base: ``python -m base_model.steps.suite``.
+
+`code_o` problems of levels 2 to 8. The programs of level 2 to 5 are reserved ones (`grammar.reserved`), which the
+corpus never shows; deeper programs are in no document at all. Every other problem of a level belongs to the
+validation half, the rest to the reported half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from base_model.steps.grammar import Sample, read_input, read_statements, reserved, sample
+from populora_core import ids
+from populora_core.benchmarks.suite import DATA
+from populora_core.problems.literals import canonical
+
+SEED = 30_260
+LEVELS = range(2, 9)
+PROBLEMS_A_LEVEL = 200
+SUITE = DATA / "frontier.parquet"
+
+
+def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL) -> list[Sample]:
+    """So many different reserved problems of each level, tight on their input; ordered in turns by level."""
+    by_level = [_of_level(level, seed, count) for level in LEVELS]
+    return [one for group in zip(*by_level, strict=True) for one in group]
+
+
+def _of_level(level: int, seed: int, count: int) -> list[Sample]:
+    rng = ids.generator(seed, "frontier", level)
+    found: dict[Sample, None] = {}
+    while len(found) < count:
+        one = sample(rng, level, wanted=reserved)
+        found[one] = None
+    return list(found)
+
+
+def rows(samples: list[Sample]) -> list[dict[str, object]]:
+    """The suite's rows: columns as in the suite of the tiny base, and the half."""
+    numbers: dict[int, int] = {}
+    found = []
+    for one in samples:
+        number = numbers[one.level] = numbers.get(one.level, -1) + 1
+        found.append(
+            {
+                "item_id": f"code_o-{one.level}-{number:03d}",
+                "problem_type": "code_o",
+                "level": one.level,
+                "program": one.program,
+                "inputs": [canonical(one.inputs[0])],
+                "outputs": [canonical(list(one.outputs[0]))],
+                "known_program": False,
+                "half": "validation" if number % 2 == 0 else "reported",
+            }
+        )
+    return found
+
+
+def read_suite(path: Path = SUITE) -> list[Sample]:
+    """The suite's problems as samples, in the order of the file."""
+    table = pq.read_table(path, columns=["program", "inputs"]).to_pylist()
+    return [Sample(read_statements(row["program"]), (read_input(row["inputs"][0]),)) for row in table]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=DATA)
+    options = parser.parse_args()
+    made = rows(make())
+    pq.write_table(pa.Table.from_pylist(made), options.out / "frontier.parquet", compression="zstd")
+    recipe = {
+        "made_by": "python -m base_model.steps.suite",
+        "seed": SEED,
+        "problems": {"code_o": {str(level): PROBLEMS_A_LEVEL for level in LEVELS}},
+    }
+    (options.out / "frontier.json").write_text(json.dumps(recipe, indent=1) + "\n")
+    print(f"{options.out / 'frontier.parquet'}: {len(made)} problems")
+
+
+if __name__ == "__main__":
+    main()

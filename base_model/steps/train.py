@@ -1,0 +1,181 @@
+"""Trains the frontier base from nothing, in one process: one pass over a corpus that is generated first.
+
+Positions jump at random in training (`jumping_positions`), so that a length that was never trained is nothing
+new to the rotary embedding; at inference they are plain.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from base_model.corpus import generate_shard, padded_batch, plan_batches
+from base_model.optimizer import MuonAdamW
+from base_model.steps.documents import Corpus
+from base_model.steps.words import tokenizer
+from base_model.tokenizer import EOS, MAX_LENGTH, PAD
+from base_model.train import initialise
+
+JUMPING_DOCUMENTS = 0.7
+JUMP_PROBABILITY = 0.06
+LONGEST_JUMP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepsTraining:
+    """What a training run is made of.
+
+    Attributes:
+        tokens: training tokens, padding not counted.
+        seed: of the corpus, the initial weights, the jumps and the order of batches.
+        batch_tokens: tokens of a step, padding counted.
+        constant_share: share of the tokens after which the learning rate falls, linearly to `last_rate`.
+    """
+
+    tokens: int
+    seed: int = 0
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    feed_forward: int = 344
+    batch_tokens: int = 2048
+    matrix_rate: float = 0.02
+    other_rate: float = 4e-3
+    clip_norm: float = 1.0
+    warmup_steps: int = 20
+    constant_share: float = 0.6
+    last_rate: float = 0.02
+    corpus: Corpus = field(default_factory=Corpus)
+
+
+def model_config(training: StepsTraining, vocabulary: int) -> Qwen2Config:
+    """The architecture: Qwen2, embeddings tied."""
+    return Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=training.width,
+        num_hidden_layers=training.layers,
+        num_attention_heads=training.heads,
+        num_key_value_heads=training.heads,
+        intermediate_size=training.feed_forward,
+        max_position_embeddings=MAX_LENGTH,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=None,
+    )
+
+
+def jumping_positions(generator: torch.Generator, rows: int, columns: int) -> Tensor:
+    """Rising positions (rows, columns), in most rows with rare jumps of 1 to `LONGEST_JUMP`."""
+    jumps = torch.randint(1, LONGEST_JUMP + 1, (rows, columns), generator=generator)
+    jumps *= torch.rand(rows, columns, generator=generator) < JUMP_PROBABILITY
+    jumps *= torch.rand(rows, 1, generator=generator) < JUMPING_DOCUMENTS
+    return torch.arange(columns) + jumps.cumsum(1)
+
+
+def weighted_loss(model: Qwen2ForCausalLM, ids: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
+    """Mean next-token loss, weighted by target token.
+
+    Args:
+        ids, weights: (documents, length), padded on the right, weights zero on padding.
+        positions: of all but the last token of each document.
+    """
+    # Without a mask, transformers would take a jump for the start of another document.
+    seen = torch.ones_like(ids[:, :-1])
+    hidden = model.model(
+        input_ids=ids[:, :-1], attention_mask=seen, position_ids=positions, use_cache=False
+    ).last_hidden_state
+    counted = weights[:, 1:] > 0
+    losses = functional.cross_entropy(model.lm_head(hidden[counted]), ids[:, 1:][counted], reduction="none")
+    share = weights[:, 1:][counted]
+    return (losses * share).sum() / share.sum()
+
+
+def rate_scale(training: StepsTraining, step: int, done: float) -> float:
+    """Factor on the learning rates at a step, when a share ``done`` of the tokens has been seen."""
+    warm = min(1.0, (step + 1) / training.warmup_steps)
+    return warm * min(1.0, max(training.last_rate, (1 - done) / (1 - training.constant_share)))
+
+
+def train(
+    training: StepsTraining,
+    folder: Path,
+    start: Path | None = None,
+    report: Callable[[str], None] = print,
+) -> None:
+    """Train, and save the checkpoint, in bf16, with its record in the folder.
+
+    Args:
+        start: the checkpoint to go on from, with fresh optimizer states; None: from nothing.
+    """
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    generator = torch.Generator().manual_seed(training.seed)
+    model = newborn(training, generator) if start is None else loaded(start)
+    curve = fit(
+        model, training, generator, lambda text: report(f"[{time.monotonic() - started:6.0f} s] {text}")
+    )
+    save(model, folder)
+    record = {"training": asdict(training), "seconds": round(time.monotonic() - started), "curve": curve}
+    (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def newborn(training: StepsTraining, generator: torch.Generator) -> Qwen2ForCausalLM:
+    """A model with random weights."""
+    model = Qwen2ForCausalLM(model_config(training, len(tokenizer())))
+    initialise(model, generator)
+    return model
+
+
+def loaded(folder: Path) -> Qwen2ForCausalLM:
+    """The model of a checkpoint, in fp32."""
+    return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def fit(
+    model: Qwen2ForCausalLM,
+    training: StepsTraining,
+    generator: torch.Generator,
+    report: Callable[[str], None],
+) -> list[dict[str, float]]:
+    """One pass over the corpus; the loss, weighted and smoothed, every 50 steps."""
+    model.set_attn_implementation("eager")
+    rng = np.random.default_rng(training.seed)
+    shard = generate_shard(rng, tokenizer(), training.tokens, write=training.corpus.write)
+    batches = plan_batches(rng, shard, training.batch_tokens)
+    report(f"{len(shard.lengths)} documents, {len(batches)} steps")
+    parameters = list(model.parameters())
+    optimizer = MuonAdamW(model.named_parameters(), training.matrix_rate, training.other_rate)
+    seen, smooth = 0, 0.0
+    curve: list[dict[str, float]] = []
+    for step, documents in enumerate(batches):
+        ids, weights = map(torch.from_numpy, padded_batch(shard, documents))
+        positions = jumping_positions(generator, ids.shape[0], ids.shape[1] - 1)
+        loss = weighted_loss(model, ids, weights, positions)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+        optimizer.step(rate_scale(training, step, seen / training.tokens))
+        model.zero_grad()
+        seen += int(shard.lengths[documents].sum())
+        smooth = loss.item() if step == 0 else 0.95 * smooth + 0.05 * loss.item()
+        if step % 50 == 49 or step == len(batches) - 1:
+            curve.append({"tokens": seen, "loss": round(smooth, 4)})
+            report(f"{seen / 1e6:.2f} M tokens  loss {smooth:.4f}")
+    return curve
+
+
+def save(model: Qwen2ForCausalLM, folder: Path) -> None:
+    """An ordinary transformers checkpoint."""
+    model.generation_config.pad_token_id, model.generation_config.eos_token_id = PAD, EOS
+    model.bfloat16().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)

@@ -1,0 +1,108 @@
+"""The stepwise grammar and its documents: tight programs, thoughts by one rule, nothing held out in the corpus."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from base_model.documents import encode_document
+from base_model.execution import compile_function
+from base_model.steps.documents import Corpus, answer, input_lines
+from base_model.steps.grammar import (
+    BASE,
+    Statement,
+    output,
+    program_text,
+    read_statements,
+    reserved,
+    sample,
+    tight,
+)
+from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
+from base_model.steps.suite import make
+from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
+from base_model.steps.words import tokenizer
+from populora_core.problems.dialects import dialect
+
+
+@pytest.mark.parametrize("level", range(1, 9))
+def test_outputs_are_what_python_returns(level: int) -> None:
+    rng = np.random.default_rng(level)
+    for _ in range(20):
+        found = sample(rng, level)
+        assert compile_function(found.program)(*found.inputs[0]) == list(found.outputs[0])
+        assert read_statements(found.program) == found.statements
+
+
+def test_each_input_has_its_own_output() -> None:
+    found = sample(np.random.default_rng(0), 6)
+    outputs = {output(found.statements, (x, y)) for x, y in product(range(BASE), repeat=2)}
+    assert len(outputs) == BASE * BASE
+
+
+def test_a_program_with_a_needless_statement_is_not_tight() -> None:
+    add_nothing = (Statement("x", "+", "y"), Statement("y", "+", "1"))
+    assert not tight(add_nothing, (3, 0))
+    assert tight(add_nothing, (3, 2))
+
+
+def test_foreign_programs_are_refused() -> None:
+    with pytest.raises(ValueError, match="stepwise"):
+        read_statements("def f(x,y):\n return [x,x]")
+
+
+def test_an_answer_is_written_by_the_rule() -> None:
+    rng = np.random.default_rng(1)
+    found = sample(rng, 2)
+    first, second = found.statements
+    text = answer(found)
+    assert text.startswith(f"\n {''.join(first)}:") and f"\n {''.join(second)}:" in text
+    assert steps_written(text) == 2
+    assert whole(found, text) and not whole(found, text.replace("\n=", "\n x+1:000\n=", 1))
+    problem = output_problem(found, "p")
+    assert dialect("compact").parse_answer(problem, text) == problem.outputs[0]
+
+
+def test_the_cap_leaves_room() -> None:
+    rng, words = np.random.default_rng(2), tokenizer()
+    for level in range(1, 9):
+        assert answer_cap(level) >= 1.5 * len(words(answer(sample(rng, level)))["input_ids"]) - 1
+
+
+def test_documents_are_played_as_they_are_trained() -> None:
+    rng, words, corpus = np.random.default_rng(3), tokenizer(), Corpus()
+    compact = dialect("compact")
+    for _ in range(300):
+        document = corpus.write(rng)
+        ids, weights = encode_document(words, document)
+        assert len(ids) == len(weights) and words.decode(ids) == document.text
+        if document.role == "so":
+            found = sample(np.random.default_rng(len(ids)), 3)
+            prompt = compact.solve_prompt(output_problem(found, "p"))
+            assert prompt == f"<so>{found.program}{input_lines(found.inputs)}\n:"
+
+
+def test_no_document_shows_a_reserved_program() -> None:
+    rng, corpus = np.random.default_rng(4), Corpus()
+    for _ in range(500):
+        text = corpus.write(rng).text
+        for part in text.split("def f")[1:]:
+            program = "def f" + part[: part.index("\n return [x,y]")] + "\n return [x,y]"
+            assert not reserved(read_statements(program))
+
+
+def test_the_suite_holds_reserved_tight_problems_of_each_level() -> None:
+    suite = make(seed=5, count=6)
+    assert [one.level for one in suite[:7]] == list(range(2, 9))
+    assert len(set(suite)) == len(suite) == 42
+    assert all(reserved(one.statements) and tight(one.statements, one.inputs[0]) for one in suite)
+    assert all(program_text(one.statements) == one.program for one in suite)
+
+
+def test_positions_rise_with_jumps_in_most_documents() -> None:
+    positions = jumping_positions(torch.Generator().manual_seed(0), 400, 50)
+    moves = positions.diff(dim=1)
+    assert moves.min() == 1 and moves.max() == 1 + LONGEST_JUMP
+    jumping = (moves > 1).any(1).float().mean()
+    assert abs(float(jumping) - JUMPING_DOCUMENTS * (1 - 0.94**49)) < 0.06
