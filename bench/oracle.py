@@ -33,19 +33,19 @@ from base_model.steps.documents import answer
 from base_model.steps.grammar import Sample, sample
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
-from populora_core import ids
-from populora_core.arena import Arena, SamplingRules
-from populora_core.config_sections import REPOSITORY, GradeSection
-from populora_core.learner.estimators.reinforce_pp import reinforce_pp
+from populora_core.compute.arena import Arena, SamplingRules
+from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
+from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.state import MemberState
 from populora_core.learner.update import update_members
-from populora_core.rewards import student_reward
-from populora_core.run import code_revision
-from populora_core.sampler.protocol import Text
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
-from populora_core.verifier.verdicts import AttemptVerdict
+from populora_core.model.state import MemberState
+from populora_core.problems.rewards import student_reward
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.runs.run import code_revision
+from populora_core.sampler.requests import Text
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.support import ids
 
 ARMS = ("following", "fixed", "shuffled", "supervised")
 EDGE, BEYOND = (4, 5), (6, 7, 8)
@@ -159,7 +159,9 @@ class Oracle:
 
     def step(self, rows: Sequence[TrainingRow]) -> None:
         """One AdamW step."""
-        rules = UpdateRules(lr=self.rules.learning_rate, warmup_steps=self.rules.warmup)
+        rules = UpdateRules(
+            UpdateSection(learning_rate=self.rules.learning_rate, warmup_steps=self.rules.warmup)
+        )
         states, _ = update_members(self.arena.worker.stacked, {STUDENT: self.state}, rows, rules)
         self.state = states[STUDENT]
 

@@ -21,14 +21,14 @@ from base_model.steps.documents import SEVERAL_INPUTS
 from base_model.steps.grammar import BASE, Sample, output, read_input, read_statements, tight
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.suite import SUITE, read_suite
-from populora_core import ids
-from populora_core.arena import Arena, SamplingRules
-from populora_core.config_sections import REPOSITORY
+from populora_core.compute.arena import Arena, SamplingRules
+from populora_core.config.sections import REPOSITORY
+from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.normal import program_key
-from populora_core.verifier.grading import ProposalCheck
-from populora_core.verifier.open import open_sandbox
-from populora_core.verifier.protocol import Limits
-from populora_core.verifier.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.support import ids
 
 ATTEMPTS = 8
 MEMBER = "base"

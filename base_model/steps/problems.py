@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from base_model.steps.documents import answer
 from base_model.steps.grammar import Sample
-from populora_core.problems.literals import canonical
 from populora_core.problems.model import Problem
+from populora_core.sandbox.literals import canonical
 
 TOKENS_A_STEP = 6
 TOKENS_OF_A_RESULT = 7

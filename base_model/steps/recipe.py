@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from base_model.steps.documents import Corpus
 from base_model.steps.train import StepsTraining, train
 from base_model.steps.words import tokenizer
-from populora_core.errors import BaseModelError
+from populora_core.support.errors import BaseModelError
 
 CHECKED_DOCUMENTS = 500
 OPENING = StepsTraining(

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from base_model.steps.grammar import Sample, read_input, read_statements, reserved, sample
-from populora_core import ids
 from populora_core.benchmarks.suite import DATA
-from populora_core.problems.literals import canonical
+from populora_core.sandbox.literals import canonical
+from populora_core.support import ids
 
 SEED = 30_260
 LEVELS = range(2, 9)
