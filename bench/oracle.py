@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from base_model.steps.documents import answer
-from base_model.steps.grammar import Sample, sample
+from base_model.steps.grammar import SolvedProgram, sample
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules
@@ -53,7 +53,7 @@ SAMPLED_ATTEMPTS = 8
 SAMPLED_PART = 2
 STUDENT = "student"
 OUTPUT = REPOSITORY / "bench" / "results" / "oracle.jsonl"
-Figures = dict[str, Any]
+_Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ DEFAULT = Rules()
 class Oracle:
     """One arm with one seed."""
 
-    def __init__(self, arena: Arena, held_out: Sequence[Sample], rules: Rules, seed: int) -> None:
+    def __init__(self, arena: Arena, held_out: Sequence[SolvedProgram], rules: Rules, seed: int) -> None:
         self.arena, self.held_out, self.rules, self.seed = arena, held_out, rules, seed
         self.state: MemberState = arena.newborn(seed)
         self.source = ids.generator(seed, "oracle problems")
         self.shuffler = ids.generator(seed, "oracle shuffle")
 
-    def batch(self, frontier: int) -> list[Sample]:
+    def batch(self, frontier: int) -> list[SolvedProgram]:
         """Fresh problems: half at the frontier, a quarter just below, a quarter from all levels below that."""
         found = []
         for index in range(self.rules.problems):
@@ -101,8 +101,8 @@ class Oracle:
         return found
 
     def answers(
-        self, problems: Sequence[Sample], attempts: int, temperature: float, cap: int, label: object
-    ) -> tuple[list[Figures], list[Any]]:
+        self, problems: Sequence[SolvedProgram], attempts: int, temperature: float, cap: int, label: object
+    ) -> tuple[list[_Figures], list[Any]]:
         """Completions with their judgements, problem by problem."""
         self.arena.load({STUDENT: self.state})
         asked = [output_problem(one, str(index)) for index, one in enumerate(problems)]
@@ -165,12 +165,12 @@ class Oracle:
         states, _ = update_members(self.arena.worker.stacked, {STUDENT: self.state}, rows, rules)
         self.state = states[STUDENT]
 
-    def score(self, temperature: float, attempts: int, every: int = 1) -> Figures:
+    def score(self, temperature: float, attempts: int, every: int = 1) -> _Figures:
         """Level -> right answers and whole thoughts of each held-out problem (of the first n-th of them)."""
         problems = self.held_out[: len(self.held_out) // every]
         cap = answer_cap(max(one.level for one in problems))
         rows, judged = self.answers(problems, attempts, temperature, cap, "score")
-        found: dict[str, Figures] = defaultdict(lambda: {"right": [], "whole": []})
+        found: dict[str, _Figures] = defaultdict(lambda: {"right": [], "whole": []})
         for index, one in enumerate(problems):
             span = slice(index * attempts, (index + 1) * attempts)
             level = found[str(one.level)]
@@ -179,14 +179,14 @@ class Oracle:
         return dict(found)
 
 
-def play(oracle: Oracle, arm: str, frontiers: Sequence[int] | None) -> Figures:
+def play(oracle: Oracle, arm: str, frontiers: Sequence[int] | None) -> _Figures:
     """Train one arm; the curve, and the frontier at every update.
 
     Args:
         frontiers: what the following arm of this seed did; the supervised arm does the same.
     """
     rules, frontier = oracle.rules, oracle.rules.start
-    curve: list[Figures] = []
+    curve: list[_Figures] = []
     visited: list[int] = []
     for update in range(1, rules.updates + 1):
         if arm == "supervised":
@@ -197,7 +197,7 @@ def play(oracle: Oracle, arm: str, frontiers: Sequence[int] | None) -> Figures:
         else:
             solved = oracle.practise(update, frontier, arm == "shuffled")
         visited.append(frontier)
-        point: Figures = {"update": update, "frontier": frontier, "solved": solved}
+        point: _Figures = {"update": update, "frontier": frontier, "solved": solved}
         if solved is not None and arm != "fixed" and solved >= rules.up:
             frontier = min(frontier + 1, rules.deepest)
         if update % rules.score_every == 0 and update < rules.updates:
@@ -207,7 +207,7 @@ def play(oracle: Oracle, arm: str, frontiers: Sequence[int] | None) -> Figures:
     return {"curve": curve, "frontiers": visited}
 
 
-def shares(scores: Figures, attempts: int) -> Figures:
+def shares(scores: _Figures, attempts: int) -> _Figures:
     """Level -> [share right, share with a whole thought]."""
     return {
         level: [round(float(np.mean(found[name])) / attempts, 3) for name in ("right", "whole")]
@@ -215,7 +215,9 @@ def shares(scores: Figures, attempts: int) -> Figures:
     }
 
 
-def gain(before: Figures, after: Figures, levels: Sequence[int], name: str = "right") -> tuple[float, float]:
+def gain(
+    before: _Figures, after: _Figures, levels: Sequence[int], name: str = "right"
+) -> tuple[float, float]:
     """Mean paired gain over the problems of these levels, each level counting alike, with its standard error."""
     means, errors = [], []
     for level in levels:
@@ -225,12 +227,12 @@ def gain(before: Figures, after: Figures, levels: Sequence[int], name: str = "ri
     return float(np.mean(means)), math.sqrt(sum(errors)) / len(levels)
 
 
-def scores(oracle: Oracle) -> Figures:
+def scores(oracle: Oracle) -> _Figures:
     """Greedy on all held-out problems, and 8 attempts at temperature 1 on the first part of them."""
     return {"greedy": oracle.score(0.0, 1), "sampled": oracle.score(1.0, SAMPLED_ATTEMPTS, SAMPLED_PART)}
 
 
-def run(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Figures:
+def run(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> _Figures:
     """Train one arm with one seed, and score it."""
     started = time.time()
     trained = play(oracle, arm, followed)
@@ -246,7 +248,7 @@ def run(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Figures:
     }
 
 
-def summary(before: Figures, result: Figures) -> str:
+def summary(before: _Figures, result: _Figures) -> str:
     """One line for one result, beside the base's scores."""
     parts = [f"{result['arm']} {result['seed']}", f"frontier {result['frontiers'][-1]}"]
     for name, levels in (("edge", EDGE), ("beyond", BEYOND)):
@@ -258,19 +260,19 @@ def summary(before: Figures, result: Figures) -> str:
     return ", ".join(parts)
 
 
-def append(file: Path, result: Figures) -> None:
+def append(file: Path, result: _Figures) -> None:
     """Add one result to the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "a") as stream:
         stream.write(json.dumps(result) + "\n")
 
 
-def results(file: Path) -> list[Figures]:
+def results(file: Path) -> list[_Figures]:
     """What the file holds."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def known_base(file: Path, digest: str) -> Figures | None:
+def known_base(file: Path, digest: str) -> _Figures | None:
     """The scores of this base, where the file has them."""
     found = [one for one in results(file) if one["arm"] == "base" and one["base_digest"] == digest]
     return found[-1] if found else None
@@ -306,7 +308,7 @@ def table(file: Path) -> str:
     return "\n".join(lines)
 
 
-def moved(before: Figures, after: Figures, levels: Sequence[int], what: str, attempts: int) -> str:
+def moved(before: _Figures, after: _Figures, levels: Sequence[int], what: str, attempts: int) -> str:
     """Mean before and after, the paired gain and its 95 % half-width."""
     mean, error = gain(before, after, levels, what)
     first = float(np.mean([np.mean(before[str(level)][what]) for level in levels]))

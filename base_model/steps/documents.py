@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerFast
 from base_model.blocks import choose, choose_weighted
 from base_model.documents import Document, Piece
 from base_model.execution import arguments_text, literal
-from base_model.steps.grammar import Sample, State, relative, sample, steps
+from base_model.steps.grammar import SolvedProgram, State, relative, sample, steps
 
 CODE_F_INPUTS = 6
 SHOWN_PAIRS = 4
@@ -68,7 +68,7 @@ class Corpus:
         return find_input(found, self.shown_loss) if role == "si" else write_function(found)
 
 
-def thought(found: Sample) -> list[tuple[str, str]]:
+def thought(found: SolvedProgram) -> list[tuple[str, str]]:
     """The run on the first input: for each executed statement what is looked up, and what is computed from it."""
     return [
         (f"\n {''.join(step.statement)}:{step.old}{step.operand}", str(step.new))
@@ -76,12 +76,12 @@ def thought(found: Sample) -> list[tuple[str, str]]:
     ]
 
 
-def result(found: Sample) -> str:
+def result(found: SolvedProgram) -> str:
     """The line that ends an answer."""
     return f"\n={output_text(found.outputs[0])}<eos>"
 
 
-def answer(found: Sample) -> str:
+def answer(found: SolvedProgram) -> str:
     """What predicts the output on the first input, thought included."""
     return "".join(read + new for read, new in thought(found)) + result(found)
 
@@ -123,11 +123,11 @@ def propose(rng: np.random.Generator, role: str, references: int, corpus: Corpus
     return Document(role, pieces, prompt + "<new>")
 
 
-def _drawn(rng: np.random.Generator, corpus: Corpus, inputs: int) -> Sample:
+def _drawn(rng: np.random.Generator, corpus: Corpus, inputs: int) -> SolvedProgram:
     return sample(rng, choose_weighted(rng, corpus.proposed), inputs)
 
 
-def predict_output(found: Sample, corpus: Corpus) -> Document:
+def predict_output(found: SolvedProgram, corpus: Corpus) -> Document:
     """The output on the first input, after the thought."""
     asked = (
         Piece(f"<so>{found.program}", corpus.shown_loss),
@@ -141,7 +141,7 @@ def predict_output(found: Sample, corpus: Corpus) -> Document:
     return Document("so", (*asked, *lines, Piece(result(found), 1.0)), asked[0].text + asked[1].text)
 
 
-def find_input(found: Sample, shown_loss: float) -> Document:
+def find_input(found: SolvedProgram, shown_loss: float) -> Document:
     """An input that gives the first output."""
     pieces = (
         Piece(f"<si>{found.program}", shown_loss),
@@ -151,7 +151,7 @@ def find_input(found: Sample, shown_loss: float) -> Document:
     return Document("si", pieces, pieces[0].text + pieces[1].text)
 
 
-def write_function(found: Sample) -> Document:
+def write_function(found: SolvedProgram) -> Document:
     """The program behind the examples."""
     examples = "".join(
         f"#{arguments_text(state)}\n={output_text(output)}\n"

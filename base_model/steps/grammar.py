@@ -50,7 +50,7 @@ class Statement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExecutedStep:
     """One executed statement: its variable's old value, the operand's value, the new value."""
 
     statement: Statement
@@ -67,7 +67,7 @@ def program_text(statements: Statements) -> str:
     return HEAD + "".join(statement.source for statement in statements) + TAIL
 
 
-def steps(statements: Statements, state: State) -> list[Step]:
+def steps(statements: Statements, state: State) -> list[ExecutedStep]:
     """What each statement does, in order."""
     values = dict(zip(VARIABLES, state, strict=True))
     done = []
@@ -76,7 +76,7 @@ def steps(statements: Statements, state: State) -> list[Step]:
         operand = values[statement.operand] if statement.operand in values else int(statement.operand)
         new = {"+": old + operand, "-": old - operand, "*": old * operand}[statement.operator] % BASE
         values[statement.target] = new
-        done.append(Step(statement, old, operand, new))
+        done.append(ExecutedStep(statement, old, operand, new))
     return done
 
 
@@ -123,7 +123,7 @@ def random_input(rng: np.random.Generator) -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SolvedProgram:
     """A program and the inputs that it is tight on; of all statements no two are equal."""
 
     statements: Statements
@@ -172,7 +172,7 @@ def trainable(statements: Statements) -> bool:
     return not reserved(statements)
 
 
-def with_inputs(rng: np.random.Generator, statements: Statements, count: int) -> Sample | None:
+def with_inputs(rng: np.random.Generator, statements: Statements, count: int) -> SolvedProgram | None:
     """The statements with distinct inputs that they are tight on, or None where these are rare or a line repeats."""
     if len(set(statements)) < len(statements):
         return None
@@ -182,7 +182,7 @@ def with_inputs(rng: np.random.Generator, statements: Statements, count: int) ->
         if tight(statements, state):
             found[state] = None
         if len(found) == count:
-            return Sample(statements, tuple(found))
+            return SolvedProgram(statements, tuple(found))
     return None
 
 
@@ -191,7 +191,7 @@ def sample(
     level: int,
     inputs: int = 1,
     wanted: Callable[[Statements], bool] = trainable,
-) -> Sample:
+) -> SolvedProgram:
     """A random wanted program of the level, tight on so many distinct inputs."""
     while True:
         statements = tuple(random_statement(rng) for _ in range(level))
@@ -200,7 +200,7 @@ def sample(
             return found
 
 
-def relative(rng: np.random.Generator, parent: Sample, deepest: int, inputs: int = 1) -> Sample:
+def relative(rng: np.random.Generator, parent: SolvedProgram, deepest: int, inputs: int = 1) -> SolvedProgram:
     """A program that keeps most of its parent: a statement replaced, one added, or both."""
     while True:
         changed = list(parent.statements)

@@ -18,7 +18,7 @@ import numpy as np
 
 from base_model.measure import mean_interval, share_interval
 from base_model.steps.documents import SEVERAL_INPUTS
-from base_model.steps.grammar import BASE, Sample, output, read_input, read_statements, tight
+from base_model.steps.grammar import BASE, SolvedProgram, output, read_input, read_statements, tight
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.suite import SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules
@@ -34,10 +34,10 @@ ATTEMPTS = 8
 MEMBER = "base"
 PROPOSAL_TYPES = ("code_o", "code_i", "code_f")
 EDGE, BEYOND, MASTERED = (4, 5), (6, 7, 8), (2, 3)
-Figures = dict[str, Any]
+_Figures = dict[str, Any]
 
 
-def solving(arena: Arena, problems: Sequence[Sample], seed: int) -> dict[str, Figures]:
+def solving(arena: Arena, problems: Sequence[SolvedProgram], seed: int) -> dict[str, _Figures]:
     """Level -> what the base does with the suite's problems of that level."""
     return {
         str(level): _level(arena, [one for one in problems if one.level == level], seed)
@@ -45,7 +45,7 @@ def solving(arena: Arena, problems: Sequence[Sample], seed: int) -> dict[str, Fi
     }
 
 
-def _level(arena: Arena, problems: Sequence[Sample], seed: int) -> Figures:
+def _level(arena: Arena, problems: Sequence[SolvedProgram], seed: int) -> _Figures:
     cap = answer_cap(8)
     greedy, texts = _answered(arena, problems, 1, 0.0, cap, seed)
     sampled, sampled_texts = _answered(arena, problems, ATTEMPTS, 1.0, cap, seed)
@@ -68,7 +68,7 @@ def _level(arena: Arena, problems: Sequence[Sample], seed: int) -> Figures:
 
 
 def _answered(
-    arena: Arena, problems: Sequence[Sample], attempts: int, temperature: float, cap: int, seed: int
+    arena: Arena, problems: Sequence[SolvedProgram], attempts: int, temperature: float, cap: int, seed: int
 ) -> tuple[np.ndarray, list[str]]:
     """Which answers are right, shape (problems, attempts), and the completions."""
     asked = [output_problem(one, str(index)) for index, one in enumerate(problems)]
@@ -79,13 +79,13 @@ def _answered(
     return right.reshape(-1, attempts), [row["completion"] for row in rows]
 
 
-def chance(found: Sample) -> float:
+def chance(found: SolvedProgram) -> float:
     """How often the program gives the same output on an input drawn blindly."""
     outputs = [output(found.statements, (x, y)) for x, y in product(range(BASE), repeat=2)]
     return outputs.count(found.outputs[0]) / len(outputs)
 
 
-def proposing(arena: Arena, kind: str, count: int, seed: int) -> Figures:
+def proposing(arena: Arena, kind: str, count: int, seed: int) -> _Figures:
     """Validity, variety, depth and tightness of proposals that saw no reference."""
     _, checks = arena.propose(MEMBER, [(kind, ())] * count, ids.draw_seed(seed, kind))
     valid = [c for c in checks if c.verdict in (ProposalVerdict.VALID, ProposalVerdict.TRIVIAL)]
@@ -107,12 +107,12 @@ def proposing(arena: Arena, kind: str, count: int, seed: int) -> Figures:
     }
 
 
-def _as_sample(check: ProposalCheck) -> Sample | None:
+def _as_sample(check: ProposalCheck) -> SolvedProgram | None:
     """The proposal as a sample of the grammar, or None where it is outside."""
     assert check.draft is not None
     try:
         statements = read_statements(check.draft.program)
-        return Sample(statements, tuple(map(read_input, check.draft.inputs)))
+        return SolvedProgram(statements, tuple(map(read_input, check.draft.inputs)))
     except ValueError:
         return None
 
@@ -130,7 +130,7 @@ def several_inputs(arena: Arena, count: int, seed: int) -> list[float]:
     return share_interval(sum(len(own) == SEVERAL_INPUTS == len(set(own)) for own in inputs), count)
 
 
-def gates(levels: dict[str, Figures], proposals: Sequence[Figures]) -> dict[str, bool]:
+def gates(levels: dict[str, _Figures], proposals: Sequence[_Figures]) -> dict[str, bool]:
     """The gates, each decided on the point estimates."""
 
     def every(of: Sequence[int], name: str, holds: Callable[[float], bool]) -> bool:
@@ -151,12 +151,12 @@ def gates(levels: dict[str, Figures], proposals: Sequence[Figures]) -> dict[str,
     }
 
 
-def every_chance(levels: dict[str, Figures]) -> bool:
+def every_chance(levels: dict[str, _Figures]) -> bool:
     """Whether no problem of the suite can be guessed in more than a tenth of cases."""
     return all(found["largest_chance"] <= 0.1 for found in levels.values())
 
 
-def card_tables(result: Figures) -> str:
+def card_tables(result: _Figures) -> str:
     """The figures as Markdown."""
 
     def cell(values: Sequence[float]) -> str:

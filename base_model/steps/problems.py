@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base_model.steps.documents import answer
-from base_model.steps.grammar import Sample
+from base_model.steps.grammar import SolvedProgram
 from populora_core.problems.model import Problem
 from populora_core.sandbox.literals import canonical
 
@@ -12,7 +12,7 @@ TOKENS_OF_A_RESULT = 7
 ROOM = 1.5
 
 
-def output_problem(found: Sample, problem_id: str) -> Problem:
+def output_problem(found: SolvedProgram, problem_id: str) -> Problem:
     """The `code_o` problem of the sample's first input."""
     return Problem(
         problem_id,
@@ -24,7 +24,7 @@ def output_problem(found: Sample, problem_id: str) -> Problem:
     )
 
 
-def whole(found: Sample, completion: str) -> bool:
+def whole(found: SolvedProgram, completion: str) -> bool:
     """Whether the completion is the thought and the answer that the rule gives, token for token."""
     return completion.removesuffix("<eos>") == answer(found).removesuffix("<eos>")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from base_model.steps.grammar import Sample, read_input, read_statements, reserved, sample
+from base_model.steps.grammar import SolvedProgram, read_input, read_statements, reserved, sample
 from populora_core.benchmarks.suite import DATA
 from populora_core.sandbox.literals import canonical
 from populora_core.support import ids
@@ -25,22 +25,22 @@ PROBLEMS_A_LEVEL = 200
 SUITE = DATA / "frontier.parquet"
 
 
-def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL) -> list[Sample]:
+def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL) -> list[SolvedProgram]:
     """So many different reserved problems of each level, tight on their input; ordered in turns by level."""
     by_level = [_of_level(level, seed, count) for level in LEVELS]
     return [one for group in zip(*by_level, strict=True) for one in group]
 
 
-def _of_level(level: int, seed: int, count: int) -> list[Sample]:
+def _of_level(level: int, seed: int, count: int) -> list[SolvedProgram]:
     rng = ids.generator(seed, "frontier", level)
-    found: dict[Sample, None] = {}
+    found: dict[SolvedProgram, None] = {}
     while len(found) < count:
         one = sample(rng, level, wanted=reserved)
         found[one] = None
     return list(found)
 
 
-def rows(samples: list[Sample]) -> list[dict[str, object]]:
+def rows(samples: list[SolvedProgram]) -> list[dict[str, object]]:
     """The suite's rows: columns as in the suite of the tiny base, and the half."""
     numbers: dict[int, int] = {}
     found = []
@@ -61,10 +61,10 @@ def rows(samples: list[Sample]) -> list[dict[str, object]]:
     return found
 
 
-def read_suite(path: Path = SUITE) -> list[Sample]:
+def read_suite(path: Path = SUITE) -> list[SolvedProgram]:
     """The suite's problems as samples, in the order of the file."""
     table = pq.read_table(path, columns=["program", "inputs"]).to_pylist()
-    return [Sample(read_statements(row["program"]), (read_input(row["inputs"][0]),)) for row in table]
+    return [SolvedProgram(read_statements(row["program"]), (read_input(row["inputs"][0]),)) for row in table]
 
 
 def main() -> None:
