@@ -17,7 +17,12 @@ from populora_core.config.load import build_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import check_names
 
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
+README_CHARACTERS = 9_000
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
 COMMAND = re.compile(r"(?:\S*/bin/)?populora +([a-z][^`#]*)")
 
@@ -98,6 +103,27 @@ def test_nobody_is_told_to_install_what_others_publish_under_our_name() -> None:
     assert texts, "no file is tracked here"
     found = {path: match[0] for path, text in texts.items() if (match := named.search(text))}
     assert not found, "write pip install -e '.[EXTRA]'"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as renderers of Markdown make them from its headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+def test_the_readme_can_be_read_in_one_go() -> None:
+    assert len((REPOSITORY / "README.md").read_text()) <= README_CHARACTERS
 
 
 def floor_plan() -> list[tuple[int, str]]:

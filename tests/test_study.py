@@ -6,6 +6,7 @@ import html
 import json
 import math
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -395,8 +396,8 @@ def test_a_record_is_neither_voided_nor_made_again(monkeypatch: pytest.MonkeyPat
         plan("configs/study-tiny.toml")
 
 
-def readme_rows() -> list[str]:
-    """The table of README.md, as it follows from the summaries."""
+def page_rows() -> list[str]:
+    """The table of docs/study.md, as it follows from the summaries."""
 
     def shown(value: float) -> str:
         return f"{value:.2g}".replace("-", "−") if math.isfinite(value) else "none"
@@ -422,10 +423,16 @@ def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
             body = body[body.index(cell) + len(cell) :]
 
 
-def test_the_readme_says_what_the_study_found() -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    for row in readme_rows():
-        assert row in readme
+def test_the_page_says_what_the_study_found() -> None:
+    page = (REPOSITORY / "docs" / "study.md").read_text()
+    for row in page_rows():
+        assert row in page
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_summaries(tmp_path: Path) -> None:
+    images = REPOSITORY / "docs" / "images"
+    runpy.run_path(str(images / "study.py"))["write"](tmp_path / "study.svg")
+    assert (tmp_path / "study.svg").read_text() == (images / "study.svg").read_text()
 
 
 def _rounded(value: object) -> object:

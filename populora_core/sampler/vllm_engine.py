@@ -38,7 +38,7 @@ def import_vllm(device: str) -> None:
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    remedy = f"install {DISTRIBUTION[device]} as the README says under 'With vLLM', or set sampler.engine"
+    remedy = f"install {DISTRIBUTION[device]} as docs/how-to.md says under 'Sample with vLLM', or set sampler.engine"
     try:
         with _own_process():
             from vllm.platforms import current_platform
