@@ -413,7 +413,7 @@ def test_a_vllm_that_cannot_be_imported_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "vllm.platforms", None)
     with pytest.raises(ConfigError, match="cannot be imported") as caught:
         new_sampler()
-    assert "README" in caught.value.remedy
+    assert "docs/how-to.md" in caught.value.remedy
 
 
 def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:
