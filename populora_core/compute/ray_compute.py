@@ -29,7 +29,7 @@ from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
 
-PACKAGES = ("torch", "transformers", "populora")
+PACKAGES = ("torch", "transformers", "populora-core")
 """Whose versions must be the same on every machine; Ray sees to its own and Python's."""
 
 
