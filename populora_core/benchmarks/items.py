@@ -68,11 +68,11 @@ def sample_of(items: Sequence[Item], problems: int) -> list[Item]:
 
 
 def _by_stratum(items: Sequence[Item]) -> list[list[str]]:
-    """The ids of each stratum, in the order of their sha256."""
+    """The ids of each stratum, strata by name, in the order of their sha256."""
     strata: dict[str, list[str]] = defaultdict(list)
     for item in items:
         strata[item.stratum].append(item.item_id)
     return [
         sorted(names, key=lambda item_id: hashlib.sha256(item_id.encode()).hexdigest())
-        for names in strata.values()
+        for _, names in sorted(strata.items())
     ]

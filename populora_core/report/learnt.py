@@ -120,7 +120,7 @@ def lines(directory: Path) -> list[str]:
     told = [
         f"On held-out problems ({last.suite}) the base solves {percent(last.base)}; "
         f"the population solved {way} generations.",
-        _verdict(last),
+        verdict(last),
     ]
     if first is not last:
         told.append(f"Its answers there went from {first.tokens:.0f} to {last.tokens:.0f} tokens.")
@@ -133,7 +133,8 @@ def lines(directory: Path) -> list[str]:
     return told
 
 
-def _verdict(item: Scored) -> str:
+def verdict(item: Scored) -> str:
+    """Whether the solvers are better than the base, by the interval."""
     gain = item.gain
     interval = f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
     if gain.low > 0:
