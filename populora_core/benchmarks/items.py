@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from populora_core.benchmarks.benchmark import Item, benchmark
@@ -30,7 +31,8 @@ def load_items(entry: Entry) -> list[Item]:
 
 def suite_items(suite: Suite, part: Part) -> list[tuple[Entry, list[Item]]]:
     """Every benchmark of a suite with its problems of one half (see `load_items`)."""
-    return [(entry, part_of(load_items(entry), part, suite.validation)) for entry in suite.benchmarks]
+    halves = [(entry, part_of(load_items(entry), part, suite.validation)) for entry in suite.benchmarks]
+    return [(entry, sample_of(items, suite.sample) if suite.sample else items) for entry, items in halves]
 
 
 def suite_digest(suite: Suite) -> str:
@@ -52,11 +54,25 @@ def part_of(items: Sequence[Item], part: Part, validation: float) -> list[Item]:
     Within each stratum, the first share of the problems by the sha256 of their ids is for validation: the halves
     depend on nothing but the ids and the share.
     """
+    held_back: set[str] = set()
+    for names in _by_stratum(items):
+        held_back.update(names[: round(validation * len(names))])
+    return [item for item in items if (item.item_id in held_back) is (part is Part.VALIDATION)]
+
+
+def sample_of(items: Sequence[Item], problems: int) -> list[Item]:
+    """At most so many of the problems, evenly over strata; they depend on nothing but ids and number."""
+    rounds = zip_longest(*_by_stratum(items))
+    chosen = set(islice((name for turn in rounds for name in turn if name is not None), problems))
+    return [item for item in items if item.item_id in chosen]
+
+
+def _by_stratum(items: Sequence[Item]) -> list[list[str]]:
+    """The ids of each stratum, strata by name, in the order of their sha256."""
     strata: dict[str, list[str]] = defaultdict(list)
     for item in items:
         strata[item.stratum].append(item.item_id)
-    held_back = set()
-    for ids in strata.values():
-        ids.sort(key=lambda item_id: hashlib.sha256(item_id.encode()).hexdigest())
-        held_back.update(ids[: round(validation * len(ids))])
-    return [item for item in items if (item.item_id in held_back) is (part is Part.VALIDATION)]
+    return [
+        sorted(names, key=lambda item_id: hashlib.sha256(item_id.encode()).hexdigest())
+        for _, names in sorted(strata.items())
+    ]

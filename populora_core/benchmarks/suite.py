@@ -64,6 +64,7 @@ class Suite(BaseModel):
     Attributes:
         validation: the share of each benchmark's problems, within each stratum, that only selection by external
             fitness sees; the rest, the test half, is what is reported.
+        sample: at most so many problems of each benchmark's half, evenly over its strata; None for all.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +72,12 @@ class Suite(BaseModel):
     suite: str
     seed: Annotated[int, Field(ge=0)] = 0
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    sample: Annotated[int, Field(ge=1)] | None = Field(None, exclude_if=lambda sample: sample is None)
     benchmarks: Annotated[tuple[Entry, ...], Field(min_length=1)]
+
+    def sampled(self, problems: int) -> Suite:
+        """A fixed sample of the suite, under a name of its own."""
+        return self.model_copy(update={"suite": f"{self.suite}-{problems}", "sample": problems})
 
     @model_validator(mode="after")
     def _entries_differ(self) -> Suite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,8 +15,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from populora_core.commands.typed import shown, typed
+from populora_core.report import learnt
 from populora_core.report.summary import (
     OVERALL,
     POPULATION,
@@ -23,6 +26,7 @@ from populora_core.report.summary import (
     generation_summaries,
     run_rows,
 )
+from populora_core.report.text import visible
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
@@ -89,6 +93,8 @@ class ConsoleObserver:
         else:
             for summary in generation_summaries(self._directory, generation, generation):
                 self._console.print(generation_line(summary, self._generations), soft_wrap=True)
+        for item in learnt.scored(self._directory, generation):
+            self._console.print(f"    [cyan]{learnt.score_line(item)}[/]", highlight=False, soft_wrap=True)
 
     def _tell_found(self) -> None:
         if self._found:
@@ -139,6 +145,7 @@ def closing(console: Console, directory: Path) -> None:
     console.print()
     console.print(population_table(directory))
     console.print(run_rows(directory, OVERALL)[0]["totals"])
+    show_learnt(console, directory)
     place = shown(directory)
     console.print(
         f"\neverything lies in [bold]{place}[/]: generations/ (Parquet), members/ (PEFT adapters), "
@@ -153,6 +160,22 @@ def closing(console: Console, directory: Path) -> None:
         (f"populora resume {place} --generations {_generations(directory) + 10}", "go on for ten more"),
     ):
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
+
+
+def show_learnt(console: Console, directory: Path) -> None:
+    """What was learnt, and a problem that the base gets wrong and the population now gets right."""
+    for line in learnt.lines(directory):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    example = learnt.won(directory)
+    if example is not None:
+        console.print("\na problem that the base gets wrong and the population now gets right:")
+        for who, text in (
+            ("asked", example.prompt),
+            (learnt.BASE, example.base),
+            (example.solver_id, example.solver),
+        ):
+            console.print(Text(visible(f"{who}:"), style="bold"))
+            console.print(Padding(Text(visible(text)), (0, 0, 0, 4)))
 
 
 def _generations(directory: Path) -> int:

@@ -168,9 +168,14 @@ def export(
 def evaluate(
     directory: RunDir,
     suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
-    members: Annotated[str, typer.Option(help="all, best (fittest of each role by play), or an id")] = "all",
+    members: Annotated[
+        str, typer.Option(help="all, solvers, best (fittest of each role by play), or an id")
+    ] = "all",
     generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="problems of each benchmark (default: all of the reported half)")
+    ] = None,
 ) -> None:
     """Measure members and the base model on a suite: scores with intervals, every answer kept.
 
@@ -182,7 +187,9 @@ def evaluate(
     from populora_core.stages.evaluation import seeded
 
     try:
-        show_evaluation(Run.open(directory), seeded(load_suite(suite), seed), members, generation)
+        chosen = seeded(load_suite(suite), seed)
+        chosen = chosen if sample is None else chosen.sampled(sample)
+        show_evaluation(Run.open(directory), chosen, members, generation)
     except KeyboardInterrupt:
         print("interrupted: finished shards stay, the same command goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None

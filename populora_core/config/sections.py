@@ -251,6 +251,11 @@ class EvaluateSection(Section):
     every: Annotated[int, Field(ge=0)] = Field(0, description="generations between evaluations; 0: never")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
+    report_every: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="generations between scores of solvers and base on the reported half, from 0 on; 0: never",
+    )
+    report_problems: Count = Field(200, description="problems of each benchmark that these scores take")
 
     def file(self) -> Path:
         """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from populora_core.config.load import Config
 from populora_core.lifecycle.pruning import prune_as_configured
-from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.lifecycle.run_evaluation import score_progress, supersede_outdated
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
@@ -48,6 +48,8 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
                 session.observer.generation_found(generation)
                 continue
             require_space(session.run)
+            if generation:
+                score_progress(session, generation - 1)  # a kill may have come before it
             run_one(session, generation)
             past.forget(generation)
             _publish(session, generation, trackers)
@@ -123,6 +125,7 @@ def _publish(session: Session, generation: int, trackers: Trackers) -> None:
     """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
+    score_progress(session, generation)
     compact(session.run.directory)
     publish(session.run.directory)
     prune_as_configured(session.run)

@@ -14,7 +14,7 @@ from pathlib import Path
 from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import score_rows
-from populora_core.benchmarks.suite import Part, Suite
+from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.population.fitness import rank
 from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
@@ -32,6 +32,7 @@ from populora_core.support.errors import RunDirectoryError
 VERSION = 1
 PREFIX = "evaluate-"
 SELECTION = "members"
+EVALUATE = "evaluate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class RunEvaluation:
     """The test half of a suite for members of a run.
 
     Args:
-        members: `all`, `best` (the fittest of each role, by play), or a member's id.
+        members: `all`, `solvers`, `best` (the fittest of each role, by play), or a member's id.
         generation: after which; None for the newest that is complete.
 
     Raises:
@@ -123,6 +124,24 @@ class RunEvaluation:
         self.evaluation.clear()
         publish(run.directory)
         return Evaluated(self._folder, self.generation, rows, False)
+
+
+def score_progress(session: Session, generation: int) -> None:
+    """Score solvers and base on a fixed sample of the reported half, where the configuration asks for it.
+
+    What was scored before is not scored again.
+    """
+    settings = session.run.config.evaluate
+    if not settings.report_every or generation % settings.report_every:
+        return
+    suite = load_suite(settings.file()).sampled(settings.report_problems)
+    asked = RunEvaluation(session, suite, "solvers", generation)
+    if asked.is_done:
+        return
+    started = time.monotonic()
+    session.observer.stage_started(generation, EVALUATE)
+    asked.run(session.observer.stage_progress)
+    session.observer.stage_ended(generation, EVALUATE, False, time.monotonic() - started)
 
 
 def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
@@ -215,13 +234,17 @@ def _choose(run: Run, generation: int, members: str) -> dict[str, str]:
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
     if members == "all":
         return hashes
+    if members == "solvers":
+        return {
+            row["member_id"]: row["adapter_sha256"] for row in rows if Role.STUDENT in Role(row["role"]).plays
+        }
     if members == "best":
         return {member: hashes[member] for member in _best(run, generation, rows)}
     if members in hashes:
         return {members: hashes[members]}
     raise RunDirectoryError(
         f"{members} does not live in generation {generation}",
-        expected="all, best, or one of " + ", ".join(sorted(hashes)),
+        expected="all, solvers, best, or one of " + ", ".join(sorted(hashes)),
         came=members,
         remedy="name the generation that it lived in with --generation",
     )

@@ -14,6 +14,7 @@ from typing import Literal
 from populora_core.report import metrics
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
+from populora_core.report.learnt import lines
 from populora_core.report.series import column, early, pooled, recent, totals, where, window
 from populora_core.report.text import listed, mean, percent, seconds, short_id
 from populora_core.support.aliases import Row
@@ -78,16 +79,23 @@ def headline(figures: Figures) -> str:
     if now is None or before is None:
         return f"{done} No problem has been solved or failed yet: the proposals were not valid."
     trend = {
-        1: f"up from {percent(before.mean)} at first: students gain on the curriculum",
-        -1: f"down from {percent(before.mean)} at first: problems get harder faster than students learn",
-        0: f"as at first ({percent(before.mean)}) within the noise: problems and students keep pace",
+        1: f"up from {percent(before.mean)} at first",
+        -1: f"down from {percent(before.mean)} at first",
+        0: f"as at first ({percent(before.mean)}) within the noise",
     }[changed(before, now)]
     if figures.last < 3:
         trend = "too early to speak of a trend"
     learnable = pooled(recent(figures, rows), "learnable", _JUDGED)
     return (
-        f"{done} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
+        f"{done} {_learnt(figures)} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
         f"{percent(learnable or 0.0)} of the newest problems teach: solved sometimes, but not always."
+    )
+
+
+def _learnt(figures: Figures) -> str:
+    """Whether the students got better, where that was measured: their solve rate alone cannot say."""
+    return " ".join(lines(figures.run.directory)) or (
+        "Whether students got better was not measured; scores beside the base say it (evaluate.report_every)."
     )
 
 

@@ -50,7 +50,7 @@ def check_folders(config: Config, source: str) -> None:
             came=f"{config.base.path} (looked in {folder})",
             remedy="give the folder of a transformers checkpoint, or bundled:tiny",
         )
-    if config.evaluate.every:
+    if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):

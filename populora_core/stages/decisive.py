@@ -11,6 +11,7 @@ from populora_core.config.load import Config
 from populora_core.config.sections import ComputeSection
 
 SHARD_PLAN = ("shards", "threads")
+REPORTED = {"report_every", "report_problems"}  # of [evaluate]: what people read, and nothing else
 
 
 def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
@@ -24,6 +25,8 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
             return ("engine",)
         case "evaluate" if not settings["every"]:  # nothing else of it is ever used
             return ("every",)
+        case "evaluate":
+            return settings.keys() - REPORTED
         case _:
             return settings.keys()
 

@@ -1,0 +1,102 @@
+"""Scores of the solvers beside the base while a run goes on, and what it says at its end."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import contents, small_config, start
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora_core.benchmarks.benchmark import Item
+from populora_core.benchmarks.items import sample_of
+from populora_core.benchmarks.metrics import Interval
+from populora_core.lifecycle.loop import train
+from populora_core.report.learnt import Scored, lines, score_line, scored, verdict, won
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.store.artifacts import stage_dir
+
+PROBLEMS = 3  # of each of the three benchmarks
+NAME = f"tiny-{PROBLEMS}"
+
+
+@given(st.sets(st.text(max_size=4), max_size=40), st.integers(1, 45), st.integers(1, 4))
+def test_a_sample_is_even_over_strata_and_follows_from_the_ids(
+    names: set[str], problems: int, strata: int
+) -> None:
+    items = [Item(name, "b", {}, stratum=str(len(name) % strata)) for name in sorted(names)]
+    chosen = sample_of(items, problems)
+    assert len(chosen) == min(problems, len(items))
+    assert {item.item_id for item in sample_of(items[::-1], problems)} == {item.item_id for item in chosen}
+    whole, part = (Counter(item.stratum for item in found) for found in (items, chosen))
+    left_out = [stratum for stratum in whole if part[stratum] < whole[stratum]]
+    assert all(part[stratum] + 1 >= max(part.values()) for stratum in left_out)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three generations that was scored after 0 and 2; read it, never write to it."""
+    config = small_config(evaluate={"report_every": 2, "report_problems": PROBLEMS})
+    directory = tmp_path_factory.mktemp("reported") / "run"
+    with Session(start(directory, config)) as session:
+        train(session, 2)
+    return directory
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(reported: Path) -> None:
+    founded, later = scored(reported)
+    assert (founded.generation, later.generation) == (0, 2)
+    assert {item.suite for item in (founded, later)} == {NAME}
+    assert founded.gain.value == 0.0 == founded.solvers - founded.base, "founders equal the base"
+    asked = [sorted({row["item_id"] for row in item.rows}) for item in (founded, later)]
+    assert asked[0] == asked[1]
+    assert len(asked[0]) == 3 * PROBLEMS
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> None:
+    plain, with_scores = contents(finished), contents(reported)
+    stages = {place: content for place, content in with_scores.items() if f"evaluate-{NAME}" not in place}
+    assert stages
+    assert stages == {place: plain[place] for place in stages}
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_score_that_a_kill_prevented_is_made_when_the_run_goes_on(reported: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(reported, tmp_path / "run"))
+    folder = stage_dir(directory, 2, f"evaluate-{NAME}")
+    before = contents(directory)
+    shutil.rmtree(folder)
+    with Session(Run.open(directory)) as session:
+        train(session, 3)
+    after = contents(directory)
+    assert {place: after[place] for place in before} == before
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finished: Path) -> None:
+    said = " ".join(lines(reported))
+    assert f"On held-out problems ({NAME}) the base solves" in said
+    assert "after 0, " in said
+    assert lines(finished) == [], "nobody was scored there"
+    assert won(finished) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [(0.05, 0.2, "13 points more"), (-0.2, -0.06, "13 points less"), (-0.1, 0.3, "no more than chance")],
+)
+def test_a_gain_counts_where_its_interval_is_on_one_side_of_zero(low: float, high: float, says: str) -> None:
+    gain = Interval((low + high) / 2 if says[0] == "n" else 0.13 * (1 if low > 0 else -1), low, high)
+    item = Scored(4, "suite-9", 0.4, 0.27, gain, 12.0, ())
+    assert says in verdict(item)
+    assert "solvers 40" in score_line(item)
