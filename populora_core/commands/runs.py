@@ -165,6 +165,32 @@ def export(
 
 
 @runs_app.command()
+def problems(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="one run, or several")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    solve_rate: Annotated[
+        tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
+    ] = (0.0, 1.0),
+    statements: Annotated[
+        tuple[int, int], typer.Option(metavar="LEAST MOST", help="statements of their programs")
+    ] = (0, 1_000_000),
+    novelty: Annotated[float, typer.Option(min=0, max=1, help="least novelty of their programs")] = 0.0,
+) -> None:
+    """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
+
+    `datasets.load_dataset(OUT, "problems")` loads it. Problems of the bundled held-out suites are never in it.
+    """
+    from populora_core.lifecycle.curriculum import Filters, write_curriculum
+    from populora_core.runs.run import Run
+
+    filters = Filters(*solve_rate, *statements, novelty)
+    done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
+    counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
+    print(f"{done.folder} holds {counts}, and a card")
+    print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
+
+
+@runs_app.command()
 def evaluate(
     directory: RunDir,
     suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
