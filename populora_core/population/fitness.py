@@ -105,20 +105,7 @@ def rank(
     Args:
         fitness: member_id -> fitness, larger is better.
         eligible: member_id -> whether the member was productive lately.
-
-    Raises:
-        PopulationError: a member has no fitness (or NaN), or it is not known whether it is eligible.
     """
-    for member in members:
-        name = member.member_id
-        value = fitness.get(name)
-        if value is None or math.isnan(value) or name not in eligible:
-            raise PopulationError(
-                f"{name} cannot be ranked",
-                expected="a fitness and an eligibility of every member",
-                came=f"fitness {value}, eligible {eligible.get(name)}",
-                remedy="rate the generation's matches before ranking",
-            )
     return sorted(members, key=lambda m: (eligible[m.member_id], fitness[m.member_id]), reverse=True)
 
 

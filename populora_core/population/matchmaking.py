@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from populora_core.support import registry
+from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
 
-Scheme = Callable[..., NDArray[np.float64]]
+Scheme = Callable[..., Array]
 """(probability that the student wins [teachers, students], generation, *, settings) -> weights >= 0 of the
 same shape."""
 
@@ -30,27 +30,21 @@ class Pair:
     weight: float
 
 
-def pfsp_weights(p: NDArray[np.float64]) -> NDArray[np.float64]:
+def _pfsp(p: Array, generation: int) -> Array:
     """p (1 - p): largest where the match is even."""
     return p * (1.0 - p)
 
 
-def _pfsp(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
-    return pfsp_weights(p)
-
-
-def _pfsp_hard(
-    p: NDArray[np.float64], generation: int, *, hardness: registry.Strength = 2.0
-) -> NDArray[np.float64]:
+def _pfsp_hard(p: Array, generation: int, *, hardness: registry.Strength = 2.0) -> Array:
     """(1 - p)^hardness: teachers meet the students that are likely to lose to them."""
     return (1.0 - p) ** hardness
 
 
-def _uniform(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+def _uniform(p: Array, generation: int) -> Array:
     return np.ones_like(p)
 
 
-def _round_robin(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+def _round_robin(p: Array, generation: int) -> Array:
     """Each teacher's partner moves on by one with every generation.
 
     All pairs meet in turn where there are as many students as teachers or more, and `match.uniform_floor` is 0.
@@ -72,7 +66,7 @@ SCHEMES: dict[str, Scheme | str] = {
 
 
 def draw_matches(
-    p_student_win: NDArray[np.float64],
+    p_student_win: Array,
     *,
     scheme: str,
     floor: float,
@@ -86,21 +80,14 @@ def draw_matches(
     A teacher draws among the students left with probability (1 - floor) * weight share + floor / left.
 
     Args:
-        p_student_win: predicted probability that the student wins [teachers, students].
+        p_student_win: predicted probability that the student wins [teachers, students], at least one each.
         scheme: a name in `SCHEMES`, or a place.
         floor: share of uniform drawing in [0, 1], so that no pair starves.
         parameters: settings of the scheme in place of its defaults.
 
     Raises:
-        PopulationError: no students, an unknown scheme, or weights that are negative or not finite.
+        PopulationError: an unknown scheme, or weights that are negative or not finite.
     """
-    if p_student_win.ndim != 2 or p_student_win.shape[1] == 0:
-        raise PopulationError(
-            "no matches can be drawn",
-            expected="win probabilities [teachers, students] with at least one student",
-            came=f"shape {p_student_win.shape}",
-            remedy="found a population with teachers and students",
-        )
     function = registry.find(SCHEMES, scheme, "matchmaking scheme", "match.scheme")
     settings = registry.settings_of(scheme, function, parameters or {})
     weights = np.asarray(function(p_student_win, generation, **settings), dtype=np.float64)
@@ -109,7 +96,7 @@ def draw_matches(
             f"the scheme {scheme} gave unusable weights",
             expected=f"finite weights >= 0 of shape {p_student_win.shape}",
             came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
-            remedy="mend the scheme, and check that every win probability lies in [0, 1]",
+            remedy="fix the scheme, and check that every win probability lies in [0, 1]",
         )
     pairs = []
     pool: list[int] = []
@@ -121,7 +108,7 @@ def draw_matches(
     return pairs
 
 
-def _shares(weights: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+def _shares(weights: Array, floor: float) -> Array:
     uniform = np.full(len(weights), 1.0 / len(weights))
     total = weights.sum()
     return (1.0 - floor) * (weights / total) + floor * uniform if total > 0.0 else uniform

@@ -68,10 +68,10 @@ class VllmSampler:
         import_vllm(device)
 
     def load(self, adapters: Sequence[Served]) -> None:
-        """Make exactly these adapters resident; one with unchanged content stays, with its cached prefixes.
+        """See `Sampler.load`; one with unchanged content stays, with its cached prefixes.
 
         Raises:
-            AdapterError: an adapter is missing, damaged, not the recorded one, too large, or vLLM refuses it.
+            AdapterError: also where vLLM refuses an adapter.
             ConfigError: vLLM cannot start.
         """
         names = {served.member_id: self._checked_name(served) for served in adapters}
@@ -88,10 +88,9 @@ class VllmSampler:
                 self._add(served, names[served.member_id])
 
     def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
-        """One completion for each request, in the same order.
+        """See `Sampler.generate`.
 
         Raises:
-            PopulationError: a request names a member that is not resident.
             ConfigError: a prompt and its completion may outgrow the base model's context, or vLLM does not
                 sample at the temperature.
         """
@@ -103,10 +102,9 @@ class VllmSampler:
         return [self._completion(row) for row in asked]
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities under softmax(logits) of each completion's tokens, in the order of the texts.
+        """See `Sampler.score`.
 
         Raises:
-            PopulationError: a text names a member that is not resident.
             ConfigError: a text, with one token more, outgrows the base model's context.
         """
         from vllm import SamplingParams
