@@ -165,10 +165,10 @@ def test_a_wrong_file_is_refused_with_the_column_that_is_missing(tmp_path: Path,
     path = tmp_path / "rows.parquet"
     entry = Entry(benchmark="tiny_code_o", dataset=f"bundled:{path}")
     pq.write_table(pa.Table.from_pylist([{**row, "level": str(row["level"])} for row in rows]), path)
-    with pytest.raises(BenchmarkError, match="column 'level' of row 0 has the wrong type"):
+    with pytest.raises(BenchmarkError, match="row 0 has no usable column 'level'"):
         load_items(entry)
     pq.write_table(pa.Table.from_pylist(rows).drop_columns(["outputs"]), path)
-    with pytest.raises(BenchmarkError, match="no column 'outputs' in row 0"):
+    with pytest.raises(BenchmarkError, match="row 0 has no usable column 'outputs'"):
         load_items(entry)
     with pytest.raises(BenchmarkError, match="not the file that the suite was written for"):
         load_items(entry.model_copy(update={"sha256": "0" * 64}))

@@ -75,18 +75,14 @@ class EvalPlus:
         items = []
         for number, row in enumerate(check_rows(rows, self.schema, self.name)):
             calls = [call for group in GROUPS for call in row[group]]
-            if not row["base_input"] or not all(isinstance(call, list) for call in calls):
+            usable = row["base_input"] and all(isinstance(call, list) for call in calls)
+            if not usable or not row["entry_point"].isidentifier():
                 raise BenchmarkError(
                     f"row {number} of {self.name} ({row['task_id']}) makes no problem",
-                    expected="base_input and plus_input as lists of argument lists, base_input not empty",
-                    came=f"{row['base_input']!r:.60} and {row['plus_input']!r:.60}",
+                    expected="the name of a function as entry_point, base_input and plus_input as lists of argument"
+                    " lists, base_input not empty",
+                    came=f"{row['entry_point']!r}, {row['base_input']!r:.60} and {row['plus_input']!r:.60}",
                     remedy="give the file of the EvalPlus release (JSON lines)",
-                )
-            if not row["entry_point"].isidentifier():
-                raise BenchmarkError(
-                    f"row {number} of {self.name} ({row['task_id']}) has no usable entry_point",
-                    expected="the name of a function",
-                    came=row["entry_point"],
                 )
             items.append(Item(row["task_id"], self.name, row))
         return items

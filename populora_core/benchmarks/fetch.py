@@ -153,22 +153,11 @@ def _is_address(entry: Entry) -> bool:
 
 
 def _how_to_get(entry: Entry) -> str:
-    files = _published_files(entry)
-    if _is_address(entry):
-        what = entry.dataset
-    elif files:
-        what = (
-            f"{', '.join(files)} of the hub's data set {entry.dataset}, revision {entry.revision or 'main'}"
-        )
-    else:
-        config = f"config {entry.config}, " if entry.config else ""
-        what = (
-            f"the hub's data set {entry.dataset} ({config}split {entry.split}, revision {entry.revision or 'main'})"
-            f" as Parquet or JSON lines"
-        )
+    files = ", ".join(_published_files(entry)) or "its files of Parquet or JSON lines"
+    place = " ".join(filter(None, (entry.dataset, entry.config, entry.split, entry.revision)))
     return (
-        f"populora suite fetch {entry.benchmark}; without a network: download {what} on another machine, put it into"
-        f" a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
+        f"populora suite fetch {entry.benchmark}; without a network: download {files} of {place} on another machine,"
+        f" put them into a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
     )
 
 

@@ -242,16 +242,12 @@ def _function_name(row: Mapping[str, Any]) -> str:
     Raises:
         BenchmarkError: metadata does not name it.
     """
-    try:
-        name = metadata_of(row)["func_name"]
-        if isinstance(name, str) and name.isidentifier():
-            return name
-        came = repr(name)
-    except (ValueError, KeyError, TypeError) as error:
-        came = f"{type(error).__name__}: {error}"
+    name = metadata_of(row).get("func_name")
+    if isinstance(name, str) and name.isidentifier():
+        return name
     raise BenchmarkError(
         f"livecodebench {row['question_id']} does not say which function is called",
         expected='metadata as JSON with the name in "func_name"',
-        came=came,
+        came=f"{row['metadata']!r:.60}",
         remedy="fetch the file again",
     )

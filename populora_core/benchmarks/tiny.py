@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.problems.dialects import Dialect, dialect
+from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.support.errors import BenchmarkError, ProblemError
 
 SCHEMA: Schema = {
     "item_id": (str,),
@@ -53,10 +52,10 @@ class TinyBenchmark:
         ]
 
     def prompt(self, item: Item, family: str) -> str:
-        return _dialect(family).solve_prompt(problem_of(item))
+        return dialect(family).solve_prompt(problem_of(item))
 
     def template(self, family: str) -> str:
-        return f"{family}/solve_{self.problem_type} {_dialect(family).digest[:12]}"
+        return f"{family}/solve_{self.problem_type} {dialect(family).digest[:12]}"
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
@@ -66,7 +65,7 @@ class TinyBenchmark:
             for item, response in zip(items, responses, strict=True)
         ]
         judged = judge_attempts(
-            _dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
+            dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
         return [ItemScore(judgement.verdict, judgement.answer) for judgement in judged]
 
@@ -85,15 +84,3 @@ def problem_of(item: Item) -> Problem:
         tuple(fields["outputs"]),
         message="",
     )
-
-
-def _dialect(family: str) -> Dialect:
-    try:
-        return dialect(family)
-    except ProblemError as error:
-        raise BenchmarkError(
-            f"there is no template for the model family {family!r}",
-            expected=error.expected,
-            came=family,
-            remedy=error.remedy,
-        ) from error
