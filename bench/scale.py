@@ -153,7 +153,7 @@ class _Parts:
         living = self._members()
         for role in (Role.TEACHER, Role.STUDENT):
             own = [member for member in living if member.role is role]
-            fitness = fitness_of(settings.fitness, own, {})
+            fitness = fitness_of(settings, own, {})
             eligible = {member.member_id: True for member in own}
             plan_evolution(GENERATION, own, fitness, eligible, rules, ids.generator(0, role))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from populora_core.config.sections import RatingSection
+from populora_core.config.sections import MatchSection, RatingSection
 from populora_core.population.matchmaking import draw_matches
 from populora_core.population.rating import (
     Match,
@@ -72,7 +72,7 @@ def play(seed: int = 0, scheme: str = "pfsp") -> History:
     for generation in range(1, GENERATIONS + 1):
         p = win_probabilities([ratings[s] for s in students], [ratings[t] for t in teachers], RULES)
         played = []
-        pairs = draw_matches(p, scheme=scheme, floor=0.1, generation=generation, rng=rng)
+        pairs = draw_matches(p, MatchSection(scheme=scheme), generation, rng)
         for pair in sorted(pairs, key=lambda pair: pair.teacher):
             teacher, student = teachers[pair.teacher], students[pair.student]
             predicted = p[pair.teacher, pair.student]

@@ -86,12 +86,12 @@ class UpdateStats:
         largest_mismatch: the largest of them.
     """
 
-    tokens: int
-    loss: float
-    grad_norm: float
-    entropy: float | None
-    clip_fraction: float | None
-    logprob_mismatch: float | None
-    largest_mismatch: float | None
-    learning_rate: float
     n_rows: int
+    tokens: int
+    learning_rate: float
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    entropy: float | None = None
+    clip_fraction: float | None = None
+    logprob_mismatch: float | None = None
+    largest_mismatch: float | None = None

@@ -56,24 +56,13 @@ def update_members(
         tokens[row.member_id] += len(row.completion_ids)
         n_rows[row.member_id] += 1
 
-    new_states = dict(states)
     stats = {
-        member_id: UpdateStats(
-            tokens=tokens[member_id],
-            loss=0.0,
-            grad_norm=0.0,
-            entropy=None,
-            clip_fraction=None,
-            logprob_mismatch=None,
-            largest_mismatch=None,
-            learning_rate=rules.learning_rate(member_id, state.steps),
-            n_rows=n_rows[member_id],
-        )
-        for member_id, state in states.items()
+        member: UpdateStats(n_rows[member], tokens[member], rules.learning_rate(member, state.steps))
+        for member, state in states.items()
     }
     trained = {row.member_id: states[row.member_id] for row in useful}
     if not trained:
-        return new_states, stats
+        return dict(states), stats
 
     stacked.load({member_id: state.weights for member_id, state in trained.items()})
     grad = stacked.zero_grad()
@@ -102,7 +91,7 @@ def update_members(
             logprob_mismatch=mismatch / count,
             largest_mismatch=float(totals.largest[slot]),
         )
-    return new_states | _step(stacked, trained, grad, rules), stats
+    return {**states, **_step(stacked, trained, grad, rules)}, stats
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,18 @@ learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from populora_core.support import registry
 from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import MatchSection
 
 Scheme = Callable[..., Array]
 """(probability that the student wins [teachers, students], generation, *, settings) -> weights >= 0 of the
@@ -66,34 +69,25 @@ SCHEMES: dict[str, Scheme | str] = {
 
 
 def draw_matches(
-    p_student_win: Array,
-    *,
-    scheme: str,
-    floor: float,
-    generation: int,
-    rng: np.random.Generator,
-    parameters: Mapping[str, Any] | None = None,
+    p_student_win: Array, rules: MatchSection, generation: int, rng: np.random.Generator
 ) -> list[Pair]:
     """One match for every teacher, in the order of drawing.
 
     Teachers draw in random order, students without replacement; when students run out the pool refills.
-    A teacher draws among the students left with probability (1 - floor) * weight share + floor / left.
+    A teacher draws among the students left with probability (1 - floor) * weight share + floor / left: by the
+    uniform floor no pair starves.
 
     Args:
         p_student_win: predicted probability that the student wins [teachers, students], at least one each.
-        scheme: a name in `SCHEMES`, or a place.
-        floor: share of uniform drawing in [0, 1], so that no pair starves.
-        parameters: settings of the scheme in place of its defaults.
 
     Raises:
         PopulationError: an unknown scheme, or weights that are negative or not finite.
     """
-    function = registry.find(SCHEMES, scheme, "matchmaking scheme", "match.scheme")
-    settings = registry.settings_of(scheme, function, parameters or {})
-    weights = np.asarray(function(p_student_win, generation, **settings), dtype=np.float64)
+    scheme = registry.bound(SCHEMES, rules.scheme, "matchmaking scheme", "match.scheme", rules.parameters)
+    weights = np.asarray(scheme(p_student_win, generation), dtype=np.float64)
     if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
         raise PopulationError(
-            f"the scheme {scheme} gave unusable weights",
+            f"the scheme {rules.scheme} gave unusable weights",
             expected=f"finite weights >= 0 of shape {p_student_win.shape}",
             came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
             remedy="fix the scheme, and check that every win probability lies in [0, 1]",
@@ -102,7 +96,7 @@ def draw_matches(
     pool: list[int] = []
     for teacher in rng.permutation(len(weights)):
         pool = pool or list(range(weights.shape[1]))
-        shares = _shares(weights[teacher, pool], floor)
+        shares = _shares(weights[teacher, pool], rules.uniform_floor)
         place = int(rng.choice(len(pool), p=shares))
         pairs.append(Pair(int(teacher), pool.pop(place), float(shares[place])))
     return pairs

@@ -105,10 +105,10 @@ def choose_removed(
     Raises:
         PopulationError: an unknown replacement, or one that names a place twice or one that does not exist.
     """
-    function = registry.find(REPLACEMENTS, rules.replacement, "replacement", "evolve.replacement")
-    settings = registry.settings_of(rules.replacement, function, rules.parameters.get(rules.replacement, {}))
+    name, given = rules.replacement, rules.parameters.get(rules.replacement, {})
+    order = registry.bound(REPLACEMENTS, name, "replacement", "evolve.replacement", given)
     ages = np.array([generation - member.born_generation for member in ranked], dtype=np.float64)
-    places = checked_places(rules.replacement, function(standing, ages, **settings), len(ranked))
+    places = checked_places(name, order(standing, ages), len(ranked))
     # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
     least = 1 if rules.crossover_probability < 1.0 else 2  # a crossover needs two parents
     wanted = max(1, math.floor(rules.fraction * len(ranked) + 1e-9))
@@ -125,8 +125,7 @@ def _replace(
 ) -> Replacement:
     crosses = len(survivors) > 1 and rng.random() < rules.crossover_probability
     operators = rules.crossovers if crosses else rules.mutations
-    settings = rules.parameters.get(rules.selection, {})
-    places = choose_parents(standing, 2 if crosses else 1, rng, rules.selection, settings)
+    places = choose_parents(standing, 2 if crosses else 1, rules, rng)
     # Extrapolation overshoots its second parent, which therefore must be the fitter one.
     parents = [survivors[place] for place in sorted(places, reverse=True)]
     return Replacement(

@@ -8,8 +8,8 @@ survivors' fitness in ranked order, fittest first. Put one into `SELECTIONS` or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -17,6 +17,9 @@ from pydantic import Field
 from populora_core.support import registry
 from populora_core.support.arrays import Array, Places
 from populora_core.support.errors import PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import EvolveSection
 
 Selection = Callable[..., Places]
 
@@ -78,10 +81,8 @@ SELECTIONS: dict[str, Selection | str] = {
 """Name -> function, or its place as "package.module:function"."""
 
 
-def choose_parents(
-    standing: Array, n: int, rng: np.random.Generator, selection: str, parameters: Mapping[str, Any]
-) -> list[int]:
-    """The places of n different survivors, by the named selection.
+def choose_parents(standing: Array, n: int, rules: EvolveSection, rng: np.random.Generator) -> list[int]:
+    """The places of n different survivors, by the rules' selection.
 
     Args:
         standing: fitness [m] of at least n survivors, fittest first.
@@ -89,9 +90,9 @@ def choose_parents(
     Raises:
         PopulationError: an unknown selection or parameter, or one that does not give n different places.
     """
-    function = registry.find(SELECTIONS, selection, "selection", "evolve.selection")
-    settings = registry.settings_of(selection, function, parameters)
-    return checked_places(selection, function(standing, n, rng, **settings), len(standing), n)
+    name = rules.selection
+    select = registry.bound(SELECTIONS, name, "selection", "evolve.selection", rules.parameters.get(name, {}))
+    return checked_places(name, select(standing, n, rng), len(standing), n)
 
 
 def checked_places(name: str, given: Iterable[int], among: int, n: int | None = None) -> list[int]:
