@@ -1,30 +1,59 @@
-"""What the learner's and the sampler's benchmarks share: members over the tiny base, by us and by PEFT."""
+"""What the benchmarks of learner and sampler share: shapes, rows to train on, members by us and by PEFT."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from torch import Tensor
 
-from populora_core.config.sections import REPOSITORY
+from populora_core.learner.rows import TrainingRow
 from populora_core.model.base import BaseModel, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 
 RANK, ALPHA = 8, 16.0
-BASE = REPOSITORY / "base_model" / "tiny"
+BASE = Path(__file__).resolve().parents[1] / "base_model" / "tiny"
+QWEN_7B: dict[str, Any] = {  # widths of Qwen2.5-7B, from its published config.json
+    "model_type": "qwen2",
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "tie_word_embeddings": False,
+}
+Between = tuple[int, int]  # tokens, shortest and longest
+
+
+def drawn_ids(rng: np.random.Generator, between: Between, vocabulary: int) -> tuple[int, ...]:
+    return tuple(rng.integers(2, vocabulary, rng.integers(*between)).tolist())
+
+
+def training_rows(
+    members: int, vocabulary: int, problems: int, attempts: int, prompt: Between, completion: Between
+) -> list[TrainingRow]:
+    """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for problem in range(problems):
+        asked = drawn_ids(rng, prompt, vocabulary)
+        for _ in range(attempts):
+            answer = drawn_ids(rng, completion, vocabulary)
+            logprobs = tuple(rng.normal(-3.0, 0.5, len(answer)).tolist())
+            member = str(problem * members // problems)
+            rows.append(TrainingRow(member, asked, answer, logprobs, float(rng.normal())))
+    return rows
 
 
 def trained(layout: AdapterLayout, member: int) -> Tensor:
     """A row [D] that differs from the base, so that no product is with zeros."""
-    rng = np.random.default_rng(member)
-    row = layout.init_row(rng)
-    for _, b in layout.views(row).values():
-        b.copy_(torch.from_numpy(rng.normal(0.0, 0.01, tuple(b.shape))))
-    return row
+    generator = torch.Generator().manual_seed(member)
+    return torch.empty(layout.dimension).normal_(std=0.01, generator=generator)
 
 
 def ours() -> tuple[BaseModel, StackedAdapters]:
@@ -35,6 +64,8 @@ def ours() -> tuple[BaseModel, StackedAdapters]:
 
 def by_peft(members: int) -> Any:
     """The tiny base as a PeftModel with the same members, named as numbers."""
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+
     model = load_base(BASE).model
     layout = AdapterLayout.of(model, RANK, ALPHA)
     config = LoraConfig(

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from bench.harness import BenchRow, as_json, machine, median, ratio, single
+from bench.adapters import QWEN_7B, drawn_ids, trained, training_rows
+from bench.harness import BenchRow, as_json, machine, median, print_table, ratio, single
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -37,12 +38,15 @@ from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
 from populora_core.support.devices import hold_device
 
+if TYPE_CHECKING:
+    from populora_core.config.sections import UpdateSection
+
 GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Settings of an update; a section of the configuration would need pydantic, which a GPU's machine may lack."""
+    """In place of the configuration's `UpdateSection`, which needs pydantic: a GPU's machine may lack it."""
 
     token_budget: int
     pack_tokens: int
@@ -66,7 +70,7 @@ class Scenario:
         members: the populations whose updates are timed; the first is what the others are compared with.
         problems, attempts: of one update, together; problems are a multiple of every population.
         prompt, completion: tokens, shortest and longest.
-        token_budget, pack_tokens, checkpointing: as in `UpdateSettings`.
+        token_budget, pack_tokens, checkpointing: as in `UpdateSection`.
         requests, new_tokens: completions that are sampled at once, and their length.
         square: side of the product that gives the peak.
     """
@@ -85,21 +89,14 @@ class Scenario:
     new_tokens: int = 128
     square: int = 8192
 
+    def rows(self, members: int) -> list[TrainingRow]:
+        """What an update of so many members learns from."""
+        vocabulary = self.model["vocab_size"]
+        return training_rows(members, vocabulary, self.problems, self.attempts, self.prompt, self.completion)
+
 
 SETTINGS = {
-    "7b": Scenario(
-        {
-            "model_type": "qwen2",
-            "vocab_size": 152_064,
-            "hidden_size": 3584,
-            "intermediate_size": 18_944,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "max_position_embeddings": 32_768,
-            "tie_word_embeddings": False,
-        }
-    ),
+    "7b": Scenario(QWEN_7B),
     "tiny": Scenario(
         {
             "model_type": "qwen2",
@@ -147,8 +144,7 @@ def main() -> None:
     setting = replace(setting, checkpointing=not asked.no_checkpointing)
     with hold_device(asked.device):
         rows = run(setting, torch.device(asked.device), asked.samples)
-    for row in rows:
-        print(f"{row.name:<34} {row.value:>12.4g} [{row.low:.4g}, {row.high:.4g}] {row.unit}")
+    print_table("gpu", rows)
     if asked.json:
         report = json.loads(as_json("gpu", rows))
         report["machine"] = machine() | _device(asked.device)
@@ -182,15 +178,16 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
 
 def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> list[BenchRow]:
     device, layout = stacked.device, stacked.layout
-    rules = UpdateRules(Step(setting.token_budget, setting.pack_tokens, setting.checkpointing))
+    step = Step(setting.token_budget, setting.pack_tokens, setting.checkpointing)
+    rules = UpdateRules(cast("UpdateSection", step))
     seconds: dict[int, list[float]] = {members: [] for members in setting.members}
     memory: dict[int, float] = {}
     operations: dict[int, float] = {}
     for number in range(samples + 1):
         for members in setting.members:
             _say(f"round {number} of {samples}: update of {members}")
-            rows = training_rows(setting, members, int(stacked.model.config.vocab_size))
-            states = {str(member): MemberState.newborn(_trained(layout, member)) for member in range(members)}
+            rows = setting.rows(members)
+            states = {str(member): MemberState.newborn(trained(layout, member)) for member in range(members)}
             _forget_peak(device)
             taken = _seconds(lambda: update_members(stacked, states, rows, rules), device)  # noqa: B023
             if number:
@@ -215,15 +212,14 @@ def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> list
     device = stacked.device
     sampler = TorchSampler(stacked, (), BatchLimits(rows=setting.requests, tokens=1 << 20))
     rng = np.random.default_rng(0)
-    prompts = [
-        _ids(rng, setting.prompt, int(stacked.model.config.vocab_size)) for _ in range(setting.requests)
-    ]
+    vocabulary = setting.model["vocab_size"]
+    prompts = [drawn_ids(rng, setting.prompt, vocabulary) for _ in range(setting.requests)]
     taken: dict[int, list[float]] = {members: [] for members in (1, max(setting.members))}
     memory: dict[int, float] = {}
     for number in range(samples + 1):
         for members in taken:
             _say(f"round {number} of {samples}: sampling of {members}")
-            stacked.load({str(member): _trained(stacked.layout, member) for member in range(members)})
+            stacked.load({str(member): trained(stacked.layout, member) for member in range(members)})
             requests = [
                 Request(
                     str(index * members // len(prompts)), prompt, seed=index, max_tokens=setting.new_tokens
@@ -245,20 +241,6 @@ def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> list
     if device.type == "cuda":
         found += [single(f"sampler_gib_p{members}", memory[members] / GIB, "GiB") for members in taken]
     return found
-
-
-def training_rows(setting: Scenario, members: int, vocabulary: int) -> list[TrainingRow]:
-    """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for problem in range(setting.problems):
-        prompt = _ids(rng, setting.prompt, vocabulary)
-        for _ in range(setting.attempts):
-            completion = _ids(rng, setting.completion, vocabulary)
-            logprobs = (-float(np.log(vocabulary)),) * len(completion)
-            member = str(problem * members // setting.problems)
-            rows.append(TrainingRow(member, prompt, completion, logprobs, float(rng.normal())))
-    return rows
 
 
 def _operations(
@@ -295,16 +277,6 @@ def _matmul_peak(side: int, dtype: torch.dtype, device: torch.device, samples: i
 
     work()
     return [20 * 2.0 * side**3 / _seconds(work, device) for _ in range(samples)]
-
-
-def _ids(rng: np.random.Generator, between: tuple[int, int], vocabulary: int) -> tuple[int, ...]:
-    return tuple(rng.integers(2, vocabulary, rng.integers(*between)).tolist())
-
-
-def _trained(layout: AdapterLayout, member: int) -> torch.Tensor:
-    """A row [D] that differs from the base, so that no product is with zeros."""
-    generator = torch.Generator().manual_seed(member)
-    return torch.empty(layout.dimension).normal_(std=0.01, generator=generator)
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bench.adapters import by_peft, ours, trained
+from bench.adapters import by_peft, ours, trained, training_rows
 from bench.harness import CLOSE, BenchRow, interleaved, ratio
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.rows import TrainingRow, UpdateRules
@@ -35,10 +34,13 @@ def run(samples: int, say: Say) -> list[BenchRow]:
     """The ratios that have goals."""
     torch.set_num_threads(1)
     base, stacked = ours()
-    vocabulary = len(base.tokenizer)
+
+    def drawn(members: int) -> list[TrainingRow]:
+        vocabulary = len(base.tokenizer)
+        return training_rows(members, vocabulary, PROBLEMS, ATTEMPTS, PROMPT_TOKENS, COMPLETION_TOKENS)
 
     def update(members: int) -> Callable[[], object]:
-        rows = training_rows(members, vocabulary)
+        rows = drawn(members)
         states = {
             str(member): MemberState.newborn(trained(stacked.layout, member)) for member in range(members)
         }
@@ -46,8 +48,8 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 
     ours_alone = {"p1": update(1), "p8": update(8), "p32": update(32)}
     peft = {
-        "peft": _peft_update(by_peft(1), training_rows(1, vocabulary)),
-        "switching": _peft_update(by_peft(8), training_rows(8, vocabulary)),
+        "peft": _peft_update(by_peft(1), drawn(1)),
+        "switching": _peft_update(by_peft(8), drawn(8)),
     }
     close = interleaved(ours_alone, CLOSE * samples, say)
     taken = interleaved(ours_alone | peft, samples, say)
@@ -58,24 +60,6 @@ def run(samples: int, say: Say) -> list[BenchRow]:
         ratio("update_p8_over_peft_single", taken["p8"], taken["peft"]),
         ratio("update_p8_over_peft_switching", taken["p8"], taken["switching"], "<= 0.8"),
     ]
-
-
-def training_rows(members: int, vocabulary: int) -> list[TrainingRow]:
-    """The same problems and attempts whatever the number of members; a problem's attempts are one member's."""
-    rng = np.random.default_rng(0)
-
-    def ids(shortest_and_longest: tuple[int, int]) -> tuple[int, ...]:
-        return tuple(rng.integers(2, vocabulary, rng.integers(*shortest_and_longest)).tolist())
-
-    rows = []
-    for problem in range(PROBLEMS):
-        prompt = ids(PROMPT_TOKENS)
-        for _ in range(ATTEMPTS):
-            completion = ids(COMPLETION_TOKENS)
-            logprobs = tuple(rng.normal(-3.0, 0.5, len(completion)).tolist())
-            member = str(problem * members // PROBLEMS)
-            rows.append(TrainingRow(member, prompt, completion, logprobs, float(rng.normal())))
-    return rows
 
 
 def _peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object]:

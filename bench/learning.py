@@ -20,9 +20,10 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSectio
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
-from populora_core.model.state import MemberState
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.rewards import student_reward, teacher_reward
@@ -67,23 +67,27 @@ def student(
     curve = []
     for generation in range(generations):
         problems = fresh_problems(kind, per_generation, source, known)
-        states, solved = student_step(
-            arena, {"student": state}, problems, attempts, ids.draw_seed(seed, generation), rules
-        )
+        arena.load({"student": state})
+        answers, judged = arena.solve("student", problems, attempts, ids.draw_seed(seed, generation))
+        rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
+        groups = [str(index // attempts) for index in range(len(answers))]
+        training = _training_rows("student", answers, reinforce_pp(rewards, groups, [kind] * len(answers)))
+        states, _ = update_members(arena.worker.stacked, {"student": state}, training, rules)
         state = states["student"]
-        curve.append(round(solved["student"], 4))
+        curve.append(round(fmean(rate or 0.0 for rate in solve_rates(judged, attempts)), 4))
         log(
             f"student {kind} seed {seed} generation {generation + 1}: solved {curve[-1]:.3f} of the fresh problems"
         )
     after = score("after")
-    gain, error = paired([b - a for a, b in zip(before, after, strict=True)])
+    gains = [b - a for a, b in zip(before, after, strict=True)]
+    gain, error = fmean(gains), stdev(gains) / math.sqrt(len(gains))
     return {
         "experiment": "student",
         "type": kind,
         "seed": seed,
         "generations": generations,
-        "before": mean(before),
-        "after": mean(after),
+        "before": fmean(before),
+        "after": fmean(after),
         "gain": gain,
         "standard_error": error,
         "gain_over_error": gain / error if error else None,
@@ -172,30 +176,6 @@ def teacher(
     }
 
 
-def student_step(
-    arena: Arena,
-    states: Mapping[str, MemberState],
-    problems: Sequence[Problem],
-    attempts: int,
-    seed: int,
-    rules: UpdateRules,
-) -> tuple[dict[str, MemberState], dict[str, float]]:
-    """Students answer the same problems, and each takes one policy-gradient step on its own answers.
-
-    Returns:
-        The new states, and each student's solve rate before the step.
-    """
-    arena.load(states)
-    rows: list[TrainingRow] = []
-    solved = {}
-    for member, (answers, judged) in arena.solve_each(list(states), problems, attempts, seed).items():
-        rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
-        groups = [str(index // attempts) for index in range(len(answers))]
-        rows += _training_rows(member, answers, reinforce_pp(rewards, groups, [member] * len(answers)))
-        solved[member] = mean([rate or 0.0 for rate in solve_rates(judged, attempts)])
-    return update_members(arena.worker.stacked, states, rows, rules)[0], solved
-
-
 def fresh_problems(
     kind: str, count: int, source: np.random.Generator, known: set[tuple[str, ...]]
 ) -> list[Problem]:
@@ -229,17 +209,6 @@ def _training_rows(member: str, rows: Sequence[_Result], values: Sequence[float 
         for row, value in zip(rows, values, strict=True)
         if value is not None
     ]
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def paired(differences: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error of paired differences."""
-    middle = mean(differences)
-    variance = sum((d - middle) ** 2 for d in differences) / (len(differences) - 1)
-    return middle, math.sqrt(variance / len(differences))
 
 
 def table(folder: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.adapters import by_peft, ours, trained
+from bench.adapters import by_peft, drawn_ids, ours, trained
 from bench.harness import CLOSE, BenchRow, interleaved, ratio
 from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -69,9 +69,7 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 
 def prompts(vocabulary: int) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(0)
-    return [
-        tuple(rng.integers(4, vocabulary, rng.integers(*PROMPT_TOKENS)).tolist()) for _ in range(REQUESTS)
-    ]
+    return [drawn_ids(rng, PROMPT_TOKENS, vocabulary) for _ in range(REQUESTS)]
 
 
 def _peft_generate(model: Any, asked: Sequence[tuple[int, ...]], members: int) -> Callable[[], object]:

@@ -38,8 +38,6 @@ from pathlib import Path
 from bench.analytics import questions
 from bench.filled import commit_stage
 from bench.harness import BenchRow, median, single
-from bench.scale_capacity import driver_of, table
-from bench.scale_capacity import rows as simulated
 from bench.scale_run import GENERATION, ScaledRun
 from populora_core.config.sections import RatingSection
 from populora_core.population.fitness import fitness_of
@@ -63,11 +61,8 @@ Work = Callable[[], object]
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
-    """The members' rows, what the capacity model makes of them, and two nodes where Ray is installed."""
-    found = members(max(3, samples // 5), say)
-    driver = driver_of({row.name: row.value for row in found})
-    say(table(driver))
-    return [*found, *simulated(driver), *_nodes(samples, say)]
+    """The members' rows, and two nodes where Ray is installed."""
+    return [*members(max(3, samples // 5), say), *_nodes(samples, say)]
 
 
 def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[BenchRow]:
@@ -158,7 +153,7 @@ class _Parts:
         living = self._members()
         for role in (Role.TEACHER, Role.STUDENT):
             own = [member for member in living if member.role is role]
-            fitness = fitness_of(settings.fitness, own, {})
+            fitness = fitness_of(settings, own, {})
             eligible = {member.member_id: True for member in own}
             plan_evolution(GENERATION, own, fitness, eligible, rules, ids.generator(0, role))
 

@@ -16,7 +16,6 @@ import os
 import secrets
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.harness import BenchRow, as_json, median, ratio
+from bench.harness import BenchRow, as_json, median, ratio, wall_seconds
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Prompt, Worker, call
 from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
@@ -71,9 +70,9 @@ def rows(samples: int, say: Say) -> list[BenchRow]:
             say(f"round {sample + 1} of {samples}")
             for name in ("verify", "solve"):
                 for kind_name, works in (("processes", processes), ("nodes", nodes)):
-                    one, two = (_wall(partial(works[name], workers)) for workers in (1, 2))
+                    one, two = (wall_seconds(partial(works[name], workers)) for workers in (1, 2))
                     taken[f"{kind_name} {name}"].append(2 * one / two)
-            taken["empty"].append(_wall(partial(nodes["empty"], 1)))
+            taken["empty"].append(wall_seconds(partial(nodes["empty"], 1)))
     gains = [
         ratio(
             f"two_nodes_over_two_processes.{name}",
@@ -205,12 +204,6 @@ def _pin(core: int) -> None:
 
 def _discard(results: Sequence[object]) -> None:
     del results
-
-
-def _wall(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

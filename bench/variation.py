@@ -20,22 +20,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from bench.adapters import QWEN_7B
 from bench.harness import MIN_SAMPLES, BenchRow, cpu_seconds, median, ratio, single
-from populora_core.model.layout import AdapterLayout, ModuleSlot
+from populora_core.model.layout import AdapterLayout
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.support.aliases import Say
 
-HIDDEN, INNER, KEY_VALUE, LAYERS = 3584, 18944, 512, 28
-MAPS = {
-    "self_attn.q_proj": (HIDDEN, HIDDEN),
-    "self_attn.k_proj": (HIDDEN, KEY_VALUE),
-    "self_attn.v_proj": (HIDDEN, KEY_VALUE),
-    "self_attn.o_proj": (HIDDEN, HIDDEN),
-    "mlp.gate_proj": (HIDDEN, INNER),
-    "mlp.up_proj": (HIDDEN, INNER),
-    "mlp.down_proj": (INNER, HIDDEN),
-}  # map -> (in, out) of Qwen2.5-7B
+LAYERS = QWEN_7B["num_hidden_layers"]
 RANK, ALPHA = 32, 64.0
 SECONDS_GOAL, RATIO_GOAL, MEMORY_GOAL = "<= 2", "<= 8", "<= 3"
 
@@ -73,22 +66,10 @@ def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> l
 
 
 def qwen_layout(layers: int = LAYERS) -> AdapterLayout:
-    """The layout that `AdapterLayout.of` gives for Qwen2.5-7B."""
-    modules, offset = [], 0
-    for name, (fan_in, fan_out) in MAPS.items():
-        b_start = offset + layers * RANK * fan_in
-        modules += [
-            ModuleSlot(
-                f"model.layers.{layer}.{name}",
-                fan_in,
-                fan_out,
-                offset + layer * RANK * fan_in,
-                b_start + layer * RANK * fan_out,
-            )
-            for layer in range(layers)
-        ]
-        offset = b_start + layers * RANK * fan_out
-    return AdapterLayout(RANK, ALPHA, tuple(modules))
+    """The layout of adapters over Qwen2.5-7B, or over so many of its layers."""
+    config = AutoConfig.for_model(**(QWEN_7B | {"num_hidden_layers": layers}))
+    with torch.device("meta"):
+        return AdapterLayout.of(AutoModelForCausalLM.from_config(config), RANK, ALPHA)
 
 
 def _parent(layout: AdapterLayout, seed: int) -> Tensor:

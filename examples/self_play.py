@@ -27,6 +27,7 @@ from populora_core.config.sections import (
     BaseSection,
     EvolveSection,
     GradeSection,
+    MatchSection,
     RatingSection,
     UpdateSection,
 )
@@ -106,7 +107,7 @@ class SelfPlay:
         # [teachers, students]: the probability that the student wins, by what the ratings believe.
         p = rating.win_probabilities([s.rating for s in students], [t.rating for t in teachers], RATING)
         # PFSP: drawn by weights p (1 - p), without replacement; the floor keeps every pair possible.
-        pairs = draw_matches(p, scheme="pfsp", floor=0.1, generation=number, rng=self.rng(number, "match"))
+        pairs = draw_matches(p, MatchSection(), number, self.rng(number, "match"))
         return [
             {"teacher": teachers[t].member_id, "student": students[s].member_id, "p": p[t, s]}
             for t, s in ((pair.teacher, pair.student) for pair in pairs)

@@ -36,8 +36,8 @@ FLOORS: dict[str, int] = {
         6: "stages populora_core",  # the latter is its __init__.py: open_run
         5: "runs base_model",
         4: "compute benchmarks",
-        3: "problems sampler learner sharing",
-        2: "sandbox verifier_image store model population config planning",
+        3: "problems sampler learner population sharing",
+        2: "sandbox verifier_image store model config planning",
         1: "support",
     }.items()
     for room in rooms.split()

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from populora_core.config.sections import MatchSection, RatingSection
 from populora_core.population.matchmaking import draw_matches
 from populora_core.population.rating import (
     Match,
     Outcome,
     Rating,
-    RatingRules,
     match_outcome,
     rate,
-    win_probability,
+    win_probabilities,
 )
 from populora_core.support import ids
 
-RULES = RatingRules()
+RULES = RatingSection()
 SKILLS = np.array([17.0, 20.5, 24.0, 27.5, 31.0])
 """Of five teachers and of five students, on the scale of mu; shuffled apart from the slots."""
 GENERATIONS, SETTLED = 120, 30
@@ -70,9 +70,9 @@ def play(seed: int = 0, scheme: str = "pfsp") -> History:
     ratings = dict.fromkeys(skills, Rating(RULES.mu, RULES.sigma))
     matches, rows, after = [], [], []
     for generation in range(1, GENERATIONS + 1):
-        p = np.array([[win_probability(ratings[s], ratings[t], RULES) for s in students] for t in teachers])
+        p = win_probabilities([ratings[s] for s in students], [ratings[t] for t in teachers], RULES)
         played = []
-        pairs = draw_matches(p, scheme=scheme, floor=0.1, generation=generation, rng=rng)
+        pairs = draw_matches(p, MatchSection(scheme=scheme), generation, rng)
         for pair in sorted(pairs, key=lambda pair: pair.teacher):
             teacher, student = teachers[pair.teacher], students[pair.student]
             predicted = p[pair.teacher, pair.student]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.gpu import SETTINGS, training_rows
+from bench.gpu import SETTINGS
 from populora_core.config.sections import REPOSITORY
 
 
@@ -22,12 +22,10 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_population_trains_on_the_same_tokens() -> None:
     setting = SETTINGS["7b"]
-    shares = {
-        members: {row.member_id: 0 for row in training_rows(setting, members, 1000)} for members in (1, 16)
-    }
+    shares = {members: {row.member_id: 0 for row in setting.rows(members)} for members in (1, 16)}
     assert [len(share) for share in shares.values()] == [1, 16]
     one, sixteen = (
-        [(row.prompt_ids, row.completion_ids, row.advantage) for row in training_rows(setting, members, 1000)]
+        [(row.prompt_ids, row.completion_ids, row.advantage) for row in setting.rows(members)]
         for members in (1, 16)
     )
     assert one == sixteen

@@ -9,7 +9,6 @@ import pytest
 
 from bench import analytics, scale
 from bench.analytics_run import EVERY, SyntheticRun
-from bench.scale_capacity import driver_of, table
 from bench.scale_run import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
 from populora_core.config.sections import RatingSection
 from populora_core.population.rating import Match, Outcome, rate
@@ -81,17 +80,6 @@ def test_storing_puts_every_adapter_and_stage_in_its_place(scaled: ScaledRun, tm
         folders = list((tmp_path / "stored" / "generations" / "0001").iterdir())
         assert {folder.name for folder in folders} == scaled.tables.keys()
     assert not (tmp_path / "stored").exists()
-
-
-def test_the_capacity_model_takes_the_measured_driver() -> None:
-    values = {f"seconds.{part}": 1000.0 for part in PARTS}
-    values |= {f"seconds.{part}.8_members": 8.0 for part in PARTS}
-    driver = driver_of(values)
-    assert {stage: line.member for stage, line in driver.items()} == pytest.approx(
-        {"match": 1.0, "grade": 1.0, "update": 1.0, "evolve": 2.0}
-    )
-    assert all(line.fixed == pytest.approx(0.0) for line in driver.values())
-    assert table(driver).count("\n") == 9
 
 
 def test_a_long_run_tells_one_generation_again_under_numbers_of_its_own(tmp_path: Path) -> None:

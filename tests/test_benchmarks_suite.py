@@ -33,6 +33,7 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical, parse_arguments
 from populora_core.stages.table import STAGES
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.finish import FinishReason
 
 FILE = REPOSITORY / "configs" / "suites" / "tiny.toml"
 
@@ -164,10 +165,10 @@ def test_a_wrong_file_is_refused_with_the_column_that_is_missing(tmp_path: Path,
     path = tmp_path / "rows.parquet"
     entry = Entry(benchmark="tiny_code_o", dataset=f"bundled:{path}")
     pq.write_table(pa.Table.from_pylist([{**row, "level": str(row["level"])} for row in rows]), path)
-    with pytest.raises(BenchmarkError, match="column 'level' of row 0 has the wrong type"):
+    with pytest.raises(BenchmarkError, match="row 0 has no usable column 'level'"):
         load_items(entry)
     pq.write_table(pa.Table.from_pylist(rows).drop_columns(["outputs"]), path)
-    with pytest.raises(BenchmarkError, match="no column 'outputs' in row 0"):
+    with pytest.raises(BenchmarkError, match="row 0 has no usable column 'outputs'"):
         load_items(entry)
     with pytest.raises(BenchmarkError, match="not the file that the suite was written for"):
         load_items(entry.model_copy(update={"sha256": "0" * 64}))
@@ -182,8 +183,12 @@ def test_true_answers_are_right_and_others_wrong() -> None:
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
         for entry, items in suite_items(suite, Part.TEST):
             chosen, known = items[::4], benchmark(entry.benchmark)
-            for answer, verdict in ((_true, "correct"), (_false, "wrong"), (_none, "format_error")):
-                responses = [Response(*answer(item)) for item in chosen]
+            for answer, reason, verdict in (
+                (_true, FinishReason.STOP, "correct"),
+                (_false, FinishReason.STOP, "wrong"),
+                (_true, FinishReason.LENGTH, "format_error"),
+            ):
+                responses = [Response(answer(item), reason) for item in chosen]
                 scores = known.grade(chosen, responses, "compact", sandbox)
                 assert {score.verdict for score in scores} == {verdict}
                 assert {score.correct for score in scores} == {verdict == "correct"}
@@ -193,27 +198,26 @@ def _arguments(text: str) -> str:
     return text.removesuffix(",)").removesuffix(")").removeprefix("(").replace(" ", "")
 
 
-def _true(item: Item) -> tuple[str, bool]:
+def _true(item: Item) -> str:
     fields = item.fields
-    if fields["problem_type"] == "code_o":
-        return f"\n={fields['outputs'][0].replace(' ', '')}", True
-    return (
-        (_arguments(fields["inputs"][0]), True)
-        if fields["problem_type"] == "code_i"
-        else (fields["program"], True)
-    )
+    match fields["problem_type"]:
+        case "code_o":
+            return f"\n={fields['outputs'][0].replace(' ', '')}"
+        case "code_i":
+            return _arguments(fields["inputs"][0])
+    return fields["program"]
 
 
-def _false(item: Item) -> tuple[str, bool]:
+def _false(item: Item) -> str:
     """An answer of the right form that no problem of the suite has; hidden examples count for `code_f`."""
     fields = item.fields
     if fields["problem_type"] == "code_o":
-        return "\n='no output'", True
+        return "\n='no output'"
     if fields["problem_type"] == "code_i":
-        return _wrong_input(fields), True
+        return _wrong_input(fields)
     table = dict(zip(fields["inputs"][:4], fields["outputs"][:4], strict=True))
     cases = "".join(f" if a=={key}:\n  return {value}\n" for key, value in table.items())
-    return f"def f(*a):\n{cases} return None", True
+    return f"def f(*a):\n{cases} return None"
 
 
 def _wrong_input(fields: dict) -> str:
@@ -231,10 +235,6 @@ def _wrong_input(fields: dict) -> str:
         if output != fields["outputs"][0]:
             return _arguments(canonical(chosen))
     raise AssertionError("every input gives the output")
-
-
-def _none(item: Item) -> tuple[str, bool]:
-    return _true(item)[0], False  # cut off by max_tokens, so no answer
 
 
 def test_overlap_is_what_is_shared() -> None:

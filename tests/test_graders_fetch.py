@@ -93,7 +93,7 @@ def test_a_wrong_file_is_refused_and_what_was_kept_stays(tmp_path: Path) -> None
     entry = unpinned("gsm8k")
     fetch(entry, write_lines(tmp_path / "right.jsonl", ROWS["gsm8k"]))
     kept = fetched_file(entry).read_bytes()
-    with pytest.raises(BenchmarkError, match="has no column 'answer'"):
+    with pytest.raises(BenchmarkError, match="no usable column 'answer'"):
         fetch(entry, write_lines(tmp_path / "wrong.jsonl", [{"question": "?"}]))
     assert fetched_file(entry).read_bytes() == kept
     assert sorted(path.name for path in folder().iterdir()) == ["gsm8k.jsonl", "gsm8k.source.json"]

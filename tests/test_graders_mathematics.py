@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +16,7 @@ from conftest import alive, wait_for
 
 from populora_core.benchmarks import math_judge
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
-from populora_core.benchmarks.math_judge import Comparison, Judgement, MathJudge
+from populora_core.benchmarks.math_judge import Comparison, compare
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 
@@ -117,75 +115,80 @@ def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() ->
 
 def test_answers_are_compared_from_any_thread() -> None:
     found = []
-    with MathJudge(cpu_seconds=5) as judge:  # the first comparison also pays for the parser
-        comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
-        thread = threading.Thread(target=lambda: found.extend(judge.compare(comparisons)))
-        thread.start()
-        thread.join()
-    assert [finding.outcome for finding in found] == [Judgement.EQUAL, Judgement.TIMEOUT, Judgement.DIFFERENT]
-
-
-def test_the_process_ends_with_the_judge() -> None:
-    with MathJudge() as judge:
-        judge.compare([Comparison("1", "1")])
-        pid = judge.pid
-        assert pid is not None and alive(pid)
-    assert not alive(pid)
+    comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
+    thread = threading.Thread(target=lambda: found.extend(compare(comparisons)))
+    thread.start()
+    thread.join()
+    assert [finding.verdict for finding in found] == ["correct", "timeout", "wrong"]
 
 
 def test_the_process_ends_with_whoever_started_it() -> None:
     code = (
         "from populora_core.benchmarks.math_judge import *\n"
-        "judge = MathJudge()\njudge.compare([Comparison('1', '1')])\nprint(judge.pid, flush=True)\ninput()"
+        f"compare([Comparison('1', {TOWER!r} + '+' + str(n)) for n in range(1000)])"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=HERE.parent,
-    )
-    assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    assert alive(worker)
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    wait_for(lambda: children.read_text().split())
+    (worker,) = map(int, children.read_text().split())
     parent.kill()
-    parent.communicate()
+    parent.wait()
     wait_for(lambda: not alive(worker))
 
 
-def test_a_process_that_is_killed_is_replaced() -> None:
-    with MathJudge() as judge:
-        judge.compare([Comparison("1", "1")])
-        assert judge.pid is not None
-        os.kill(judge.pid, signal.SIGKILL)
-        assert [f.outcome for f in judge.compare([Comparison("2", "2")])] == [Judgement.EQUAL]
+WORKER_THAT_DIES = """
+import os, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    if '"bad"' in line or ('"once"' in line and not os.path.exists(MARKER)):
+        open(MARKER, "w").close()
+        os.kill(os.getpid(), 9)
+    print('{"verdict": "correct", "canonical": ""}', flush=True)
+"""
 
 
-def test_a_process_that_is_lost_again_and_again_is_infrastructure_and_no_wrong_answer(
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(f"MARKER = {str(tmp_path / 'marker')!r}\n{WORKER_THAT_DIES}")
+    monkeypatch.setattr(math_judge, "WORKER", worker)
+
+
+def test_a_process_that_is_killed_is_replaced(dying: None) -> None:
+    found = compare([Comparison("1", answer) for answer in ("1", "once", "2")])
+    assert [finding.verdict for finding in found] == ["correct"] * 3
+
+
+def test_a_process_that_is_lost_again_and_again_is_infrastructure_and_no_wrong_answer(dying: None) -> None:
+    found = compare([Comparison("1", answer) for answer in ("1", "bad", "2", "bad")])
+    assert [finding.verdict for finding in found] == [
+        "correct",
+        "infrastructure",
+        "correct",
+        "infrastructure",
+    ]
+    (score,) = grade("gsm8k", ({}, "\\boxed{bad}"))
+    assert score.correct is None and score.verdict is AttemptVerdict.INFRASTRUCTURE
+
+
+def test_a_process_that_does_not_start_is_an_error_with_its_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    worker = tmp_path / "worker.py"
-    worker.write_text(
-        "import os, sys\n"
-        'print(\'{"outcome": "ready", "canonical": ""}\', flush=True)\n'
-        "sys.stdin.readline()\nos.kill(os.getpid(), 9)"
-    )
-    monkeypatch.setattr(math_judge, "WORKER", worker)
-    (score,) = grade("gsm8k", ({}, "\\boxed{18}"))
-    assert score.correct is None and score.verdict == AttemptVerdict.INFRASTRUCTURE
+    monkeypatch.setattr(math_judge, "WORKER", tmp_path / "absent.py")
+    with pytest.raises(BenchmarkError, match="does not start"):
+        compare([Comparison("1", "1")])
 
 
 def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
-    with MathJudge(cpu_seconds=60, memory_bytes=300 << 20) as judge:
-        outcomes = [f.outcome for f in judge.compare([Comparison("1", "1"), Comparison("2", "2^{2^{33}}")])]
-        again = judge.compare([Comparison("3", "3")])[0].outcome
-    assert outcomes[0] == Judgement.EQUAL and outcomes[1] != Judgement.EQUAL
-    assert again == Judgement.EQUAL
+    comparisons = [Comparison("1", "1"), Comparison("2", "2^{2^{33}}"), Comparison("3", "3")]
+    found = compare(comparisons, cpu_seconds=60, memory_bytes=300 << 20)
+    assert [finding.verdict == "correct" for finding in found] == [True, False, True]
 
 
 def test_without_the_library_the_error_names_the_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BenchmarkError, match=re.escape("pip install -e '.[evaluation]'")):
-        MathJudge()
+        compare([])
 
 
 # Nothing is evaluated
@@ -215,10 +218,7 @@ HOSTILE = [
 def test_hostile_answers_run_nothing(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     texts = [hostile.replace("FILE", str(marker)) for hostile in HOSTILE]
-    with MathJudge() as judge:
-        judge.compare(
-            [Comparison(gold, answer) for text in texts for gold, answer in (("1", text), (text, "1"))]
-        )
+    compare([Comparison(gold, answer) for text in texts for gold, answer in (("1", text), (text, "1"))])
     assert not marker.exists()
 
 
@@ -229,9 +229,9 @@ def test_sympy_would_evaluate_a_number_and_the_worker_does_not() -> None:
         "def spy(code, *rest):\n    print('evaluated'); return kept(code, *rest)\n"
         "parser.eval_expr = spy\n"
     )
-    compare = "print(math_worker.compare('12', '12', None)['outcome'])"
-    assert set(in_worker(watch + compare).split()) == {"evaluated", "equal"}
-    assert in_worker(watch + "math_worker.disarm()\n" + compare).split() == ["equal"]
+    compare = "print(math_worker.compare('12', '12', None)['verdict'])"
+    assert set(in_worker(watch + compare).split()) == {"evaluated", "correct"}
+    assert in_worker(watch + "math_worker.disarm()\n" + compare).split() == ["correct"]
 
 
 @pytest.mark.parametrize(

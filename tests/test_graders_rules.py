@@ -14,7 +14,7 @@ from benchmark_rows import pack, stdin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.benchmarks.codec import Opaque, decode, encode
+from populora_core.benchmarks.codec import decode, encode
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
 from populora_core.benchmarks.livecodebench_cases import Case, TestType, read_cases, right_output, right_value
 from populora_core.support.errors import BenchmarkError
@@ -59,8 +59,8 @@ def test_a_subclass_counts_as_its_type_and_an_object_as_nothing() -> None:
 
     assert decode(encode(Number(3))) == 3 and decode(encode(Number(3))) != 4
     answer = decode(encode(Everything()))
-    assert isinstance(answer, Opaque) and answer != answer
-    assert isinstance(decode(encode(map(str, []))), Opaque)
+    assert type(answer) is object and answer != decode(encode(Everything()))
+    assert type(decode(encode(map(str, [])))) is object
 
 
 @pytest.mark.parametrize("text", ["", "{}", "1.5", '["x"]', '["i", "1+1"]', '["d", [[1]]]', '["t"]'])
@@ -103,10 +103,10 @@ def test_outputs_are_compared_as_evalplus_does(
     [
         ("similar_elements", [2, 1, 1], (1, 2), True),
         ("similar_elements", 5, (1, 2), False),
-        ("check_str", True, Opaque("Match"), True),
-        ("check_str", "match", Opaque("Match"), True),
+        ("check_str", True, object(), True),
+        ("check_str", "match", object(), True),
         ("check_str", False, None, True),
-        ("check_str", None, Opaque("Match"), False),
+        ("check_str", None, object(), False),
         ("are_equivalent", False, True, True),
         ("sum_div", 0, 6, True),
         ("sum_div", 1, 6, False),
@@ -186,7 +186,7 @@ def test_standard_output_is_compared_line_by_line_and_number_by_number(
         (True, "true", True),
         (None, "null", True),
         ("a", '"a"', True),
-        (Opaque("Everything"), "1", False),
+        (object(), "1", False),
     ],
 )
 def test_returned_values_are_compared_with_json(answer: Any, expected: str, verdict: bool) -> None:

@@ -128,12 +128,6 @@ def test_rewarding_a_completion_makes_it_more_probable():
     assert logprob() > before
 
 
-def test_rows_of_an_unknown_member_are_refused():
-    stacked = stack()
-    with pytest.raises(PopulationError, match="which has no state"):
-        update_members(stacked, newborns(stacked, "a"), some_rows(), RULES)
-
-
 def test_a_gradient_that_is_not_finite_is_refused():
     stacked = stack()
     row = TrainingRow("a", (3, 4), (5, 6), (float("-inf"), -1.0), -1.0)

@@ -89,12 +89,6 @@ def test_equals_rank_in_the_order_they_came_in() -> None:
     assert rank(members, dict.fromkeys(names, 0.0), dict.fromkeys(names, True)) == members
 
 
-@pytest.mark.parametrize("fitness", [{}, {"teacher-00-g0000": float("nan")}])
-def test_a_member_that_was_not_rated_cannot_be_ranked(fitness: dict[str, float]) -> None:
-    with pytest.raises(PopulationError, match="rate the generation's matches before ranking"):
-        rank([member(0)], fitness, {"teacher-00-g0000": True})
-
-
 def removed(ranked: list[Member], generation: int, rules: EvolveSection) -> list[Member]:
     return choose_removed(ranked, -np.arange(len(ranked), dtype=float), generation, rules)
 
@@ -231,16 +225,6 @@ def test_where_only_crossovers_are_allowed_a_pair_is_never_broken_up() -> None:
 @given(populations, rules, seeds)
 def test_the_same_seed_gives_the_same_plan(members: list[Member], rules: EvolveSection, seed: int) -> None:
     assert plan(members, 12, rules=rules, seed=seed) == plan(members, 12, rules=rules, seed=seed)
-
-
-def test_members_of_two_roles_are_refused() -> None:
-    with pytest.raises(PopulationError, match="roles student, teacher"):
-        plan([member(0), member(1, role=Role.STUDENT)])
-
-
-def test_a_dead_member_beside_its_child_is_refused() -> None:
-    with pytest.raises(PopulationError, match="2 members in 1 slots"):
-        plan([member(0), member(0, born=4)])
 
 
 def test_the_page_on_evolution_names_every_registered_function() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, pfsp_weights
+from populora_core.config.sections import MatchSection
+from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches
 from populora_core.support.errors import PopulationError
 
 sizes = st.integers(1, 6)
@@ -20,7 +21,7 @@ def draw(
     p: np.ndarray, scheme: str = "pfsp", floor: float = 0.1, generation: int = 1, seed: int = 0
 ) -> list[Pair]:
     rng = np.random.default_rng(seed)
-    return draw_matches(p, scheme=scheme, floor=floor, generation=generation, rng=rng)
+    return draw_matches(p, MatchSection(scheme=scheme, uniform_floor=floor), generation, rng)
 
 
 def chances(n_teachers: int, n_students: int, seed: int) -> np.ndarray:
@@ -63,7 +64,7 @@ def test_the_recorded_weight_is_how_often_the_pair_is_drawn() -> None:
 
 def test_pfsp_weights_mix_variance_with_the_uniform_floor() -> None:
     p = np.array([[0.5, 0.9]])
-    variance = pfsp_weights(p)[0]
+    variance = p[0] * (1.0 - p[0])
     pair = draw(p, floor=0.2)[0]
     assert pair.weight == pytest.approx(0.8 * variance[pair.student] / variance.sum() + 0.2 / 2)
 
@@ -113,14 +114,8 @@ def test_a_scheme_that_users_register_is_drawn_by(monkeypatch: pytest.MonkeyPatc
 def test_the_hardness_of_hard_pfsp_is_a_setting() -> None:
     p = np.array([[0.25, 0.75]])
     for hardness in (1.0, 3.0):
-        pair = draw_matches(
-            p,
-            scheme="pfsp_hard",
-            floor=0.0,
-            generation=1,
-            rng=np.random.default_rng(0),
-            parameters={"hardness": hardness},
-        )[0]
+        rules = MatchSection(scheme="pfsp_hard", uniform_floor=0.0, parameters={"hardness": hardness})
+        pair = draw_matches(p, rules, 1, np.random.default_rng(0))[0]
         weights = (1.0 - p[0]) ** hardness
         assert pair.weight == pytest.approx(weights[pair.student] / weights.sum())
 
@@ -134,24 +129,12 @@ def test_a_scheme_named_by_its_place_is_drawn_by() -> None:
 
 def test_an_unknown_setting_of_a_scheme_is_refused() -> None:
     with pytest.raises(PopulationError, match="pfsp has no parameter 'hardness'"):
-        draw_matches(
-            np.ones((1, 1)),
-            scheme="pfsp",
-            floor=0.0,
-            generation=1,
-            rng=np.random.default_rng(0),
-            parameters={"hardness": 1.0},
-        )
+        draw_matches(np.ones((1, 1)), MatchSection(parameters={"hardness": 1.0}), 1, np.random.default_rng(0))
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
     with pytest.raises(PopulationError, match="pfsp_hard"):
         draw(np.full((2, 2), 0.5), "elo")
-
-
-def test_a_population_without_students_is_refused() -> None:
-    with pytest.raises(PopulationError, match="at least one student"):
-        draw(np.empty((2, 0)))
 
 
 def test_impossible_win_probabilities_are_refused() -> None:

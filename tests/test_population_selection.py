@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora_core.config.sections import EvolveSection
 from populora_core.population.fitness import FITNESS, fitness_of, learnable_share, standing
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import SELECTIONS, choose_parents
@@ -23,16 +25,16 @@ def member(slot: int, mu: float = 25.0, sigma: float = 5.0) -> Member:
     return Member(f"student-{slot:02d}-g0000", Role.STUDENT, slot, 0, (), "founder", mu, sigma, 0)
 
 
-def frequencies(selection: str, values: list[float], n: int = 1, **parameters: object) -> np.ndarray:
-    survivors = [member(slot) for slot in range(len(values))]
+def by(selection: str, **parameters: Any) -> EvolveSection:
+    return EvolveSection(selection=selection, parameters={selection: parameters})
+
+
+def frequencies(selection: str, values: list[float], n: int = 1, **parameters: Any) -> np.ndarray:
     rng = np.random.default_rng(0)
-    count: Counter[str] = Counter()
+    count: Counter[int] = Counter()
     for _ in range(3000):
-        chosen = choose_parents(
-            survivors, n, rng, standing=np.array(values), selection=selection, parameters=parameters
-        )
-        count.update(each.member_id for each in chosen)
-    return np.array([count[each.member_id] for each in survivors]) / 3000.0
+        count.update(choose_parents(np.array(values), n, by(selection, **parameters), rng))
+    return np.array([count[place] for place in range(len(values))]) / 3000.0
 
 
 # Fitness
@@ -40,44 +42,48 @@ def frequencies(selection: str, values: list[float], n: int = 1, **parameters: o
 
 def test_internal_fitness_is_the_lower_bound_of_the_rating() -> None:
     members = [member(0, 30.0, 2.0), member(1, 25.0, 1.0)]
-    assert list(fitness_of("internal", members, {}).values()) == [24.0, 22.0]
+    assert list(fitness_of(EvolveSection(fitness="internal"), members, {}).values()) == [24.0, 22.0]
 
 
 def test_external_fitness_is_what_was_evaluated() -> None:
     members = [member(0), member(1)]
     scores = {members[0].member_id: 0.25, members[1].member_id: 0.5}
-    assert fitness_of("external", members, scores) == scores
+    assert fitness_of(EvolveSection(fitness="external"), members, scores) == scores
 
 
 def test_a_blend_weighs_standardised_fitness() -> None:
     members = [member(0, 30.0), member(1, 20.0)]
     scores = {members[0].member_id: 0.1, members[1].member_id: 0.3}
-    even = fitness_of("blend", members, scores)
+    even = fitness_of(EvolveSection(fitness="blend"), members, scores)
     assert list(even.values()) == pytest.approx([0.0, 0.0])
-    external = fitness_of("blend", members, scores, {"weight": 0.75})
+    external = fitness_of(
+        EvolveSection(fitness="blend", parameters={"blend": {"weight": 0.75}}), members, scores
+    )
     assert list(external.values()) == pytest.approx([-0.5, 0.5])
 
 
 def test_a_blend_of_equals_is_zero() -> None:
     members = [member(0), member(1)]
-    assert set(fitness_of("blend", members, {m.member_id: 0.3 for m in members}).values()) == {0.0}
+    assert set(
+        fitness_of(EvolveSection(fitness="blend"), members, {m.member_id: 0.3 for m in members}).values()
+    ) == {0.0}
 
 
 @pytest.mark.parametrize("name", ["external", "blend"])
 def test_fitness_of_a_member_that_was_not_evaluated_is_refused(name: str) -> None:
     members = [member(0), member(1)]
     with pytest.raises(PopulationError, match="none of student-01-g0000, whose external fitness is None"):
-        fitness_of(name, members, {members[0].member_id: 0.5})
+        fitness_of(EvolveSection(fitness=name), members, {members[0].member_id: 0.5})
 
 
 def test_a_fitness_that_users_register_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FITNESS, "mean", lambda mu, sigma, external: mu)
-    assert fitness_of("mean", [member(0, 31.0)], {}) == {"student-00-g0000": 31.0}
+    assert fitness_of(EvolveSection(fitness="mean"), [member(0, 31.0)], {}) == {"student-00-g0000": 31.0}
 
 
 def test_an_unknown_fitness_is_refused_with_the_known_ones() -> None:
     with pytest.raises(PopulationError, match="blend, external, internal"):
-        fitness_of("elo", [member(0)], {})
+        fitness_of(EvolveSection(fitness="elo"), [member(0)], {})
 
 
 @pytest.mark.parametrize(
@@ -104,14 +110,10 @@ def test_an_ineligible_member_stands_no_higher_than_the_least_fit_eligible_one()
 def test_parents_are_different_survivors_and_the_same_for_the_same_seed(
     values: np.ndarray, seed: int, selection: str, n: int
 ) -> None:
-    survivors = [member(slot) for slot in range(len(values))]
-    one, other = (
-        choose_parents(survivors, n, np.random.default_rng(seed), standing=values, selection=selection)
-        for _ in range(2)
-    )
+    one, other = (choose_parents(values, n, by(selection), np.random.default_rng(seed)) for _ in range(2))
     assert one == other
-    assert len({each.member_id for each in one}) == n
-    assert all(each in survivors for each in one)
+    assert len(set(one)) == n
+    assert all(0 <= place < len(values) for place in one)
 
 
 @pytest.mark.parametrize("selection", sorted(SELECTIONS))
@@ -154,29 +156,21 @@ def test_fitness_without_bounds_does_not_break_selection() -> None:
         assert frequencies(selection, [math.inf, 1.0, 0.0, -math.inf]).sum() == pytest.approx(1.0)
 
 
-def test_breeding_from_too_few_survivors_is_refused() -> None:
-    with pytest.raises(PopulationError, match="too few survivors"):
-        choose_parents([member(0)], 2, np.random.default_rng(0))
-
-
 def test_a_selection_named_by_its_place_chooses() -> None:
     place = "populora_core.population.selection:tournament"
-    survivors = [member(0), member(1)]
-    values = np.array([2.0, 1.0])
-    chosen = choose_parents(survivors, 1, np.random.default_rng(0), standing=values, selection=place)
-    assert chosen == survivors[:1]
+    assert choose_parents(np.array([2.0, 1.0]), 1, by(place), np.random.default_rng(0)) == [0]
 
 
 @pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.support.ids:nothing"])
 def test_an_unknown_selection_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(PopulationError, match="fitness_uniform, rank_proportional"):
-        choose_parents([member(0)], 1, np.random.default_rng(0), selection=name)
+        choose_parents(np.zeros(1), 1, by(name), np.random.default_rng(0))
 
 
 def test_a_selection_that_chooses_twice_the_same_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SELECTIONS, "narcissus", lambda standing, n, rng: np.zeros(n, dtype=int))
     with pytest.raises(PopulationError, match="2 different places"):
-        choose_parents([member(0), member(1)], 2, np.random.default_rng(0), selection="narcissus")
+        choose_parents(np.zeros(2), 2, by("narcissus"), np.random.default_rng(0))
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:

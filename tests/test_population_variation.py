@@ -417,12 +417,6 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
         breed("full_gaussian", adapter(1), epsilon=0.1)
 
 
-@pytest.mark.parametrize(("operator", "n"), [("average", 1), ("full_gaussian", 2)])
-def test_the_wrong_number_of_parents_is_refused(operator: str, n: int) -> None:
-    with pytest.raises(PopulationError, match="cannot breed"):
-        make_child(operator, [adapter(1)] * n, np.random.default_rng(0), SCALE)
-
-
 def test_naming_the_operators_does_not_import_torch() -> None:
     code = "import sys, populora_core.population.variation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,7 +18,7 @@ from conftest import alive
 from tiny_base import random_rows
 
 from populora_core.config.load import Config
-from populora_core.config.sections import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection, SamplerSection
 from populora_core.lifecycle.export import export_member
 from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
 from populora_core.model.base import BaseModel, load_base
@@ -26,6 +26,7 @@ from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
 from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.catalogue import Catalogue
@@ -55,7 +56,8 @@ def adapter(folder: Path, layout: AdapterLayout, member: str, seed: int = 5) -> 
 
 def new_sampler(rank: int = RANK, device: str = "cpu", **settings: int) -> VllmSampler:
     section = SamplerSection(engine="vllm", **settings)
-    return VllmSampler(FOLDER, "float32", device, rank, [1], section)
+    spec = ModelSpec(BaseSection(device=device), AdapterSection(rank=rank), "none", section)
+    return VllmSampler(spec, [1])
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_sampler_probe import MEMBERS, SPEC, TINY, row_of
+from test_sampler_probe import MEMBERS, SPEC, row_of
 
 from populora_core.compute.work import Worker, _export
 from populora_core.config.sections import SamplerSection
@@ -32,9 +33,8 @@ def worker() -> Worker:
 
 
 def new_sampler(worker: Worker, **settings: int) -> VllmSampler:
-    section = SamplerSection(engine="vllm", **settings)
-    stop_ids = worker.vocabulary.stop_ids
-    return VllmSampler(TINY, SPEC.base.dtype, SPEC.base.device, SPEC.adapters.rank, stop_ids, section)
+    spec = replace(SPEC, sampler=SamplerSection(engine="vllm", **settings))
+    return VllmSampler(spec, worker.vocabulary.stop_ids)
 
 
 def versions(worker: Worker, folder: Path, version: int) -> list[Served]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 from test_docs import fenced
+from test_planning_memory import QWEN2_5_7B
 
-from bench import scale_capacity
 from populora_core.config.load import Config
 from populora_core.config.sections import REPOSITORY
-from populora_core.planning.memory import GB, Workload, estimate
+from populora_core.planning.memory import GB, ModelShape, Workload, estimate, shape_of
 
 PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"
@@ -91,17 +91,14 @@ def test_names_of_images_registries_and_secrets_are_placeholders() -> None:
     assert all(value.startswith(("...", '"$')) for value in literals)
 
 
-def test_the_table_is_that_of_the_model_with_the_kept_results() -> None:
-    kept = re.search(r"<!-- capacity -->\n(.*)\n<!-- /capacity -->", PAGE, re.DOTALL)
-    assert kept is not None
-    assert kept[1] == scale_capacity.table(scale_capacity.measured())
-
-
 def test_what_is_said_of_sizes_is_what_the_shapes_give() -> None:
-    shape = scale_capacity.seven_billion()
+    shape = shape_of(QWEN2_5_7B, rank=32)
     assert f"{12 * shape.adapter / GB:.2f} GB a member" in PAGE
     assert f"1,000 adapters of {4 * shape.adapter / 1e6:.0f} MB" in PAGE
-    assert f"{2 * 1000 * 4 * shape.adapter / scale_capacity.STORE_BYTES:.0f} s at 5 GB/s" in PAGE
-    fitting = max(n for n in range(1, 200) if scale_capacity.fits(n, 1))
+    assert f"{2 * 1000 * 4 * shape.adapter / 5e9:.0f} s at 5 GB/s" in PAGE
+    fitting = max(n for n in range(1, 200) if needed(shape, n) <= 80 * GB)
     assert re.search(rf"some\s+{fitting // 10 * 10} adapters of rank 32 on a 7B in 80 GB", PAGE)
-    assert estimate(shape, Workload(fitting, 2, 8192, True)).shared <= 80 * GB
+
+
+def needed(shape: ModelShape, members: int) -> int:
+    return estimate(shape, Workload(members, base_bytes=2, update_tokens=8192, checkpointing=True)).shared

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
+import symtable
 import warnings
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$\\]+)")
@@ -82,21 +82,13 @@ def defines(code: str, name: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+            bound = symtable.symtable(code, "<answer>", "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return bool(re.search(rf"^(?:async +)?def +{re.escape(name)}\b", code, re.M))
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
-            return True
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == name for target in node.targets
-        ):
-            return True
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and any(
-            (alias.asname or alias.name) == name for alias in node.names
-        ):
-            return True
-    return False
+    return any(
+        symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported())
+        for symbol in bound.get_symbols()
+    )
 
 
 def cut_at(text: str, stops: tuple[str, ...]) -> str:

@@ -9,23 +9,15 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.finish import FinishReason
 
 Schema = Mapping[str, tuple[type, ...]]
 """Column -> the Python types that its values may have; `NoneType` among them where a value may be missing."""
-
-
-class Aggregation(StrEnum):
-    """How several completions of one problem make its score."""
-
-    PASS = "pass"
-    """Each completion counts: pass@k, unbiased."""
-    MAJ = "maj"
-    """As `pass`, and the most frequent answer counts too: maj@k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +39,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One completion that is to be graded.
-
-    Attributes:
-        ended: whether the model ended it itself; False where it was cut off at max_tokens.
-    """
+    """One completion that is to be graded."""
 
     text: str
-    ended: bool = True
+    finish_reason: FinishReason = FinishReason.STOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +50,21 @@ class ItemScore:
     """What a grader found of one completion.
 
     Attributes:
-        correct: None where infrastructure failed, which is never a wrong answer.
-        verdict: a word of a closed vocabulary, `AttemptVerdict` where it fits.
         answer: what was read from the completion, in a form in which equal answers are equal text as far as
             the benchmark can say (`maj` votes on it); None for no answer.
         detail: why, for a person; nothing that differs from run to run.
     """
 
-    correct: bool | None
-    verdict: str
+    verdict: AttemptVerdict
     answer: str | None
     detail: str = ""
+
+    @property
+    def correct(self) -> bool | None:
+        """None where infrastructure failed, which is never a wrong answer."""
+        if self.verdict is AttemptVerdict.INFRASTRUCTURE:
+            return None
+        return self.verdict is AttemptVerdict.CORRECT
 
 
 class Benchmark(Protocol):
@@ -81,13 +73,14 @@ class Benchmark(Protocol):
     Attributes:
         version: raised whenever prompts or grading change, so that old results are not taken for new ones.
         schema: the published schema; further columns are allowed.
+        votes: whether the most frequent of several answers counts too: maj@k beside pass@k.
         limits: what one graded program may take; None for the limits of the run, or where nothing is run.
     """
 
     name: str
     version: int
     schema: Schema
-    aggregation: Aggregation
+    votes: bool
     limits: Limits | None
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
@@ -129,16 +122,16 @@ BENCHMARKS: dict[str, str] = {
     "tiny_code_o": "populora_core.benchmarks.tiny:code_o",
     "tiny_code_i": "populora_core.benchmarks.tiny:code_i",
     "tiny_code_f": "populora_core.benchmarks.tiny:code_f",
-    "humaneval_plus": "populora_core.benchmarks.evalplus:HumanEvalPlus",
-    "mbpp_plus": "populora_core.benchmarks.evalplus:MbppPlus",
+    "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
+    "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
     "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",
-    "aime24": "populora_core.benchmarks.mathematics:Aime24",
-    "aime25": "populora_core.benchmarks.mathematics:Aime25",
-    "amc23": "populora_core.benchmarks.mathematics:Amc23",
-    "math500": "populora_core.benchmarks.mathematics:Math500",
-    "minerva": "populora_core.benchmarks.mathematics:Minerva",
-    "gsm8k": "populora_core.benchmarks.mathematics:Gsm8k",
-    "olympiadbench": "populora_core.benchmarks.mathematics:OlympiadBench",
+    "aime24": "populora_core.benchmarks.mathematics:aime24",
+    "aime25": "populora_core.benchmarks.mathematics:aime25",
+    "amc23": "populora_core.benchmarks.mathematics:amc23",
+    "math500": "populora_core.benchmarks.mathematics:math500",
+    "minerva": "populora_core.benchmarks.mathematics:minerva",
+    "gsm8k": "populora_core.benchmarks.mathematics:gsm8k",
+    "olympiadbench": "populora_core.benchmarks.mathematics:olympiadbench",
 }
 """Name -> place "package.module:name" of what makes the benchmark, imported on first use."""
 
@@ -176,18 +169,13 @@ def check_rows(rows: Iterable[Mapping[str, Any]], schema: Schema, source: str) -
         raise BenchmarkError(f"{source} holds no rows", remedy="fetch it again, or give the right file")
     for number, row in enumerate(checked):
         for column, types in schema.items():
-            if column not in row:
+            if column not in row or not isinstance(row[column], types):
                 raise BenchmarkError(
-                    f"{source} has no column {column!r} in row {number}",
-                    expected=", ".join(schema),
-                    came=", ".join(map(str, row)),
-                    remedy="give the file in the benchmark's own published schema",
-                )
-            if not isinstance(row[column], types):
-                raise BenchmarkError(
-                    f"{source}: column {column!r} of row {number} has the wrong type",
+                    f"{source}: row {number} has no usable column {column!r}",
                     expected=" or ".join(kind.__name__ for kind in types),
-                    came=f"{type(row[column]).__name__} {row[column]!r:.60}",
+                    came=f"{row[column]!r:.60}"
+                    if column in row
+                    else f"the columns {', '.join(map(str, row))}",
                     remedy="give the file in the benchmark's own published schema",
                 )
     return checked

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from populora_core.benchmarks.benchmark import Item, ItemScore
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response
 from populora_core.benchmarks.codec import decode, encode
-from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.problems.verdicts import AttemptVerdict, attempt_verdict
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.literals import parse_literal
 from populora_core.sandbox.status import Status
@@ -128,25 +128,20 @@ def _codec_source() -> str:
 
 def score_programs(
     items: Sequence[Item],
-    programs: Sequence[str | None],
+    responses: Sequence[Response],
+    program_of: Callable[[Item, str], str | None],
     judge: Callable[[Mapping[Key, Item]], Mapping[Key, ItemScore]],
 ) -> list[ItemScore]:
-    """One score a program, in order; equal programs for one problem are judged once.
+    """One score a response, in order; equal programs for one problem are judged once.
 
     Args:
-        programs: programs[i] is for items[i]; None where the completion held none.
+        program_of: what is judged of a completion's text; None where it holds no program.
     """
-    asked = {
-        (item.item_id, program): item
-        for item, program in zip(items, programs, strict=True)
-        if program is not None
-    }
-    scores = judge(asked)
-    nothing = ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
-    return [
-        nothing if program is None else scores[item.item_id, program]
-        for item, program in zip(items, programs, strict=True)
-    ]
+    programs = [program_of(item, response.text) for item, response in zip(items, responses, strict=True)]
+    pairs = list(zip(items, programs, strict=True))
+    scores = judge({(item.item_id, program): item for item, program in pairs if program is not None})
+    nothing = ItemScore(AttemptVerdict.FORMAT_ERROR, None, "there is no program in the completion")
+    return [nothing if program is None else scores[item.item_id, program] for item, program in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +159,12 @@ class Ran:
     detail: str = ""
     cpu_seconds: float = 0.0
 
-
-_VERDICTS = {
-    Status.SYNTAX_ERROR: AttemptVerdict.SYNTAX_ERROR,
-    Status.ERROR: AttemptVerdict.RUNTIME_ERROR,
-    Status.KILLED: AttemptVerdict.RUNTIME_ERROR,
-    Status.TIMEOUT: AttemptVerdict.TIMEOUT,
-    Status.OOM: AttemptVerdict.OUT_OF_MEMORY,
-    Status.OUTPUT_LIMIT: AttemptVerdict.OUTPUT_LIMIT,
-    Status.NOT_PLAIN_DATA: AttemptVerdict.NOT_PLAIN_DATA,
-    Status.INFRASTRUCTURE: AttemptVerdict.INFRASTRUCTURE,
-}
+    def fault(self, program: str, place: str) -> ItemScore | None:
+        """The score of a program that did not answer every input; None if it did."""
+        if self.verdict is None:
+            return None
+        lost = self.verdict is AttemptVerdict.INFRASTRUCTURE
+        return ItemScore(self.verdict, program, f"{place}: {self.detail if lost else self.verdict}")
 
 
 def run_batch(sandbox: Sandbox, jobs: Sequence[Job]) -> list[JobResult]:
@@ -228,7 +218,7 @@ def read_result(result: JobResult, decoded: bool) -> Ran:
         decoded: whether the answers are encoded values, rather than texts.
     """
     if result.status is not Status.OK:
-        verdict = _VERDICTS[result.status]
+        verdict = attempt_verdict(result.status)
         if verdict is AttemptVerdict.RUNTIME_ERROR and result.error.startswith(
             ("SyntaxError", "IndentationError")
         ):

@@ -6,13 +6,14 @@ back into a sandbox. What the reference took in CPU time sets each problem's lim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at, defines
-from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
     Ran,
@@ -49,6 +50,11 @@ GROUPS = ("base_input", "plus_input")
 STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n#", "\n```")
 
 
+Arguments = Callable[[str, Sequence[Any]], list[Any]]
+"""Task id and what JSON holds of the arguments of one call -> the arguments."""
+
+
+@dataclass
 class EvalPlus:
     """What the two have in common.
 
@@ -56,34 +62,27 @@ class EvalPlus:
         stops: where a base model that goes on after its function has begun something else.
     """
 
-    name = ""
-    version = 2
-    aggregation = Aggregation.PASS
-    limits = code_limits(CEILING_SECONDS)
+    name: str
     stops: tuple[str, ...] = STOPS
+    arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-
-    def arguments(self, task_id: str, arguments: Sequence[Any]) -> list[Any]:
-        """The arguments of one call, from what JSON holds of them."""
-        return list(arguments)
+    version = 2
+    votes = False
+    limits = code_limits(CEILING_SECONDS)
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         """See `Benchmark.load`. An empty object stands for no plus inputs in the published file."""
         items = []
         for number, row in enumerate(check_rows(rows, self.schema, self.name)):
             calls = [call for group in GROUPS for call in row[group]]
-            if not row["base_input"] or not all(isinstance(call, list) for call in calls):
+            usable = row["base_input"] and all(isinstance(call, list) for call in calls)
+            if not usable or not row["entry_point"].isidentifier():
                 raise BenchmarkError(
                     f"row {number} of {self.name} ({row['task_id']}) makes no problem",
-                    expected="base_input and plus_input as lists of argument lists, base_input not empty",
-                    came=f"{row['base_input']!r:.60} and {row['plus_input']!r:.60}",
+                    expected="the name of a function as entry_point, base_input and plus_input as lists of argument"
+                    " lists, base_input not empty",
+                    came=f"{row['entry_point']!r}, {row['base_input']!r:.60} and {row['plus_input']!r:.60}",
                     remedy="give the file of the EvalPlus release (JSON lines)",
-                )
-            if not row["entry_point"].isidentifier():
-                raise BenchmarkError(
-                    f"row {number} of {self.name} ({row['task_id']}) has no usable entry_point",
-                    expected="the name of a function",
-                    came=row["entry_point"],
                 )
             items.append(Item(row["task_id"], self.name, row))
         return items
@@ -100,37 +99,27 @@ class EvalPlus:
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        programs = [
-            self._program(item, response.text, family)
-            for item, response in zip(items, responses, strict=True)
-        ]
-        return score_programs(items, programs, partial(self._judge, sandbox))
+        program_of = partial(self._program, family=family)
+        return score_programs(items, responses, program_of, partial(self._judge, sandbox))
 
     def _judge(self, sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemScore]:
         """Run the references and the candidates together, then hold each candidate to its reference."""
-        jobs: dict[tuple[Key | str, str], Job] = {}
-        for item in {item_id: item for (item_id, _), item in asked.items()}.values():
-            reference = item.fields["prompt"] + item.fields["canonical_solution"]
-            jobs |= {(item.item_id, group): self._job(item, reference, group) for group in _groups(item)}
-        for key, item in asked.items():
-            jobs |= {(key, group): self._job(item, key[1], group) for group in _groups(item)}
-        results = dict(zip(jobs, run_batch(sandbox, list(jobs.values())), strict=True))
-        expected = {
-            (item_id, group): read_result(results[item_id, group], decoded=True)
-            for item_id, group in jobs
-            if isinstance(item_id, str)
+        jobs = {
+            (item_id, source, group): self._job(item, source, group)
+            for (item_id, program), item in asked.items()
+            for source in (_reference(item), program)
+            for group in _groups(item)
         }
+        results = dict(zip(jobs, run_batch(sandbox, list(jobs.values())), strict=True))
 
-        scores: dict[Key, ItemScore] = {}
-        for key, item in asked.items():
-            found: dict[str, Ran] = {}
-            for group in _groups(item):
-                seconds = max(FLOOR_SECONDS, FACTOR * expected[item.item_id, group].cpu_seconds)
-                seconds = min(seconds, sandbox.limits.cpu_seconds)
-                timed = judge_time(sandbox, jobs[key, group], results[key, group], seconds)
-                found[group] = read_result(timed, decoded=True)
-            scores[key] = self._score(item, key[1], found, expected)
-        return scores
+        def ran(item: Item, program: str, group: str) -> tuple[Ran, Ran]:
+            """What the reference came to, and the candidate in the time that the reference gives it."""
+            expected = read_result(results[item.item_id, _reference(item), group], decoded=True)
+            seconds = min(max(FLOOR_SECONDS, FACTOR * expected.cpu_seconds), sandbox.limits.cpu_seconds)
+            own = item.item_id, program, group
+            return expected, read_result(judge_time(sandbox, jobs[own], results[own], seconds), decoded=True)
+
+        return {key: self._score(item, key[1], partial(ran, item, key[1])) for key, item in asked.items()}
 
     def _program(self, item: Item, text: str, family: str) -> str | None:
         """The candidate's program; None if the completion holds none."""
@@ -151,26 +140,21 @@ class EvalPlus:
         program = function_program(source, f"_module.__dict__[{fields['entry_point']!r}]")
         return Job("candidate", program, tuple(map(call_input, calls)))
 
-    def _score(
-        self, item: Item, program: str, found: Mapping[str, Ran], expected: Mapping[tuple[str, str], Ran]
-    ) -> ItemScore:
+    def _score(self, item: Item, program: str, ran: Callable[[str], tuple[Ran, Ran]]) -> ItemScore:
         fields = item.fields
-        for group, ran in found.items():
-            reference = expected[item.item_id, group]
-            if reference.verdict is not None:
-                reason = f"the reference solution does not run here: {reference.verdict}"
-                return ItemScore(None, AttemptVerdict.INFRASTRUCTURE, program, reason)
-            if ran.verdict is AttemptVerdict.INFRASTRUCTURE:
-                return ItemScore(None, ran.verdict, program, ran.detail)
-            if ran.verdict is not None:
-                return ItemScore(False, ran.verdict, program, f"{group}: {ran.verdict}")
-            for number, (call, answer, want) in enumerate(
-                zip(fields[group], ran.values, reference.values, strict=True)
-            ):
+        for group in _groups(item):
+            expected, found = ran(group)
+            if expected.verdict is not None:
+                reason = f"the reference solution does not run here: {expected.verdict}"
+                return ItemScore(AttemptVerdict.INFRASTRUCTURE, program, reason)
+            if fault := found.fault(program, group):
+                return fault
+            for number, call in enumerate(fields[group]):
                 arguments = self.arguments(fields["task_id"], call)
-                if not right(fields["entry_point"], arguments, answer, want, fields["atol"]):
-                    return ItemScore(False, AttemptVerdict.WRONG, program, f"{group} {number} is wrong")
-        return ItemScore(True, AttemptVerdict.CORRECT, program)
+                answer, wanted = found.values[number], expected.values[number]
+                if not right(fields["entry_point"], arguments, answer, wanted, fields["atol"]):
+                    return ItemScore(AttemptVerdict.WRONG, program, f"{group} {number} is wrong")
+        return ItemScore(AttemptVerdict.CORRECT, program)
 
 
 def _groups(item: Item) -> list[str]:
@@ -178,17 +162,13 @@ def _groups(item: Item) -> list[str]:
     return [group for group in GROUPS if item.fields[group]]
 
 
-class HumanEvalPlus(EvalPlus):
-    """HumanEval+ v0.1.10: the prompt is the head of the function."""
-
-    name = "humaneval_plus"
-    stops = (*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
+def _reference(item: Item) -> str:
+    return item.fields["prompt"] + item.fields["canonical_solution"]
 
 
-class MbppPlus(EvalPlus):
-    """MBPP+ v0.2.0: the prompt is a docstring with one assertion."""
-
-    name = "mbpp_plus"
-
-    def arguments(self, task_id: str, arguments: Sequence[Any]) -> list[Any]:
-        return mbpp_arguments(task_id, arguments)
+# v0.1.10: the prompt is the head of the function.
+humaneval_plus = partial(
+    EvalPlus, "humaneval_plus", stops=(*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
+)
+# v0.2.0: the prompt is a docstring with one assertion.
+mbpp_plus = partial(EvalPlus, "mbpp_plus", arguments=mbpp_arguments)

@@ -7,7 +7,6 @@ record of where it is from and its sha256, which is checked on every load.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from urllib.request import urlopen
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.files import READERS, read_rows
 from populora_core.benchmarks.suite import Entry
+from populora_core.support.digest import read_sha256
 from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
 from populora_core.support.errors import BenchmarkError
 
@@ -72,7 +72,7 @@ def fetched_file(entry: Entry) -> Path:
     path, record_path = _paths(entry)
     try:
         record = Record(**json.loads(record_path.read_text(encoding="utf-8")))
-        sha256 = _sha256(path)
+        sha256 = read_sha256(path)
     except (OSError, ValueError, TypeError):
         raise BenchmarkError(
             f"the rows of {entry.benchmark} are not on this machine",
@@ -125,7 +125,7 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
             entry.revision,
             given is not None,
             len(items),
-            _sha256(rows),
+            read_sha256(rows),
         )
         with writing(path):
             fsync(rows)
@@ -153,22 +153,11 @@ def _is_address(entry: Entry) -> bool:
 
 
 def _how_to_get(entry: Entry) -> str:
-    files = _published_files(entry)
-    if _is_address(entry):
-        what = entry.dataset
-    elif files:
-        what = (
-            f"{', '.join(files)} of the hub's data set {entry.dataset}, revision {entry.revision or 'main'}"
-        )
-    else:
-        config = f"config {entry.config}, " if entry.config else ""
-        what = (
-            f"the hub's data set {entry.dataset} ({config}split {entry.split}, revision {entry.revision or 'main'})"
-            f" as Parquet or JSON lines"
-        )
+    files = ", ".join(_published_files(entry)) or "its files of Parquet or JSON lines"
+    place = " ".join(filter(None, (entry.dataset, entry.config, entry.split, entry.revision)))
     return (
-        f"populora suite fetch {entry.benchmark}; without a network: download {what} on another machine, put it into"
-        f" a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
+        f"populora suite fetch {entry.benchmark}; without a network: download {files} of {place} on another machine,"
+        f" put them into a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
     )
 
 
@@ -260,8 +249,3 @@ def _line(row: Mapping[str, Any]) -> str:
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     with writing(path), path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

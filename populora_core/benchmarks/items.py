@@ -43,9 +43,7 @@ def suite_digest(suite: Suite) -> str:
 
 def rows_file(entry: Entry) -> Path:
     """Where the rows of one benchmark of a suite lie, or would lie once fetched."""
-    if entry.bundled is not None:
-        return entry.bundled
-    return fetched_file(entry)
+    return entry.bundled or fetched_file(entry)
 
 
 def part_of(items: Sequence[Item], part: Part, validation: float) -> list[Item]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import code_blocks, cut_at
-from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
     call_input,
@@ -103,7 +103,7 @@ class LiveCodeBench:
 
     name = "livecodebench"
     version = 2
-    aggregation = Aggregation.PASS
+    votes = False
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA
 
@@ -129,11 +129,8 @@ class LiveCodeBench:
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        programs = [
-            self._program(item, response.text, family)
-            for item, response in zip(items, responses, strict=True)
-        ]
-        return score_programs(items, programs, partial(_judge_some, sandbox))
+        program_of = partial(self._program, family=family)
+        return score_programs(items, responses, program_of, partial(_judge_some, sandbox))
 
     def _template(self, item: Item) -> str:
         return "starter" if item.fields["starter_code"] else "stdin"
@@ -185,7 +182,7 @@ def _judge(sandbox: Sandbox, candidates: Sequence[_Candidate]) -> None:
                 candidate.passed += candidate.score is None
         for candidate in waiting:
             if candidate.score is None and candidate.passed == len(candidate.cases):
-                candidate.score = ItemScore(True, AttemptVerdict.CORRECT, candidate.program)
+                candidate.score = ItemScore(AttemptVerdict.CORRECT, candidate.program)
         tests *= 4
 
 
@@ -210,14 +207,12 @@ def _fault(candidate: _Candidate, case: Case, result: JobResult) -> ItemScore | 
     """The score of a candidate that failed a case; None if it passed."""
     number = f"test {candidate.passed}"
     ran = read_result(result, decoded=case.kind is TestType.FUNCTIONAL)
-    if ran.verdict is AttemptVerdict.INFRASTRUCTURE:
-        return ItemScore(None, ran.verdict, candidate.program, f"{number}: {ran.detail}")
-    if ran.verdict is not None:
-        return ItemScore(False, ran.verdict, candidate.program, f"{number}: {ran.verdict}")
+    if fault := ran.fault(candidate.program, number):
+        return fault
     right = right_output if case.kind is TestType.STDIN else right_value
     if right(ran.values[0], case.output):
         return None
-    return ItemScore(False, AttemptVerdict.WRONG, candidate.program, f"{number} is wrong")
+    return ItemScore(AttemptVerdict.WRONG, candidate.program, f"{number} is wrong")
 
 
 def _cases(item: Item) -> list[Case]:
@@ -247,16 +242,12 @@ def _function_name(row: Mapping[str, Any]) -> str:
     Raises:
         BenchmarkError: metadata does not name it.
     """
-    try:
-        name = metadata_of(row)["func_name"]
-        if isinstance(name, str) and name.isidentifier():
-            return name
-        came = repr(name)
-    except (ValueError, KeyError, TypeError) as error:
-        came = f"{type(error).__name__}: {error}"
+    name = metadata_of(row).get("func_name")
+    if isinstance(name, str) and name.isidentifier():
+        return name
     raise BenchmarkError(
         f"livecodebench {row['question_id']} does not say which function is called",
         expected='metadata as JSON with the name in "func_name"',
-        came=came,
+        came=f"{row['metadata']!r:.60}",
         remedy="fetch the file again",
     )

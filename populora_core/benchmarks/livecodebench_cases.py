@@ -108,8 +108,12 @@ def arguments_of(case: Case) -> list[Any]:
 
 
 def metadata_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata of a row: a JSON text, which may be empty."""
-    return json.loads(row["metadata"] or "{}")
+    """The metadata of a row: a JSON text; nothing where there is no object in it."""
+    try:
+        found = json.loads(row["metadata"])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _lines(text: str) -> list[str]:

@@ -1,9 +1,9 @@
 """The process in which mathematical answers are parsed and compared; started by `math_judge`, one file.
 
-Standard input and output carry one JSON object a line: `{"gold", "answer", "tolerance"}` in, `{"outcome",
-"canonical"}` out. SymPy reads numbers by building Python source and evaluating it, and so does its parser of plain
-expressions. Here both are replaced: numbers are read as numbers, everything else is refused, so no text is ever
-evaluated (docs/evaluation-graders.md).
+Standard input and output carry one JSON object a line: `{"gold", "answer", "tolerance"}` in, `{"verdict",
+"canonical"}` out, after a line that says that it is ready. SymPy reads numbers by building Python source and
+evaluating it, and so does its parser of plain expressions. Here both are replaced: numbers are read as numbers,
+everything else is refused, so no text is ever evaluated (docs/evaluation-graders.md).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def compare(gold: str, answer: str, tolerance: float | None) -> dict[str, str]:
     values = real(expected), real(found)
     if values[0] is not None and values[1] is not None:
         equal = numbers_equal(equal, values[0], values[1], tolerance)
-    return {"outcome": "equal" if equal else "different", "canonical": canonical(found, answer)}
+    return {"verdict": "correct" if equal else "wrong", "canonical": canonical(found, answer)}
 
 
 def real(parsed: list[Any]) -> Any:
@@ -138,15 +138,15 @@ def main() -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, inside C code too
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
-    print(json.dumps({"outcome": "ready", "canonical": ""}), flush=True)
+    print("ready", flush=True)
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             result = compare(**json.loads(line))
         except MemoryError:
-            result = {"outcome": "out_of_memory", "canonical": ""}
+            result = {"verdict": "out_of_memory", "canonical": ""}
         except RecursionError:
-            result = {"outcome": "different", "canonical": ""}
+            result = {"verdict": "wrong", "canonical": ""}
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(result), flush=True)
 

@@ -8,47 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from types import NoneType
 from typing import Any
 
 from populora_core.benchmarks import prompts
 from populora_core.benchmarks.answers import cut_at, mathematics_answer
-from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.math_judge import Comparison, Finding, Judgement, MathJudge
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
+from populora_core.benchmarks.math_judge import Comparison, Finding, compare
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.support.errors import BenchmarkError
 
 PublishedRow = Mapping[str, Any]
-SCHEMAS: dict[str, Schema] = {
-    "aime24": {"id": (int, str), "problem": (str,), "solution": (str,)},
-    "aime25": {"id": (int, str), "problem": (str,), "answer": (str, int)},
-    "amc23": {"id": (int, str), "question": (str,), "answer": (str, int, float)},
-    "math500": {
-        "problem": (str,),
-        "solution": (str,),
-        "answer": (str,),
-        "subject": (str,),
-        "level": (int,),
-        "unique_id": (str,),
-    },
-    "minerva": {"question": (str,), "answer": (str,)},
-    "gsm8k": {"question": (str,), "answer": (str,)},
-    "olympiadbench": {
-        "id": (int, str),
-        "question": (str,),
-        "context": (str, NoneType),
-        "final_answer": (list,),
-        "is_multiple_answer": (bool,),
-        "unit": (str, NoneType),
-        "answer_type": (str,),
-        "error": (str, float, NoneType),
-        "subfield": (str,),
-    },
-}
-"""The columns of each benchmark as published; further ones are allowed."""
-
 NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")
 """Where a base model that goes on after its solution has begun another problem."""
 
@@ -58,56 +34,44 @@ _POINT = re.compile(r"(?<=\d)\.(?=[/*+)-])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
 _PLAIN_UNIT = re.compile(r"^(\$?-?\d[\d,]*(?:\.\d+)?)\s+([A-Za-z][A-Za-z ]+)$")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
-_VERDICTS = {
-    Judgement.EQUAL: AttemptVerdict.CORRECT,
-    Judgement.DIFFERENT: AttemptVerdict.WRONG,
-    Judgement.TIMEOUT: AttemptVerdict.TIMEOUT,
-    Judgement.OUT_OF_MEMORY: AttemptVerdict.OUT_OF_MEMORY,
-    Judgement.INFRASTRUCTURE: AttemptVerdict.INFRASTRUCTURE,
-}
 
 
+@dataclass
 class MathBenchmark:
-    """What the seven have in common; a subclass says how its rows are read."""
+    """A published schema, and how a row of it is read.
 
-    name = ""
-    version = 1
+    Attributes:
+        gold: the published answer, before `as_latex`; empty where the row has none.
+        tolerance: how far a number may lie from the published one; None for equality.
+        id_column: rows without an id of their own are named by what they ask.
+    """
+
+    name: str
     schema: Schema
-    aggregation = Aggregation.MAJ
+    question: Callable[[PublishedRow], str] = itemgetter("question")
+    gold: Callable[[PublishedRow], str] = lambda row: str(row["answer"])
+    tolerance: Callable[[PublishedRow], float | None] = lambda row: None
+    id_column: str | None = None
+    stratum: Callable[[PublishedRow], str] = lambda row: ""
+    version = 1
+    votes = True
     limits = None
-
-    def question(self, row: PublishedRow) -> str:
-        return row["problem"]
-
-    def gold(self, row: PublishedRow) -> str:
-        """The published answer, before `as_latex`; empty where the row has none."""
-        return str(row["answer"])
-
-    def tolerance(self, row: PublishedRow) -> float | None:
-        """How far a number may lie from the published one; None for equality."""
-        return None
-
-    def row_id(self, row: PublishedRow) -> str:
-        """Rows without an id of their own are named by what they ask."""
-        return hashlib.sha256(self.question(row).encode()).hexdigest()[:12]
-
-    def stratum(self, row: PublishedRow) -> str:
-        return ""
 
     def load(self, rows: Iterable[PublishedRow]) -> list[Item]:
         """See `Benchmark.load`; rows that ask the same twice are told apart by their order."""
         items: list[Item] = []
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         for number, row in enumerate(check_rows(rows, self.schema, self.name)):
-            if not self.question(row).strip() or not as_latex(self.gold(row)):
+            question, gold = self.question(row), self.gold(row)
+            if not question.strip() or not as_latex(gold):
                 raise BenchmarkError(
                     f"row {number} of {self.name} makes no problem",
                     expected="a question and an answer that are not empty",
-                    came=f"question {self.question(row)!r:.60}, answer {self.gold(row)!r:.60}",
+                    came=f"question {question!r:.60}, answer {gold!r:.60}",
                     remedy="fetch the file again, or take the row out of it",
                 )
-            name = self.row_id(row)
-            seen[name] = seen.get(name, 0) + 1
+            name = str(row[self.id_column]) if self.id_column else _digest(question)
+            seen[name] += 1
             item_id = name if seen[name] == 1 else f"{name}-{seen[name]}"
             items.append(Item(item_id, self.name, row, self.stratum(row)))
         return items
@@ -123,114 +87,86 @@ class MathBenchmark:
     ) -> list[ItemScore]:
         """See `Benchmark.grade`. Nothing of a completion runs, so the sandbox is not used."""
         answers = [_answer(response.text, family) for response in responses]
-        asked = [
+        comparisons = [
             Comparison(as_latex(self.gold(item.fields)), as_latex(answer), self.tolerance(item.fields))
             for item, answer in zip(items, answers, strict=True)
             if answer is not None
         ]
-        with MathJudge() as judge:
-            findings = iter(judge.compare(asked))
-            return [_score(answer, None if answer is None else next(findings)) for answer in answers]
+        findings = iter(compare(comparisons))
+        nothing = ItemScore(AttemptVerdict.FORMAT_ERROR, None, "no answer is boxed or stated")
+        return [nothing if answer is None else _score(answer, next(findings)) for answer in answers]
 
 
-class Aime24(MathBenchmark):
-    """math-ai/aime24: the answer stands in a box that ends the solution."""
-
-    name = "aime24"
-    schema = SCHEMAS["aime24"]
-
-    def gold(self, row: PublishedRow) -> str:
-        return mathematics_answer(row["solution"]) or ""
-
-    def row_id(self, row: PublishedRow) -> str:
-        return str(row["id"])
+def _of_list(row: PublishedRow) -> str:
+    """OlympiadBench: a row may have several answers, in one text or in a list."""
+    return ", ".join(latex for answer in row["final_answer"] if (latex := as_latex(str(answer))))
 
 
-class Aime25(MathBenchmark):
-    """math-ai/aime25."""
-
-    name = "aime25"
-    schema = SCHEMAS["aime25"]
-
-    def row_id(self, row: PublishedRow) -> str:
-        return str(row["id"])
+def _allowed_error(row: PublishedRow) -> float | None:
+    try:
+        return float(row["error"])
+    except (TypeError, ValueError):  # none, or one for each of several answers: then exactly equal
+        return None
 
 
-class Amc23(MathBenchmark):
-    """math-ai/amc23: answers are numbers, some written as `27.0`."""
-
-    name = "amc23"
-    schema = SCHEMAS["amc23"]
-
-    def question(self, row: PublishedRow) -> str:
-        return row["question"]
-
-    def row_id(self, row: PublishedRow) -> str:
-        return str(row["id"])
-
-
-class Math500(MathBenchmark):
-    """HuggingFaceH4/MATH-500; its strata are the five levels."""
-
-    name = "math500"
-    schema = SCHEMAS["math500"]
-
-    def row_id(self, row: PublishedRow) -> str:
-        return row["unique_id"]
-
-    def stratum(self, row: PublishedRow) -> str:
-        return f"level {row['level']}"
-
-
-class Minerva(MathBenchmark):
-    """math-ai/minervamath: university science, answers with powers of ten and expressions."""
-
-    name = "minerva"
-    schema = SCHEMAS["minerva"]
-
-    def question(self, row: PublishedRow) -> str:
-        return row["question"]
-
-
-class Gsm8k(MathBenchmark):
-    """openai/gsm8k: the answer follows `####` at the end of the solution, thousands separated by commas."""
-
-    name = "gsm8k"
-    schema = SCHEMAS["gsm8k"]
-
-    def question(self, row: PublishedRow) -> str:
-        return row["question"]
-
-    def gold(self, row: PublishedRow) -> str:
-        return row["answer"].partition("####")[2].replace(",", "")
-
-
-class OlympiadBench(MathBenchmark):
-    """Hothan/OlympiadBench, OE_TO_maths_en_COMP: open-ended, text only, mathematics in English.
-
-    A row may have several answers, in one text or in a list, and an allowed error. Its strata are the subfields.
-    """
-
-    name = "olympiadbench"
-    schema = SCHEMAS["olympiadbench"]
-
-    def question(self, row: PublishedRow) -> str:
-        return "\n\n".join(part for part in (row["context"], row["question"]) if part)
-
-    def gold(self, row: PublishedRow) -> str:
-        return ", ".join(latex for answer in row["final_answer"] if (latex := as_latex(str(answer))))
-
-    def tolerance(self, row: PublishedRow) -> float | None:
-        try:
-            return float(row["error"])
-        except (TypeError, ValueError):  # none, or one for each of several answers: then exactly equal
-            return None
-
-    def row_id(self, row: PublishedRow) -> str:
-        return str(row["id"])
-
-    def stratum(self, row: PublishedRow) -> str:
-        return row["subfield"]
+aime24 = partial(  # math-ai/aime24: the answer stands in a box that ends the solution
+    MathBenchmark,
+    "aime24",
+    {"id": (int, str), "problem": (str,), "solution": (str,)},
+    question=itemgetter("problem"),
+    gold=lambda row: mathematics_answer(row["solution"]) or "",
+    id_column="id",
+)
+aime25 = partial(  # math-ai/aime25
+    MathBenchmark,
+    "aime25",
+    {"id": (int, str), "problem": (str,), "answer": (str, int)},
+    question=itemgetter("problem"),
+    id_column="id",
+)
+amc23 = partial(  # math-ai/amc23: answers are numbers, some written as `27.0`
+    MathBenchmark,
+    "amc23",
+    {"id": (int, str), "question": (str,), "answer": (str, int, float)},
+    id_column="id",
+)
+math500 = partial(  # HuggingFaceH4/MATH-500; its strata are the five levels
+    MathBenchmark,
+    "math500",
+    dict.fromkeys(("problem", "solution", "answer", "subject", "unique_id"), (str,)) | {"level": (int,)},
+    question=itemgetter("problem"),
+    id_column="unique_id",
+    stratum=lambda row: f"level {row['level']}",
+)
+minerva = partial(  # math-ai/minervamath: university science, answers with powers of ten and expressions
+    MathBenchmark, "minerva", {"question": (str,), "answer": (str,)}
+)
+gsm8k = partial(  # openai/gsm8k: the answer follows `####`, thousands separated by commas
+    MathBenchmark,
+    "gsm8k",
+    {"question": (str,), "answer": (str,)},
+    gold=lambda row: row["answer"].partition("####")[2].replace(",", ""),
+)
+olympiadbench = partial(  # Hothan/OlympiadBench, OE_TO_maths_en_COMP: text only; its strata are the subfields
+    MathBenchmark,
+    "olympiadbench",
+    {
+        "id": (int, str),
+        "question": (str,),
+        "context": (str, NoneType),
+        "final_answer": (list,),
+        "is_multiple_answer": (bool,),
+        "unit": (str, NoneType),
+        "answer_type": (str,),
+        "error": (str, float, NoneType),
+        "subfield": (str,),
+    },
+    question=lambda row: "\n\n".join(part for part in (row["context"], row["question"]) if part),
+    gold=_of_list,
+    tolerance=_allowed_error,
+    id_column="id",
+    stratum=itemgetter("subfield"),
+)
 
 
 def as_latex(answer: str) -> str:
@@ -265,9 +201,9 @@ def _answer(text: str, family: str) -> str | None:
     return answer if answer and as_latex(answer) else None
 
 
-def _score(answer: str | None, finding: Finding | None) -> ItemScore:
-    if finding is None:
-        return ItemScore(False, AttemptVerdict.FORMAT_ERROR, None, "no answer is boxed or stated")
-    verdict = _VERDICTS[finding.outcome]
-    correct = None if verdict is AttemptVerdict.INFRASTRUCTURE else verdict is AttemptVerdict.CORRECT
-    return ItemScore(correct, verdict, finding.canonical or answer, answer or "")
+def _score(answer: str, finding: Finding) -> ItemScore:
+    return ItemScore(finding.verdict, finding.canonical or answer, answer)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

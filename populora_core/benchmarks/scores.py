@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from populora_core.benchmarks.benchmark import Aggregation, benchmark
+from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support import ids
@@ -43,7 +43,7 @@ class ScoreRule:
 def metrics_of(entry: Entry) -> list[ScoreRule]:
     """The metrics of one benchmark of a suite, its headline first."""
     found = [ScoreRule(f"pass@{k}", entry, k, votes=False) for k in entry.k]
-    if benchmark(entry.benchmark).aggregation is Aggregation.MAJ and entry.attempts > 1:
+    if benchmark(entry.benchmark).votes and entry.attempts > 1:
         found.append(ScoreRule(f"maj@{entry.attempts}", entry, entry.attempts, votes=True))
     return found
 

@@ -7,17 +7,15 @@ A `code_f` answer must be right on every example, those that the prompt does not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
-from populora_core.problems.dialects import Dialect, dialect
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
+from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
-from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.support.errors import BenchmarkError, ProblemError
-from populora_core.support.finish import FinishReason
 
 SCHEMA: Schema = {
     "item_id": (str,),
@@ -39,7 +37,7 @@ class TinyBenchmark:
 
     version = 1
     schema = SCHEMA
-    aggregation = Aggregation.PASS
+    votes = False
     limits = None
 
     def __init__(self, problem_type: str) -> None:
@@ -54,46 +52,25 @@ class TinyBenchmark:
         ]
 
     def prompt(self, item: Item, family: str) -> str:
-        return _dialect(family).solve_prompt(problem_of(item))
+        return dialect(family).solve_prompt(problem_of(item))
 
     def template(self, family: str) -> str:
-        return f"{family}/solve_{self.problem_type} {_dialect(family).digest[:12]}"
+        return f"{family}/solve_{self.problem_type} {dialect(family).digest[:12]}"
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
         attempts = [
-            (problem_of(item), {"completion": response.text, "finish_reason": _reason(response)})
+            (problem_of(item), {"completion": response.text, "finish_reason": response.finish_reason})
             for item, response in zip(items, responses, strict=True)
         ]
         judged = judge_attempts(
-            _dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
+            dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
-        return [
-            ItemScore(
-                correct=None
-                if judgement.verdict is AttemptVerdict.INFRASTRUCTURE
-                else judgement.verdict is AttemptVerdict.CORRECT,
-                verdict=judgement.verdict,
-                answer=judgement.answer,
-            )
-            for judgement in judged
-        ]
+        return [ItemScore(judgement.verdict, judgement.answer) for judgement in judged]
 
 
-def code_o() -> TinyBenchmark:
-    """Predict the output."""
-    return TinyBenchmark("code_o")
-
-
-def code_i() -> TinyBenchmark:
-    """Find an input."""
-    return TinyBenchmark("code_i")
-
-
-def code_f() -> TinyBenchmark:
-    """Write the function."""
-    return TinyBenchmark("code_f")
+code_o, code_i, code_f = (partial(TinyBenchmark, kind) for kind in ("code_o", "code_i", "code_f"))
 
 
 def problem_of(item: Item) -> Problem:
@@ -107,19 +84,3 @@ def problem_of(item: Item) -> Problem:
         tuple(fields["outputs"]),
         message="",
     )
-
-
-def _reason(response: Response) -> FinishReason:
-    return FinishReason.STOP if response.ended else FinishReason.LENGTH
-
-
-def _dialect(family: str) -> Dialect:
-    try:
-        return dialect(family)
-    except ProblemError as error:
-        raise BenchmarkError(
-            f"there is no template for the model family {family!r}",
-            expected=error.expected,
-            came=family,
-            remedy=error.remedy,
-        ) from error

@@ -17,25 +17,25 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from populora_core.support import registry
+from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
 
-Estimator = Callable[..., list[float | None]]
+Rewards = Sequence[float | None]
+Keys = Sequence[str]
+Advantages = list[float | None]
+Estimator = Callable[..., Advantages]
 
 SPREAD_FLOOR = 1e-8  # below it rewards count as equal, whatever rounding left
 
 
 def reinforce_pp(
-    rewards: Sequence[float | None],
-    groups: Sequence[str],
-    cohorts: Sequence[str],
-    *,
-    std_floor: float = 0.1,
-    clip: float = 5.0,
-) -> list[float | None]:
+    rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float = 0.1, clip: float = 5.0
+) -> Advantages:
     """REINFORCE++ with baseline (arXiv 2501.03262): centre rewards within groups, then scale them within cohorts.
 
     The paper subtracts the mean reward of the completions of one prompt and whitens over the global batch.
@@ -48,13 +48,8 @@ def reinforce_pp(
 
 
 def trr_pp(
-    rewards: Sequence[float | None],
-    groups: Sequence[str],
-    cohorts: Sequence[str],
-    *,
-    std_floor: float = 0.1,
-    clip: float = 5.0,
-) -> list[float | None]:
+    rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float = 0.1, clip: float = 5.0
+) -> Advantages:
     """Task-relative REINFORCE++, the estimator of Absolute Zero (arXiv 2505.03335): whiten within cohorts.
 
     Each problem type and role has its own mean and standard deviation. The paper keeps one baseline for each of
@@ -68,13 +63,8 @@ def trr_pp(
 
 
 def grpo(
-    rewards: Sequence[float | None],
-    groups: Sequence[str],
-    cohorts: Sequence[str],
-    *,
-    std_floor: float = 0.1,
-    clip: float = 5.0,
-) -> list[float | None]:
+    rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float = 0.1, clip: float = 5.0
+) -> Advantages:
     """Group-relative policy optimisation (arXiv 2402.03300, section 4.1): whiten within groups.
 
     `cohorts` do not matter. The advantage is the paper's for outcome rewards, but for the floor of the divisor
@@ -91,14 +81,8 @@ ESTIMATORS: dict[str, Estimator | str] = {"reinforce_pp": reinforce_pp, "trr_pp"
 
 
 def advantages(
-    estimator: str,
-    rewards: Sequence[float | None],
-    groups: Sequence[str],
-    cohorts: Sequence[str],
-    *,
-    std_floor: float,
-    clip: float,
-) -> list[float | None]:
+    estimator: str, rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float, clip: float
+) -> Advantages:
     """The advantages that the estimator of this name gives.
 
     Raises:
@@ -117,35 +101,30 @@ def advantages(
     return found
 
 
-def centre(rewards: Sequence[float | None], keys: Sequence[str]) -> list[float | None]:
+def centre(rewards: Rewards, keys: Keys) -> Advantages:
     """Subtract the mean of the rows of each key; equal rewards, or a single row, give exactly 0."""
-    result = list(rewards)
-    for rows in _rows_of(rewards, keys):
-        values = np.array([rewards[row] for row in rows], dtype=np.float64)
-        equal = np.ptp(values) < SPREAD_FLOOR
-        for row, value in zip(rows, values - values.mean(), strict=True):
-            result[row] = 0.0 if equal else float(value)
-    return result
+    return _by_key(rewards, keys, np.ptp, lambda values: values - values.mean())
 
 
-def scale(
-    centred: Sequence[float | None], keys: Sequence[str], *, std_floor: float, clip: float
-) -> list[float | None]:
+def scale(centred: Rewards, keys: Keys, *, std_floor: float, clip: float) -> Advantages:
     """Divide by max(std, std_floor) of the rows of each key, then clip; rows without spread give exactly 0."""
-    result = list(centred)
-    for rows in _rows_of(centred, keys):
-        values = np.array([centred[row] for row in rows], dtype=np.float64)
-        spread = float(values.std())
-        scaled = np.clip(values / max(spread, std_floor), -clip, clip)
-        for row, value in zip(rows, scaled, strict=True):
-            result[row] = 0.0 if spread < SPREAD_FLOOR else float(value)
-    return result
+    return _by_key(
+        centred, keys, np.std, lambda values: np.clip(values / max(values.std(), std_floor), -clip, clip)
+    )
 
 
-def _rows_of(values: Sequence[float | None], keys: Sequence[str]) -> list[list[int]]:
-    """Indices of the rows that have a value, by key."""
+def _by_key(
+    given: Rewards, keys: Keys, spread: Callable[[Array], Any], change: Callable[[Array], Array]
+) -> Advantages:
+    """The values changed together with those of the same key; to 0 where these do not differ."""
     rows: dict[str, list[int]] = defaultdict(list)
-    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
+    for row, (value, key) in enumerate(zip(given, keys, strict=True)):
         if value is not None:
             rows[key].append(row)
-    return list(rows.values())
+    result = list(given)
+    for alike in rows.values():
+        values = np.array([given[row] for row in alike], dtype=np.float64)
+        changed = np.zeros_like(values) if spread(values) < SPREAD_FLOOR else change(values)
+        for row, value in zip(alike, changed.tolist(), strict=True):
+            result[row] = value
+    return result

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import UpdateSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,47 +39,6 @@ class TrainingRow:
             )
 
 
-class UpdateSettings(Protocol):
-    """Settings of one policy-gradient step, as `config.sections.UpdateSection` has them."""
-
-    @property
-    def learning_rate(self) -> float: ...
-
-    @property
-    def clip(self) -> float:
-        """Half-width of the trust region of the probability ratio."""
-
-    @property
-    def importance_cap(self) -> float:
-        """Largest importance weight between learner and sampler (see `loss.backward_policy_gradient`); 0: none."""
-
-    @property
-    def grad_clip(self) -> float:
-        """Largest gradient norm of one member."""
-
-    @property
-    def betas(self) -> tuple[float, float]: ...
-
-    @property
-    def weight_decay(self) -> float: ...
-
-    @property
-    def warmup_steps(self) -> int:
-        """A newborn's first steps, over which its learning rate rises linearly."""
-
-    @property
-    def token_budget(self) -> int:
-        """Tokens of one micro-batch, padding included."""
-
-    @property
-    def pack_tokens(self) -> int:
-        """Completions of one prompt share its tokens in one sequence up to this length."""
-
-    @property
-    def gradient_checkpointing(self) -> bool:
-        """Keep only the input of each decoder layer, and run the layer again backward."""
-
-
 @dataclass(frozen=True, slots=True)
 class MemberRules:
     """What one member does otherwise than all; None: it does not."""
@@ -95,7 +57,7 @@ class UpdateRules:
         members: member_id -> its own settings.
     """
 
-    settings: UpdateSettings
+    settings: UpdateSection
     members: Mapping[str, MemberRules] = field(default_factory=dict)
 
     def of(self, member_id: str, name: str) -> float:
@@ -124,12 +86,12 @@ class UpdateStats:
         largest_mismatch: the largest of them.
     """
 
-    tokens: int
-    loss: float
-    grad_norm: float
-    entropy: float | None
-    clip_fraction: float | None
-    logprob_mismatch: float | None
-    largest_mismatch: float | None
-    learning_rate: float
     n_rows: int
+    tokens: int
+    learning_rate: float
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    entropy: float | None = None
+    clip_fraction: float | None = None
+    logprob_mismatch: float | None = None
+    largest_mismatch: float | None = None

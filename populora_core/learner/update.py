@@ -40,16 +40,15 @@ def update_members(
 
     Args:
         stacked: the adapters over the base; the members trained become its residents.
-        states: every member that may appear in `rows`.
+        states: every member that appears in `rows`, and maybe others.
         progress: called with the number of further rows done.
 
     Returns:
         New states and statistics, both for every member of `states`.
 
     Raises:
-        PopulationError: a row of an unknown member, or a gradient that is not finite.
+        PopulationError: a gradient is not finite.
     """
-    _refuse_unknown(rows, states)
     graded = [row for row in rows if row.advantage is not None]
     useful = [row for row in graded if row.advantage != 0.0]
     tokens, n_rows = dict.fromkeys(states, 0), dict.fromkeys(states, 0)
@@ -57,24 +56,13 @@ def update_members(
         tokens[row.member_id] += len(row.completion_ids)
         n_rows[row.member_id] += 1
 
-    new_states = dict(states)
     stats = {
-        member_id: UpdateStats(
-            tokens=tokens[member_id],
-            loss=0.0,
-            grad_norm=0.0,
-            entropy=None,
-            clip_fraction=None,
-            logprob_mismatch=None,
-            largest_mismatch=None,
-            learning_rate=rules.learning_rate(member_id, state.steps),
-            n_rows=n_rows[member_id],
-        )
-        for member_id, state in states.items()
+        member: UpdateStats(n_rows[member], tokens[member], rules.learning_rate(member, state.steps))
+        for member, state in states.items()
     }
     trained = {row.member_id: states[row.member_id] for row in useful}
     if not trained:
-        return new_states, stats
+        return dict(states), stats
 
     stacked.load({member_id: state.weights for member_id, state in trained.items()})
     grad = stacked.zero_grad()
@@ -103,7 +91,7 @@ def update_members(
             logprob_mismatch=mismatch / count,
             largest_mismatch=float(totals.largest[slot]),
         )
-    return new_states | _step(stacked, trained, grad, rules), stats
+    return {**states, **_step(stacked, trained, grad, rules)}, stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +190,6 @@ def _step(
             w, m, v = (matrix[row].to("cpu", copy=True) for matrix in (weights, exp_avg, exp_avg_sq))
             new_states[name] = MemberState(w, m, v, states[name].steps + 1)
     return new_states
-
-
-def _refuse_unknown(rows: Sequence[TrainingRow], states: Mapping[str, MemberState]) -> None:
-    unknown = sorted({row.member_id for row in rows} - set(states))
-    if unknown:
-        raise PopulationError(
-            f"there are training rows of {unknown[0]}, which has no state",
-            expected="rows of " + ", ".join(sorted(states)),
-            remedy="pass the state of every member that the rows name",
-        )
 
 
 def _refuse_not_finite(norms: Mapping[str, float]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from populora_core.model.layout import AdapterLayout, require_finite
 from populora_core.model.state import MemberState
-from populora_core.support.durable import fsync, fsync_tree, replacing, temporary_folder, writing
+from populora_core.support.durable import replacing, write_atomically, writing
 from populora_core.support.errors import AdapterError
 
 WEIGHTS = "adapter_model.safetensors"
@@ -29,7 +29,7 @@ STEPS = "steps"
 
 
 def write_peft(folder: str | Path, layout: AdapterLayout, row: Tensor, base_name: str) -> None:
-    """Write a folder that peft.PeftModel.from_pretrained and vLLM load; an existing one is replaced whole.
+    """Write what peft.PeftModel.from_pretrained and vLLM load into a folder, over what is there.
 
     Args:
         row: the adapter [D].
@@ -39,18 +39,12 @@ def write_peft(folder: str | Path, layout: AdapterLayout, row: Tensor, base_name
         ArtifactError: it could not be written.
     """
     folder = Path(folder)
-    parent, name = folder.parent, folder.name
     tensors = {key: value.contiguous().cpu() for key, value in layout.to_peft(row).items()}
     with writing(folder):
-        parent.mkdir(parents=True, exist_ok=True)
-    with writing(folder), temporary_folder(parent, name) as new, temporary_folder(parent, name) as retired:
-        (new / WEIGHTS).write_bytes(save(tensors, {"format": "pt"}))
-        (new / CONFIG).write_text(_peft_config(layout, base_name) + "\n")
-        fsync_tree(new)
-        if folder.exists():
-            folder.rename(retired / name)
-        new.rename(folder)
-        fsync(parent)
+        folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as temporary:
+        temporary.write_bytes(save(tensors, {"format": "pt"}))
+    write_atomically(folder / CONFIG, _peft_config(layout, base_name) + "\n")
 
 
 def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:

@@ -83,16 +83,17 @@ class AdapterLayout:
         """Numbers in one row."""
         return sum(self.rank * (slot.in_features + slot.out_features) for slot in self.modules)
 
+    def factors(self, matrix: Tensor, slot: ModuleSlot) -> tuple[Tensor, Tensor]:
+        """Views A [..., rank, in] and B [..., out, rank] of rows [..., D]."""
+        a, b = (self.rank, slot.in_features), (slot.out_features, self.rank)
+        return (
+            matrix[..., slot.a_offset : slot.a_offset + math.prod(a)].unflatten(-1, a),
+            matrix[..., slot.b_offset : slot.b_offset + math.prod(b)].unflatten(-1, b),
+        )
+
     def views(self, row: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """The factors (A [rank, in], B [out, rank]) of each module, sharing memory with row [D]."""
-        rank = self.rank
-        return {
-            slot.name: (
-                row[slot.a_offset : slot.a_offset + rank * slot.in_features].view(rank, slot.in_features),
-                row[slot.b_offset : slot.b_offset + rank * slot.out_features].view(slot.out_features, rank),
-            )
-            for slot in self.modules
-        }
+        return {slot.name: self.factors(row, slot) for slot in self.modules}
 
     def row(self, factors: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
         """The row [D] in float32 that holds these factors, the inverse of `views`."""

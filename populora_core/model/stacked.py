@@ -58,7 +58,7 @@ class StackedAdapters:
         self.grad = None
         shadow = self.weights.to(self.compute_dtype)
         for layer in self._layers:
-            layer.a, layer.b = self.factors(shadow, layer.slot)
+            layer.a, layer.b = self.layout.factors(shadow, layer.slot)
 
     def zero_grad(self) -> Tensor:
         """Clear the gradients of all resident members and return their matrix [P, D]."""
@@ -104,11 +104,6 @@ class StackedAdapters:
         finally:
             self.route = None
 
-    def detach(self) -> None:
-        """Give the model its own linear layers back."""
-        for layer in self._layers:
-            _replace(self.model, layer.slot.name, layer.base)
-
     def _attach(self, slot: ModuleSlot) -> StackedLinear:
         base = self.model.get_submodule(slot.name)
         if not isinstance(base, nn.Linear):
@@ -116,18 +111,11 @@ class StackedAdapters:
                 f"{slot.name} cannot take an adapter",
                 expected="nn.Linear",
                 came=type(base).__name__,
-                remedy="detach() the adapters that lie over this model first",
+                remedy="load the model again: adapters lie over this one already",
             )
         layer = StackedLinear(base, slot, self)
         _replace(self.model, slot.name, layer)
         return layer
-
-    def factors(self, matrix: Tensor, slot: ModuleSlot) -> tuple[Tensor, Tensor]:
-        """Views A [P, rank, in] and B [P, out, rank] of a matrix [P, D]."""
-        rank = self.layout.rank
-        a = matrix[:, slot.a_offset : slot.a_offset + rank * slot.in_features]
-        b = matrix[:, slot.b_offset : slot.b_offset + rank * slot.out_features]
-        return a.view(-1, rank, slot.in_features), b.view(-1, slot.out_features, rank)
 
 
 class StackedLinear(nn.Module):
@@ -205,7 +193,8 @@ class _LowRank(torch.autograd.Function):
         layer: StackedLinear = ctx.layer
         stack, grad_y = layer.stack, grad_y.contiguous()
         scale = stack.layout.scale
-        grad_a, grad_b = stack.factors(stack.zero_grad() if stack.grad is None else stack.grad, layer.slot)
+        grad = stack.zero_grad() if stack.grad is None else stack.grad
+        grad_a, grad_b = stack.layout.factors(grad, layer.slot)
         grad_x = torch.matmul(grad_y, layer.base.weight) if ctx.needs_input_grad[0] else None
         for block, u in zip(ctx.route.blocks, activations, strict=True):
             rows = _rows(grad_y, block)

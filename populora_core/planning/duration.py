@@ -41,14 +41,9 @@ def sampling_seconds(
     """Seconds to write a batch, `rows` completions at a time."""
     width = max(1, min(rows, batch.completions))
     steps = math.ceil(batch.completions / width) * batch.tokens
-    return steps * step_seconds(shape, width, weight_bytes, rates)
-
-
-def step_seconds(shape: ModelShape, width: float, weight_bytes: int, rates: Rates) -> float:
-    """Seconds to write one token of each of `width` completions."""
-    return max(
-        shape.parameters * weight_bytes / rates.bytes, FORWARD * shape.parameters * width / rates.operations
-    )
+    reading = shape.parameters * weight_bytes / rates.bytes
+    computing = FORWARD * shape.parameters * width / rates.operations
+    return steps * max(reading, computing)
 
 
 def update_seconds(shape: ModelShape, batch: SamplingLoad, checkpointing: bool, rates: Rates) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from populora_core.population.member import Member
 from populora_core.support import registry
 from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import EvolveSection
 
 Fitness = Callable[..., Array]
 
@@ -60,30 +63,25 @@ def learnable_share(solve_rates: Iterable[float | None]) -> float | None:
 
 
 def fitness_of(
-    name: str,
-    members: Sequence[Member],
-    external_fitness: Mapping[str, float | None],
-    parameters: Mapping[str, Any] | None = None,
+    rules: EvolveSection, members: Sequence[Member], external_fitness: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """member_id -> fitness of one sub-population, by the named function.
+    """member_id -> fitness of one sub-population, by the function that the rules name.
 
     Args:
-        name: a name in `FITNESS`, or "package.module:function".
         members: with their ratings after the generation's matches.
         external_fitness: member_id -> external fitness, None or absent where not evaluated.
 
     Raises:
         PopulationError: an unknown fitness or parameter, or a member whose fitness is not a number.
     """
-    function = registry.find(FITNESS, name, "fitness", "evolve.fitness")
-    settings = registry.settings_of(name, function, parameters or {})
+    name = rules.fitness
+    function = registry.bound(FITNESS, name, "fitness", "evolve.fitness", rules.parameters.get(name, {}))
     known = [external_fitness.get(member.member_id) for member in members]
     values = np.asarray(
         function(
             np.array([member.mu for member in members], dtype=np.float64),
             np.array([member.sigma for member in members], dtype=np.float64),
             np.array([math.nan if value is None else value for value in known], dtype=np.float64),
-            **settings,
         ),
         dtype=np.float64,
     )
@@ -105,20 +103,7 @@ def rank(
     Args:
         fitness: member_id -> fitness, larger is better.
         eligible: member_id -> whether the member was productive lately.
-
-    Raises:
-        PopulationError: a member has no fitness (or NaN), or it is not known whether it is eligible.
     """
-    for member in members:
-        name = member.member_id
-        value = fitness.get(name)
-        if value is None or math.isnan(value) or name not in eligible:
-            raise PopulationError(
-                f"{name} cannot be ranked",
-                expected="a fitness and an eligibility of every member",
-                came=f"fitness {value}, eligible {eligible.get(name)}",
-                remedy="rate the generation's matches before ranking",
-            )
     return sorted(members, key=lambda m: (eligible[m.member_id], fitness[m.member_id]), reverse=True)
 
 

@@ -6,17 +6,20 @@ learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from populora_core.support import registry
+from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
 
-Scheme = Callable[..., NDArray[np.float64]]
+if TYPE_CHECKING:
+    from populora_core.config.sections import MatchSection
+
+Scheme = Callable[..., Array]
 """(probability that the student wins [teachers, students], generation, *, settings) -> weights >= 0 of the
 same shape."""
 
@@ -30,27 +33,21 @@ class Pair:
     weight: float
 
 
-def pfsp_weights(p: NDArray[np.float64]) -> NDArray[np.float64]:
+def _pfsp(p: Array, generation: int) -> Array:
     """p (1 - p): largest where the match is even."""
     return p * (1.0 - p)
 
 
-def _pfsp(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
-    return pfsp_weights(p)
-
-
-def _pfsp_hard(
-    p: NDArray[np.float64], generation: int, *, hardness: registry.Strength = 2.0
-) -> NDArray[np.float64]:
+def _pfsp_hard(p: Array, generation: int, *, hardness: registry.Strength = 2.0) -> Array:
     """(1 - p)^hardness: teachers meet the students that are likely to lose to them."""
     return (1.0 - p) ** hardness
 
 
-def _uniform(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+def _uniform(p: Array, generation: int) -> Array:
     return np.ones_like(p)
 
 
-def _round_robin(p: NDArray[np.float64], generation: int) -> NDArray[np.float64]:
+def _round_robin(p: Array, generation: int) -> Array:
     """Each teacher's partner moves on by one with every generation.
 
     All pairs meet in turn where there are as many students as teachers or more, and `match.uniform_floor` is 0.
@@ -72,56 +69,40 @@ SCHEMES: dict[str, Scheme | str] = {
 
 
 def draw_matches(
-    p_student_win: NDArray[np.float64],
-    *,
-    scheme: str,
-    floor: float,
-    generation: int,
-    rng: np.random.Generator,
-    parameters: Mapping[str, Any] | None = None,
+    p_student_win: Array, rules: MatchSection, generation: int, rng: np.random.Generator
 ) -> list[Pair]:
     """One match for every teacher, in the order of drawing.
 
     Teachers draw in random order, students without replacement; when students run out the pool refills.
-    A teacher draws among the students left with probability (1 - floor) * weight share + floor / left.
+    A teacher draws among the students left with probability (1 - floor) * weight share + floor / left: by the
+    uniform floor no pair starves.
 
     Args:
-        p_student_win: predicted probability that the student wins [teachers, students].
-        scheme: a name in `SCHEMES`, or a place.
-        floor: share of uniform drawing in [0, 1], so that no pair starves.
-        parameters: settings of the scheme in place of its defaults.
+        p_student_win: predicted probability that the student wins [teachers, students], at least one each.
 
     Raises:
-        PopulationError: no students, an unknown scheme, or weights that are negative or not finite.
+        PopulationError: an unknown scheme, or weights that are negative or not finite.
     """
-    if p_student_win.ndim != 2 or p_student_win.shape[1] == 0:
-        raise PopulationError(
-            "no matches can be drawn",
-            expected="win probabilities [teachers, students] with at least one student",
-            came=f"shape {p_student_win.shape}",
-            remedy="found a population with teachers and students",
-        )
-    function = registry.find(SCHEMES, scheme, "matchmaking scheme", "match.scheme")
-    settings = registry.settings_of(scheme, function, parameters or {})
-    weights = np.asarray(function(p_student_win, generation, **settings), dtype=np.float64)
+    scheme = registry.bound(SCHEMES, rules.scheme, "matchmaking scheme", "match.scheme", rules.parameters)
+    weights = np.asarray(scheme(p_student_win, generation), dtype=np.float64)
     if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
         raise PopulationError(
-            f"the scheme {scheme} gave unusable weights",
+            f"the scheme {rules.scheme} gave unusable weights",
             expected=f"finite weights >= 0 of shape {p_student_win.shape}",
             came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
-            remedy="mend the scheme, and check that every win probability lies in [0, 1]",
+            remedy="fix the scheme, and check that every win probability lies in [0, 1]",
         )
     pairs = []
     pool: list[int] = []
     for teacher in rng.permutation(len(weights)):
         pool = pool or list(range(weights.shape[1]))
-        shares = _shares(weights[teacher, pool], floor)
+        shares = _shares(weights[teacher, pool], rules.uniform_floor)
         place = int(rng.choice(len(pool), p=shares))
         pairs.append(Pair(int(teacher), pool.pop(place), float(shares[place])))
     return pairs
 
 
-def _shares(weights: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+def _shares(weights: Array, floor: float) -> Array:
     uniform = np.full(len(weights), 1.0 / len(weights))
     total = weights.sum()
     return (1.0 - floor) * (weights / total) + floor * uniform if total > 0.0 else uniform

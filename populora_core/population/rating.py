@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import trueskill
-from numpy.typing import NDArray
 
-from populora_core.support.errors import PopulationError
+from populora_core.support.arrays import Array
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import RatingSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +23,6 @@ class Rating:
 
     mu: float
     sigma: float
-
-
-class RatingRules(Protocol):
-    """TrueSkill's constants, as `config.sections.RatingSection` has them.
-
-    beta is the spread of one performance, tau the drift between matches.
-    """
-
-    @property
-    def mu(self) -> float: ...
-
-    @property
-    def sigma(self) -> float: ...
-
-    @property
-    def beta(self) -> float: ...
-
-    @property
-    def tau(self) -> float: ...
-
-    @property
-    def draw_probability(self) -> float: ...
 
 
 class Outcome(StrEnum):
@@ -72,28 +52,20 @@ def lower_bound(rating: Rating) -> float:
     return rating.mu - 3.0 * rating.sigma
 
 
-def win_probability(student: Rating, teacher: Rating, rules: RatingRules) -> float:
-    """The probability that the student performs better than the teacher in one match.
+def win_probabilities(students: Sequence[Rating], teachers: Sequence[Rating], rules: RatingSection) -> Array:
+    """The probability [teachers, students] that the student performs better than the teacher in one match.
 
     Phi((mu_s - mu_t) / sqrt(sigma_s^2 + sigma_t^2 + 2 beta^2)), the model of Herbrich, Minka and Graepel,
     "TrueSkill: A Bayesian Skill Rating System" (2006), without a draw margin.
     """
-    spread = math.sqrt(student.sigma**2 + teacher.sigma**2 + 2.0 * rules.beta**2)
-    return 0.5 * math.erfc((teacher.mu - student.mu) / (spread * math.sqrt(2.0)))
 
-
-def win_probabilities(
-    students: Sequence[Rating], teachers: Sequence[Rating], rules: RatingRules
-) -> NDArray[np.float64]:
-    """`win_probability` of every pair [teachers, students], to the last bit."""
-
-    def columns(ratings: Sequence[Rating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def columns(ratings: Sequence[Rating]) -> tuple[Array, Array]:
         return np.array([each.mu for each in ratings]), np.array([each.sigma**2 for each in ratings])
 
     (student_mu, student_variance), (teacher_mu, teacher_variance) = columns(students), columns(teachers)
     spread = np.sqrt(student_variance[None, :] + teacher_variance[:, None] + 2.0 * rules.beta**2)
     ahead = (teacher_mu[:, None] - student_mu[None, :]) / (spread * math.sqrt(2.0))
-    # NumPy has no erfc, and another library's would give other digits than the single pair's.
+    # NumPy has no erfc, and another library's would give other digits.
     return 0.5 * np.array([math.erfc(value) for value in ahead.ravel().tolist()]).reshape(ahead.shape)
 
 
@@ -128,14 +100,11 @@ def match_outcome(
     return Outcome.STUDENT if surprise > 0.0 else Outcome.TEACHER
 
 
-def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingRules) -> dict[str, Rating]:
+def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingSection) -> dict[str, Rating]:
     """The ratings after the matches, folded in the order given: another order gives other ratings.
 
     Args:
-        ratings: member_id -> rating before; members without a match keep theirs.
-
-    Raises:
-        PopulationError: a match names a member without a rating.
+        ratings: member_id -> rating before, of everyone who played; members without a match keep theirs.
     """
     rated = dict(ratings)
     # The backend is fixed: another one, installed by chance, would give other digits.
@@ -143,14 +112,6 @@ def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingR
         rules.mu, rules.sigma, rules.beta, rules.tau, rules.draw_probability, backend=None
     )
     for match in matches:
-        for member_id in (match.teacher_id, match.student_id):
-            if member_id not in rated:
-                raise PopulationError(
-                    f"the match of {match.teacher_id} and {match.student_id} cannot be rated",
-                    expected="a rating of every member that played",
-                    came=f"none of {member_id}",
-                    remedy="pass the ratings of the whole population",
-                )
         if match.outcome is Outcome.VOID:
             continue
         student_won = match.outcome is Outcome.STUDENT
@@ -162,7 +123,7 @@ def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingR
     return rated
 
 
-def newborn_rating(parents: Sequence[Rating], rules: RatingRules) -> Rating:
+def newborn_rating(parents: Sequence[Rating], rules: RatingSection) -> Rating:
     """A child's first rating: its parents' mean mu, so that it is neither favoured nor culled first, and the
     full sigma, since nothing is known of it yet."""
     return Rating(sum(parent.mu for parent in parents) / len(parents), rules.sigma)

@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from populora_core.population.fitness import rank, standing
 from populora_core.population.member import Member, Role
-from populora_core.population.selection import choose_parents
+from populora_core.population.selection import checked_places, choose_parents
 from populora_core.support import registry
 from populora_core.support.arrays import Array, Places
-from populora_core.support.errors import PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import EvolveSection
 
 Order = Callable[..., Places]
 
@@ -44,47 +46,7 @@ REPLACEMENTS: dict[str, Order | str] = {"worst_fraction": worst_fraction, "agein
 """Name -> function, or its place as "package.module:function"."""
 
 
-class EvolutionRules(Protocol):
-    """When and how the weakest are replaced, as `config.sections.EvolveSection` has it."""
-
-    @property
-    def every(self) -> int:
-        """Generations between replacements; 0 for never."""
-
-    @property
-    def fraction(self) -> float:
-        """Share of a sub-population that goes, at least one."""
-
-    @property
-    def minimum_age(self) -> int:
-        """Generations before a member may go; what a newborn can do is not known yet."""
-
-    @property
-    def crossover_probability(self) -> float:
-        """Share of children with two parents."""
-
-    @property
-    def mutations(self) -> tuple[str, ...]:
-        """Operators with one parent, each equally likely."""
-
-    @property
-    def crossovers(self) -> tuple[str, ...]:
-        """Operators with two parents, each equally likely."""
-
-    @property
-    def selection(self) -> str:
-        """A name in `SELECTIONS`, or a place."""
-
-    @property
-    def replacement(self) -> str:
-        """A name in `REPLACEMENTS`, or a place."""
-
-    @property
-    def parameters(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name of a selection or replacement -> its settings in place of the defaults."""
-
-
-def evolves(rules: EvolutionRules, generation: int) -> bool:
+def evolves(rules: EvolveSection, generation: int) -> bool:
     """Whether members are replaced at the end of this generation."""
     return rules.every > 0 and generation > 0 and generation % rules.every == 0
 
@@ -105,7 +67,7 @@ def plan_evolution(
     members: Sequence[Member],
     fitness: Mapping[str, float],
     eligible: Mapping[str, bool],
-    rules: EvolutionRules,
+    rules: EvolveSection,
     rng: np.random.Generator,
 ) -> list[Replacement]:
     """Who of one sub-population is replaced at the end of this generation, and how; first to go first.
@@ -116,13 +78,9 @@ def plan_evolution(
     Args:
         members: the living members of one role.
         fitness, eligible: as for `rank`.
-
-    Raises:
-        PopulationError: members of several roles or twice the same one; one without fitness.
     """
     if not evolves(rules, generation):
         return []
-    require_one_sub_population(members)
     ranked = rank(members, fitness, eligible)
     values = standing(ranked, fitness, eligible)
     removed = choose_removed(ranked, values, generation, rules)
@@ -133,7 +91,7 @@ def plan_evolution(
 
 
 def choose_removed(
-    ranked: Sequence[Member], standing: Array, generation: int, rules: EvolutionRules
+    ranked: Sequence[Member], standing: Array, generation: int, rules: EvolveSection
 ) -> list[Member]:
     """The members that go, in the order of the rules' replacement.
 
@@ -147,17 +105,10 @@ def choose_removed(
     Raises:
         PopulationError: an unknown replacement, or one that names a place twice or one that does not exist.
     """
-    function = registry.find(REPLACEMENTS, rules.replacement, "replacement", "evolve.replacement")
-    settings = registry.settings_of(rules.replacement, function, rules.parameters.get(rules.replacement, {}))
+    name, given = rules.replacement, rules.parameters.get(rules.replacement, {})
+    order = registry.bound(REPLACEMENTS, name, "replacement", "evolve.replacement", given)
     ages = np.array([generation - member.born_generation for member in ranked], dtype=np.float64)
-    places = [int(place) for place in function(standing, ages, **settings)]
-    if len(set(places)) != len(places) or not all(0 <= place < len(ranked) for place in places):
-        raise PopulationError(
-            f"the replacement {rules.replacement} did not name members",
-            expected=f"different places from 0 to {len(ranked) - 1}",
-            came=str(places),
-            remedy="mend the function",
-        )
+    places = checked_places(name, order(standing, ages), len(ranked))
     # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
     least = 1 if rules.crossover_probability < 1.0 else 2  # a crossover needs two parents
     wanted = max(1, math.floor(rules.fraction * len(ranked) + 1e-9))
@@ -169,21 +120,14 @@ def _replace(
     member: Member,
     survivors: Sequence[Member],
     standing: Array,
-    rules: EvolutionRules,
+    rules: EvolveSection,
     rng: np.random.Generator,
 ) -> Replacement:
     crosses = len(survivors) > 1 and rng.random() < rules.crossover_probability
     operators = rules.crossovers if crosses else rules.mutations
-    parents = choose_parents(
-        survivors,
-        2 if crosses else 1,
-        rng,
-        standing=standing,
-        selection=rules.selection,
-        parameters=rules.parameters.get(rules.selection, {}),
-    )
+    places = choose_parents(standing, 2 if crosses else 1, rules, rng)
     # Extrapolation overshoots its second parent, which therefore must be the fitter one.
-    parents.sort(key=survivors.index, reverse=True)
+    parents = [survivors[place] for place in sorted(places, reverse=True)]
     return Replacement(
         removed_id=member.member_id,
         role=member.role,
@@ -191,16 +135,3 @@ def _replace(
         parent_ids=tuple(parent.member_id for parent in parents),
         operator=operators[rng.integers(len(operators))],
     )
-
-
-def require_one_sub_population(members: Sequence[Member]) -> None:
-    """Raise PopulationError unless these are members of one role, one in each slot."""
-    roles = sorted({member.role for member in members})
-    slots = {member.slot for member in members}
-    if len(roles) != 1 or len(slots) != len(members):
-        raise PopulationError(
-            "evolution cannot be planned for these members",
-            expected="the living members of one role, one in each slot",
-            came=f"roles {', '.join(roles) or 'none'}; {len(members)} members in {len(slots)} slots",
-            remedy="plan each sub-population on its own, after the earlier plan was carried out",
-        )

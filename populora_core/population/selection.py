@@ -8,16 +8,18 @@ survivors' fitness in ranked order, fittest first. Put one into `SELECTIONS` or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 
-from populora_core.population.member import Member
 from populora_core.support import registry
 from populora_core.support.arrays import Array, Places
 from populora_core.support.errors import PopulationError
+
+if TYPE_CHECKING:
+    from populora_core.config.sections import EvolveSection
 
 Selection = Callable[..., Places]
 
@@ -79,41 +81,33 @@ SELECTIONS: dict[str, Selection | str] = {
 """Name -> function, or its place as "package.module:function"."""
 
 
-def choose_parents(
-    survivors: Sequence[Member],
-    n: int,
-    rng: np.random.Generator,
-    *,
-    standing: Array | None = None,
-    selection: str = "truncation",
-    parameters: Mapping[str, Any] | None = None,
-) -> list[Member]:
-    """n different survivors, by the named selection.
+def choose_parents(standing: Array, n: int, rules: EvolveSection, rng: np.random.Generator) -> list[int]:
+    """The places of n different survivors, by the rules' selection.
 
     Args:
-        survivors: fittest first.
-        standing: their fitness [m] in the same order; all equal when not given.
+        standing: fitness [m] of at least n survivors, fittest first.
 
     Raises:
-        PopulationError: fewer than n survivors, an unknown selection, or one that does not give n different
-            places.
+        PopulationError: an unknown selection or parameter, or one that does not give n different places.
     """
-    if len(survivors) < n:
+    name = rules.selection
+    select = registry.bound(SELECTIONS, name, "selection", "evolve.selection", rules.parameters.get(name, {}))
+    return checked_places(name, select(standing, n, rng), len(standing), n)
+
+
+def checked_places(name: str, given: Iterable[int], among: int, n: int | None = None) -> list[int]:
+    """What the function of this name gave, once it is different places (n of them, where said) among so many.
+
+    Raises:
+        PopulationError: it is anything else.
+    """
+    places = [int(place) for place in given]
+    wanted = len(places) if n is None else n
+    if not len(set(places)) == len(places) == wanted or not all(0 <= place < among for place in places):
         raise PopulationError(
-            "there are too few survivors to breed from",
-            expected=f"at least {n}",
-            came=str(len(survivors)),
-            remedy="enlarge the sub-population or replace a smaller fraction of it",
-        )
-    function = registry.find(SELECTIONS, selection, "selection", "evolve.selection")
-    settings = registry.settings_of(selection, function, parameters or {})
-    values = np.zeros(len(survivors)) if standing is None else standing
-    places = [int(place) for place in function(values, n, rng, **settings)]
-    if len(set(places)) != n or not all(0 <= place < len(survivors) for place in places):
-        raise PopulationError(
-            f"the selection {selection} did not choose parents",
-            expected=f"{n} different places from 0 to {len(survivors) - 1}",
+            f"{name} did not name members",
+            expected=f"{'' if n is None else f'{n} '}different places from 0 to {among - 1}",
             came=str(places),
-            remedy="mend the function; every parent of a child is another survivor",
+            remedy="fix the function that evolve names",
         )
-    return [survivors[place] for place in places]
+    return places

@@ -53,11 +53,4 @@ def open_sampler(
         return TorchSampler(stacked(), stop_ids)
     from populora_core.sampler.vllm_sampler import VllmSampler
 
-    return VllmSampler(
-        folder=spec.base.folder(),
-        dtype=spec.base.dtype,
-        device=spec.base.device,
-        rank=spec.adapters.rank,
-        stop_ids=stop_ids,
-        settings=spec.sampler,
-    )
+    return VllmSampler(spec, stop_ids)

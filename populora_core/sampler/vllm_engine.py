@@ -7,13 +7,12 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
-    from populora_core.config.sections import SamplerSection
+    from populora_core.sampler.spec import ModelSpec
 
 ROWS = 256  # sampled at once at most
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be
@@ -75,17 +74,16 @@ def room_for(rank: int) -> int:
     )
 
 
-def start_engine(
-    folder: Path, dtype: str, device: str, rank: int, adapters: int, settings: SamplerSection
-) -> Any:
-    """An engine over the checkpoint in `folder`, with room for so many adapters of the rank from `room_for`.
+def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
+    """An engine over the base, with room for so many adapters of the rank from `room_for`.
 
     Raises:
         ConfigError: vLLM cannot start: another architecture, too little memory, another version of vLLM.
     """
     from vllm import EngineArgs, LLMEngine
 
-    on_cpu = device == "cpu"
+    folder, settings = spec.base.folder(), spec.sampler
+    on_cpu = spec.base.device == "cpu"
     where: dict[str, Any] = (
         {
             "kv_cache_memory_bytes": settings.cpu_cache_gib * 2**30,
@@ -97,7 +95,7 @@ def start_engine(
     )
     arguments = EngineArgs(
         model=str(folder.resolve()),
-        dtype=dtype,
+        dtype=spec.base.dtype,
         max_num_seqs=ROWS,
         enable_lora=True,
         max_lora_rank=rank,

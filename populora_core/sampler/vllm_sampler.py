@@ -17,7 +17,6 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from populora_core.sampler.requests import Completion, Request, Served, Text
@@ -31,16 +30,14 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
-    from populora_core.config.sections import SamplerSection
+    from populora_core.sampler.spec import ModelSpec
 
 
 class VllmSampler:
     """A `Sampler` over vLLM.
 
     Args:
-        folder: the frozen base's checkpoint.
-        dtype, device: what the base computes in, and where: cpu or cuda.
-        rank: the largest rank of an adapter.
+        spec: the base, the largest rank of an adapter, and the engine's settings.
         stop_ids: token ids that end a completion.
 
     Raises:
@@ -49,33 +46,25 @@ class VllmSampler:
 
     name = "vllm"
 
-    def __init__(
-        self,
-        folder: Path,
-        dtype: str,
-        device: str,
-        rank: int,
-        stop_ids: Collection[int],
-        settings: SamplerSection,
-    ) -> None:
-        self._folder, self._dtype, self._device, self._settings = folder, dtype, device, settings
-        self._rank, self._stop_ids = room_for(rank), frozenset(stop_ids)
+    def __init__(self, spec: ModelSpec, stop_ids: Collection[int]) -> None:
+        self._spec, self._stop_ids = spec, frozenset(stop_ids)
+        self._rank = room_for(spec.adapters.rank)
         self._adapters: dict[str, LoRARequest] = {}
         self._numbers, self._request_ids = count(1), map(str, count())
         self._capacity = self._added = 0  # adapters: what the engine has room for, and has been given so far
         self._engine: Any = None
         self._asleep = False
-        import_vllm(device)
+        import_vllm(spec.base.device)
 
     def load(self, adapters: Sequence[Served]) -> None:
-        """Make exactly these adapters resident; one with unchanged content stays, with its cached prefixes.
+        """See `Sampler.load`; one with unchanged content stays, with its cached prefixes.
 
         Raises:
-            AdapterError: an adapter is missing, damaged, not the recorded one, too large, or vLLM refuses it.
+            AdapterError: also where vLLM refuses an adapter.
             ConfigError: vLLM cannot start.
         """
         names = {served.member_id: self._checked_name(served) for served in adapters}
-        if len(adapters) > self._capacity or self._added >= self._settings.recycle_after:
+        if len(adapters) > self._capacity or self._added >= self._spec.sampler.recycle_after:
             self.close()
             self._capacity = max(self._capacity, len(adapters))
         engine = self._awake()
@@ -88,10 +77,9 @@ class VllmSampler:
                 self._add(served, names[served.member_id])
 
     def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
-        """One completion for each request, in the same order.
+        """See `Sampler.generate`.
 
         Raises:
-            PopulationError: a request names a member that is not resident.
             ConfigError: a prompt and its completion may outgrow the base model's context, or vLLM does not
                 sample at the temperature.
         """
@@ -103,10 +91,9 @@ class VllmSampler:
         return [self._completion(row) for row in asked]
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities under softmax(logits) of each completion's tokens, in the order of the texts.
+        """See `Sampler.score`.
 
         Raises:
-            PopulationError: a text names a member that is not resident.
             ConfigError: a text, with one token more, outgrows the base model's context.
         """
         from vllm import SamplingParams
@@ -126,7 +113,7 @@ class VllmSampler:
 
     def rest(self) -> None:
         """Put the engine to sleep where the platform can: weights to host memory, the cache given up."""
-        if self._engine is not None and not self._asleep and self._device != "cpu":
+        if self._engine is not None and not self._asleep and self._spec.base.device != "cpu":
             self._engine.sleep(level=1)
             self._asleep = True
 
@@ -260,9 +247,7 @@ class VllmSampler:
     def _awake(self) -> Any:
         """The engine, started or woken where it has to be."""
         if self._engine is None:
-            self._engine = start_engine(
-                self._folder, self._dtype, self._device, self._rank, self._capacity, self._settings
-            )
+            self._engine = start_engine(self._spec, self._rank, self._capacity)
         elif self._asleep:
             self._engine.wake_up()
         self._asleep = False

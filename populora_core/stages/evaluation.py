@@ -178,9 +178,7 @@ class Evaluation:
             for sample in range(shard.entry.attempts)
         ]
         completions = self._sample(shard, asked, sampling, progress)
-        responses = [
-            Response(row["completion"], row["finish_reason"] == FinishReason.STOP) for row in completions
-        ]
+        responses = [Response(row["completion"], FinishReason(row["finish_reason"])) for row in completions]
         with self._sandbox(shard.benchmark.limits) as sandbox:
             scores = shard.benchmark.grade([item for item, _, _ in asked], responses, self.family, sandbox)
         template = shard.benchmark.template(self.family)

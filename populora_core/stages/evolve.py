@@ -90,12 +90,7 @@ def _plan(
     for role in Role:
         own = [_rated(member, ratings) for member in members if member.role is role]
         if own:
-            fitness |= fitness_of(
-                settings.fitness,
-                own,
-                external,
-                settings.parameters.get(settings.fitness, {}),
-            )
+            fitness |= fitness_of(settings, own, external)
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
             plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, ctx.rng("plan", role))
     return plan, fitness

@@ -18,15 +18,7 @@ def run(ctx: StageContext) -> None:
         [teacher.rating for teacher in teachers],
         ctx.config.rating,
     )
-    settings = ctx.config.match
-    pairs = draw_matches(
-        p_student_win,
-        scheme=settings.scheme,
-        floor=settings.uniform_floor,
-        generation=ctx.generation,
-        rng=ctx.rng("pairs"),
-        parameters=settings.parameters,
-    )
+    pairs = draw_matches(p_student_win, ctx.config.match, ctx.generation, ctx.rng("pairs"))
     digits = ids.digits(len(teachers))
     ctx.write(
         "matches",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -86,6 +87,18 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
             remedy="give the parameter, or give the function a default",
         )
     return settings
+
+
+def bound(
+    registry: Mapping[str, Callable[..., Any] | str],
+    name: str,
+    what: str,
+    setting: str,
+    given: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """The function of this name with its settings (see `find` and `settings_of`)."""
+    function = find(registry, name, what, setting)
+    return partial(function, **settings_of(name, function, given))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

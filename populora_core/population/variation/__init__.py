@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from populora_core.support import registry
-from populora_core.support.errors import PopulationError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,14 +63,13 @@ def make_child(
         (share of the squared norm of what the operator aimed at that the child has).
 
     Raises:
-        PopulationError: unknown operator or parameter, the wrong number of parents, adapters that differ in
-            modules, shapes or type, or numbers that are not finite.
+        PopulationError: unknown operator or parameter, adapters that differ in modules, shapes or type, or
+            numbers that are not finite.
     """
     from populora_core.population.variation import lowrank
 
     function = registry.find(MUTATIONS | CROSSOVERS, operator, "variation operator", "evolve.mutations")
     settings = registry.settings_of(operator, function, parameters or {})
-    _require_parents(operator, len(parents))
     lowrank.require_alike(parents, f"the parents of {operator}")
     # Contiguous, since noise fills memory in order: a parent's strides must not change its children.
     parents = [
@@ -92,14 +90,3 @@ def make_child(
         "distances": bred.distances,
     }
     return bred.factors, record
-
-
-def _require_parents(operator: str, n_parents: int) -> None:
-    expected = {1: operator in MUTATIONS, 2: operator in CROSSOVERS}
-    if not expected.get(n_parents, False) and not (registry.is_place(operator) and n_parents in expected):
-        raise PopulationError(
-            f"{operator} cannot breed from these parents",
-            expected="one parent" if operator in MUTATIONS else "two parents",
-            came=str(n_parents),
-            remedy="choose as many parents as the operator's registry says",
-        )

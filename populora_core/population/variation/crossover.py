@@ -184,10 +184,4 @@ def _cut(space: Space, wanted: Triplets, rng: np.random.Generator, aimed: float 
     """The best child of the rank for the wanted update, whose energy is `aimed` (its own unless given)."""
     kept = wanted.part(0, space.rank)
     aimed = wanted.energy if aimed is None else aimed
-    core = kept.matrix
-    return Bred(
-        space.build(kept, rng),
-        {"energy_kept": kept.energy / aimed if aimed else 1.0},
-        float(torch.linalg.vector_norm(core)),
-        space.distances(core),
-    )
+    return replace(space.bred(kept, rng), drawn={"energy_kept": kept.energy / aimed if aimed else 1.0})

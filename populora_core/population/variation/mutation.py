@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ def svd_perturbation(
         parent.s * stretch,
         parent.v @ _rotations(rng, strength, parent.live),
     )
-    return _built(space, turned, rng)
+    return space.bred(turned, rng)
 
 
 def component_masking(parents: Sequence[Adapter], rng: np.random.Generator, *, fraction: Share = 0.3) -> Bred:
@@ -53,9 +54,9 @@ def component_masking(parents: Sequence[Adapter], rng: np.random.Generator, *, f
     places = lots.argsort(dim=1).argsort(dim=1)
     # The small term keeps 0.3 of ten, 3.0000000000000004 in some products, at three.
     masked = torch.ceil(fraction * parent.live.sum(dim=1, keepdim=True) - 1e-9)
-    bred = _built(space, parent.scaled((places >= masked).double()), rng)
+    bred = space.bred(parent.scaled((places >= masked).double()), rng)
     kept = (bred.norm / space.norm(0)) ** 2 if space.norm(0) > 0.0 else 1.0
-    return Bred(bred.factors, {"energy_kept": kept}, bred.norm, bred.distances)
+    return replace(bred, drawn={"energy_kept": kept})
 
 
 def layer_gaussian(
@@ -74,12 +75,6 @@ def layer_gaussian(
 def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, strength: Strength = 0.15) -> Bred:
     """Gaussian noise on every module."""
     return _with_noise(parents, range(len(parents[0])), strength, rng)
-
-
-def _built(space: Space, triplets: Triplets, rng: np.random.Generator) -> Bred:
-    core = triplets.matrix
-    norm = float(torch.linalg.vector_norm(core))
-    return Bred(space.build(triplets, rng), {}, norm, space.distances(core))
 
 
 def _with_noise(

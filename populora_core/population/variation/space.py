@@ -23,7 +23,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from populora_core.population.variation.lowrank import Adapter, Factors, draw_rows, rank_of
+from populora_core.population.variation.lowrank import Adapter, Bred, Factors, draw_rows, rank_of
 from populora_core.support.errors import PopulationError
 
 CHUNK = 2048  # rows converted to float64 at once: what a core's own cache holds
@@ -169,8 +169,14 @@ class Space:
         columns = torch.tensor(weights, dtype=torch.float64).repeat_interleave(self.rank)
         return self.triplets(self.outs.root * columns, self.ins.root)
 
-    def build(self, triplets: Triplets, rng: np.random.Generator) -> dict[str, Factors]:
-        """Fresh factors of the updates u diag(s) v^T with r triplets; where s is zero A is drawn anew."""
+    def bred(self, triplets: Triplets, rng: np.random.Generator) -> Bred:
+        """A child whose updates are u diag(s) v^T with r triplets."""
+        core = triplets.matrix
+        norm = float(torch.linalg.vector_norm(core))
+        return Bred(self._factors(triplets, rng), {}, norm, self.distances(core))
+
+    def _factors(self, triplets: Triplets, rng: np.random.Generator) -> dict[str, Factors]:
+        """Fresh factors of the updates; where s is zero A is drawn afresh."""
         left = self.outs.basis @ triplets.left
         right = self.ins.basis @ triplets.right
         child = {}
