@@ -176,7 +176,7 @@ def _lengths(members: int, mean: float, spread: float, rng: np.random.Generator)
 
 
 def _deal(values: Array, workers: int) -> Sequence[Array]:
-    """Every worker's members, as `StageContext.map_members` deals them; workers without any are left out."""
+    """Every worker's members, as `StageContext.shares` deals them; workers without any are left out."""
     return [values[worker::workers] for worker in range(min(workers, len(values)))]
 
 
