@@ -243,6 +243,14 @@ def test_files_travel_as_objects_and_those_that_no_work_names_go(tmp_path: Path)
         Inbox(tmp_path / "inbox").unpack(sent, store)
 
 
+def test_what_came_from_a_store_goes_to_another_as_a_link(tmp_path: Path, joins: Callable) -> None:
+    mapped(tmp_path, joins(numbers=(0,)))
+    made, own = tmp_path / "one" / "out0", tmp_path / "source"
+    for file, linked in ((made, True), (own, False)):
+        sent = Outbox(open_objects(str(tmp_path / "store"))).pack(Join(0, file))
+        assert (tmp_path / "store" / "objects" / sent.source.files[0][1]).samefile(file) is linked
+
+
 @pytest.mark.parametrize("with_its_document", [True, False])
 def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
     tmp_path: Path, joins: Callable, with_its_document: bool

@@ -50,7 +50,8 @@ class Outbox:
     def _send(self, file: Path) -> str:
         sha256 = file_sha256(file)
         if sha256 not in self._sent:
-            sha256 = self._store.put(file)
+            read_only = not file.stat().st_mode & 0o222  # as what came from a store is: a link to it will do
+            sha256 = self._store.put(file, lasting=read_only)
             self._sent.add(sha256)
         return sha256
 

@@ -264,7 +264,7 @@ class LocalCompute:
         for shard in range(self._shards):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=serve,
+                target=_listen,
                 args=(theirs, self._spec, self._threads, os.getpid()),
                 name=f"populora-shard-{shard}",
                 daemon=True,
@@ -297,7 +297,7 @@ class LocalCompute:
         )
 
 
-def serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
+def _listen(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
     """A worker's process: performs what comes through its pipe, until that closes or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
@@ -308,18 +308,19 @@ def serve(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
     try:
         with suppress(EOFError, OSError):  # the pipe is closed: no one waits for an answer
             while True:
-                pipe.send(_answer(worker, pipe.recv(), lambda done: pipe.send(("progress", done))))
+                shard: Shard = pipe.recv()
+                try:
+                    done = worker.perform(shard, lambda more: pipe.send(("progress", more)))
+                except Exception as error:
+                    pipe.send(("error", error if isinstance(error, PopuloraError) else _defect(shard)))
+                else:
+                    pipe.send(("result", done))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
         worker.close()
 
 
-def _answer(worker: Worker, shard: Shard, progress: Progress) -> tuple[str, Any]:
-    """("result", what the shard committed), or ("error", why it did not)."""
-    try:
-        return "result", worker.perform(shard, progress)
-    except PopuloraError as error:
-        return "error", error
-    except Exception:
-        problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
-        return "error", PopuloraError(problem, remedy="nothing committed was lost; resume goes on")
+def _defect(shard: Shard) -> PopuloraError:
+    """What stands for the exception that is being handled."""
+    problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
+    return PopuloraError(problem, remedy="nothing committed was lost; resume goes on")

@@ -229,9 +229,8 @@ class Worker:
             seconds=time.perf_counter() - started,
         )
         store.put_if_absent(document(shard.key), json.dumps(asdict(done)).encode())
-        return (
-            committed(store, shard.key) or done
-        )  # who came first is right: sampling on a GPU is not bit-equal
+        # Who came first is right: sampling on a GPU is not bit-equal.
+        return committed(store, shard.key) or done
 
     def requests(self, prompts: Sequence[Prompt]) -> list[Request]:
         """The prompts in tokens, for the sampler."""
