@@ -219,20 +219,19 @@ class LocalCompute:
         self._start()
         for shard in shards:
             self._send(self._pipes[shard.number], shard)
+        waiting = {self._pipes[shard.number]: shard.number for shard in shards}
         results: dict[int, Committed] = {}
         try:
-            while len(results) < len(shards):
-                waiting = [self._pipes[shard.number] for shard in shards if shard.number not in results]
-                ready = wait(waiting)
-                for pipe in (pipe for pipe in waiting if pipe in ready):
+            while waiting:
+                for pipe in wait(list(waiting)):
+                    assert isinstance(pipe, Connection)
                     kind, value = self._receive(pipe)
-                    if kind == "progress":
-                        if progress is not None:
-                            progress(value)
-                    elif kind == "result":
-                        results[self._pipes.index(pipe)] = value
-                    else:
+                    if kind == "result":
+                        results[waiting.pop(pipe)] = value
+                    elif kind == "error":
                         raise value
+                    elif progress is not None:
+                        progress(value)
         except BaseException:
             self.close()  # answers still under way belong to a stage that is given up
             raise
