@@ -34,8 +34,9 @@ from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.planning.memory import Workload, estimate, shape_of
+from populora_core.sampler.batch import BatchLimits
 from populora_core.sampler.requests import Request
-from populora_core.sampler.torch_sampler import BatchLimits, TorchSampler
+from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support.devices import hold_device
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ from populora_core.support.aliases import Say
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
 LIMIT = 5.0  # seconds a generation at the largest size
-Work = Callable[[], object]
+_Work = Callable[[], object]
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
@@ -106,7 +106,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
         scaled = ScaledRun(Path(folder, "run"), size)
         try:
             parts = _Parts(scaled, Path(folder))
-            work: dict[str, Work] = {
+            work: dict[str, _Work] = {
                 "match": lambda: parts.stage("match"),
                 "grade": lambda: parts.stage("grade"),
                 "ratings": parts.ratings,
@@ -164,7 +164,7 @@ class _Parts:
                 catalogue.query(sql).arrow()
 
     @contextmanager
-    def storing(self) -> Iterator[Work]:
+    def storing(self) -> Iterator[_Work]:
         """Commits the generation to a run directory that is new, beside adapters that shards have written."""
         run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
         adapters = {
@@ -199,7 +199,7 @@ def _slope(middle: dict[int, dict[str, float]], part: str, few: int, many: int) 
     return (middle[many][part] - middle[few][part]) / (many - few)
 
 
-def _seconds(work: Work) -> Taken:
+def _seconds(work: _Work) -> Taken:
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return Taken(time.perf_counter() - wall, time.process_time() - cpu)

@@ -22,11 +22,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from bench.harness import BenchRow, as_json, median, ratio, wall_seconds
 from populora_core.compute.shards import Shards
-from populora_core.compute.work import Prompt, Worker, call
+from populora_core.compute.work import Generate, Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
@@ -90,10 +89,9 @@ def rows(samples: int, say: Say) -> list[BenchRow]:
     return [*gains, median("shard_overhead_seconds", taken["empty"], "s", "<= 0.05"), *told]
 
 
-def _payload(completions: int) -> dict[str, Any]:
+def _sampling(completions: int) -> Generate:
     text = dialect("compact").propose_prompt("code_o", ())
-    prompts = [Prompt(None, text, seed, 1.0, 1.0, TOKENS) for seed in range(completions)]
-    return {"adapters": [], "prompts": prompts}
+    return Generate([], [Prompt(None, text, seed, 1.0, 1.0, TOKENS) for seed in range(completions)])
 
 
 def _jobs(count: int) -> list[Job]:
@@ -147,7 +145,7 @@ def _serve(pipe: Connection, core: int, spec: ModelSpec, kind: SandboxKind) -> N
     with open_sandbox(kind, Limits(), workers=1) as sandbox:
         while True:
             if pipe.recv() == "solve":
-                call(worker, "generate", _payload(COMPLETIONS), lambda done: None)
+                _sampling(COMPLETIONS).run(worker, Path(), lambda done: None)
             else:
                 sandbox.run(_jobs(PROGRAMS))
             pipe.send("done")
@@ -168,11 +166,10 @@ def _nodes(spec: ModelSpec, kind: SandboxKind, folder: Path) -> Iterator[dict[st
 
     number = 0
 
-    def shards(payload: dict[str, Any], workers: int) -> None:
+    def shards(work: Generate, workers: int) -> None:
         nonlocal number
         number += 1
-        work = Shards(lambda: compute, f"work {number}", folder / f"shards{number}")
-        work.map("generate", [payload] * workers)
+        Shards(compute, f"work {number}", folder / f"shards{number}").map([work] * workers)
 
     with ExitStack() as stack:
         cluster = Cluster()
@@ -191,8 +188,8 @@ def _nodes(spec: ModelSpec, kind: SandboxKind, folder: Path) -> Iterator[dict[st
         stack.callback(sandbox.close)
         yield {
             "verify": lambda workers: _discard(sandbox.run(_jobs(PROGRAMS * workers))),
-            "solve": partial(shards, _payload(COMPLETIONS)),
-            "empty": partial(shards, _payload(0)),
+            "solve": partial(shards, _sampling(COMPLETIONS)),
+            "empty": partial(shards, _sampling(0)),
         }
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.harness import BenchRow, as_json, single
-from populora_core.compute import shards
+from populora_core.compute.work import Worker
 from populora_core.config.load import Config, build_config
 from populora_core.learner import update
 from populora_core.model.base import base_digest
@@ -105,13 +105,13 @@ def counting(least: int) -> Iterator[Counter[str]]:
 def _processes_of_their_own() -> Iterator[None]:
     """Lets every shard know the hashes that it found itself, and no others."""
     known: dict[int, dict[Any, str]] = {}
-    perform: Callable[..., Any] = shards.perform
+    perform: Callable[..., Any] = Worker.perform
 
     def apart(worker: Any, shard: Any, progress: Any) -> Any:
         with patch.object(digest, "_known", known.setdefault(shard.number, {})):
             return perform(worker, shard, progress)
 
-    with patch.object(shards, "perform", apart):
+    with patch.object(Worker, "perform", apart):
         yield
 
 

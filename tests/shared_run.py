@@ -47,7 +47,7 @@ engine._perform = _perform
 
 def _write(ctx: StageContext) -> None:
     Written.times += 1
-    folder = ctx.adapter_folders([MEMBER])[MEMBER]
+    folder = ctx.shards.files / MEMBER
     folder.mkdir(parents=True)
     (folder / WEIGHTS).write_bytes(Written.weights)
     (folder / "adapter_config.json").write_text("{}")

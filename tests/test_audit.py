@@ -14,7 +14,7 @@ import trueskill
 
 from populora_core import open_run
 from populora_core.compute.arena import Arena
-from populora_core.compute.work import Prompt, complete
+from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
@@ -221,7 +221,7 @@ def test_completions_were_sampled_by_their_own_member(audited: Path, config: Con
             seed = ids.draw_seed(stage.seed, row["proposal_id"], "tokens")
             asked = config.propose
             prompt = Prompt(member, row["prompt"], seed, asked.temperature, asked.top_p, asked.max_tokens)
-            (again,) = complete(arena.worker, [prompt])
+            (again,) = arena.complete([prompt])
             assert again["completion_ids"] == row["completion_ids"]
             assert again["logprobs"] == pytest.approx(row["logprobs"], abs=1e-4)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.compute import Compute, InlineCompute, LocalCompute
-from populora_core.compute.shards import Shards
+from populora_core.compute.members import Found
+from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.sampler.spec import ModelSpec
@@ -31,16 +31,15 @@ def compute() -> Iterator[LocalCompute]:
 
 def mapped(backend: Compute, folder: Path, *seeds: int) -> None:
     """Found a population of one per seed, each in a folder of its own, as shards of one piece of work."""
-    payloads = [{"seeds": {"a": seed}, "sources": {}, "folders": {"a": folder / str(seed)}} for seed in seeds]
-    shards = Shards(lambda: backend, "key", folder / ".shards")
-    shards.map("found", payloads)
+    shards = Shards(backend, "key", folder / ".shards", files=folder)
+    shards.map([Found({str(seed): seed}, {}) for seed in seeds])
     shards.release()
 
 
-def test_files_of_every_shard_are_where_its_payload_wants_them(compute: LocalCompute, tmp_path: Path) -> None:
+def test_the_files_of_every_shard_are_in_one_folder(compute: LocalCompute, tmp_path: Path) -> None:
     mapped(compute, tmp_path, 1, 2)
     (tmp_path / "inline").mkdir()
-    mapped(InlineCompute(2, 1, SPEC), tmp_path / "inline", 1, 2)
+    mapped(InlineCompute(1, SPEC), tmp_path / "inline", 1, 2)
     for name in (f"{seed}/{file}" for seed in (1, 2) for file in STATE_FILES):
         assert (tmp_path / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 

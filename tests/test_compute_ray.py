@@ -21,8 +21,9 @@ from conftest import GENERATIONS, PATIENCE, alive, contents, small_config, start
 from two_nodes import TwoNodes
 
 from populora_core.compute import leftovers
-from populora_core.compute.backend import Shard
+from populora_core.compute.members import Found
 from populora_core.compute.shards import Shards
+from populora_core.compute.work import Shard
 from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
@@ -170,8 +171,8 @@ def session(nodes: TwoNodes, tmp_path: Path) -> Iterator[Session]:
         yield session
 
 
-def founding(folder: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    return [{"seeds": {"a": seed}, "sources": {}, "folders": {"a": folder / str(seed)}} for seed in seeds]
+def founding(*seeds: int) -> list[Found]:
+    return [Found({f"founder-{seed}": seed}, {}) for seed in seeds]
 
 
 def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
@@ -184,7 +185,7 @@ def test_a_worker_that_hangs_is_ended_after_its_deadline(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute = ray_compute(session, shard_seconds=PATIENCE)
-    Shards(lambda: compute, "warm", tmp_path / "warm").map("found", founding(tmp_path, (1, 2)))
+    Shards(compute, "warm", tmp_path / "warm").map(founding(1, 2))
     submit, frozen = ActorPool.submit, []
 
     def freezing(actor: Actor, call: Call) -> Any:
@@ -195,8 +196,8 @@ def test_a_worker_that_hangs_is_ended_after_its_deadline(
 
     monkeypatch.setattr(ActorPool, "submit", staticmethod(freezing))
     compute.plan = compute.plan.model_copy(update={"shard_seconds": 40.0})
-    shards = Shards(lambda: compute, "hangs", tmp_path / "hangs")
-    shards.map("found", founding(tmp_path, (3, 4)))
+    shards = Shards(compute, "hangs", tmp_path / "hangs")
+    shards.map(founding(3, 4))
     assert sorted(record["attempts"] for record in shards.records) == [1, 2]
     assert {record["pid"] for record in shards.records}.isdisjoint(frozen)
     wait_for(lambda: not alive(frozen[0]))
@@ -314,16 +315,15 @@ def test_errors_of_ours_come_through_as_they_are_and_are_not_tried_again(
 ) -> None:
     compute = ray_compute(session)
     (tmp_path / "broken").mkdir()
-    payload = founding(tmp_path, (1,))[0] | {"sources": {"b": tmp_path / "broken"}}
     with pytest.raises(AdapterError):
-        Shards(lambda: compute, "key", tmp_path / "shards").map("found", [payload])
+        Shards(compute, "key", tmp_path / "shards").map([Found({"a": 1}, {"b": tmp_path / "broken"})])
     compute.close()
 
 
 def test_a_node_without_the_base_model_is_named(session: Session, tmp_path: Path) -> None:
     compute = ray_compute(session, replace(SPEC, base=BaseSection(path=str(tmp_path / "nowhere"))))
     with pytest.raises(BaseModelError, match="has no base model in"):
-        Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
+        Shards(compute, "key", tmp_path / "shards").map(founding(1))
     compute.close()
 
 
@@ -334,7 +334,7 @@ def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
 
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # which the worker sets
         monkeypatch.setenv(variable, "1")
-    shard = Shard("found", 0, "0" * 64, founding(tmp_path, (1,))[0], (tmp_path / "elsewhere").as_uri())
+    shard = Shard(founding(1)[0], 0, "0" * 64, (tmp_path / "elsewhere").as_uri())
     with pytest.raises(StoreUnavailable, match="does not see") as refusal:
         ShardWorker(SPEC, 1, False).perform(shard)
     assert "store.url" in refusal.value.remedy
@@ -355,7 +355,7 @@ def test_nodes_whose_versions_differ_are_refused(
     compute = ray_compute(session)
     monkeypatch.setattr(module, "versions", lambda: {"torch": "1.0"})  # of this process alone
     with pytest.raises(ClusterUnavailable, match="has other versions than this machine"):
-        Shards(lambda: compute, "key", tmp_path / "shards").map("found", founding(tmp_path, (1,)))
+        Shards(compute, "key", tmp_path / "shards").map(founding(1))
     compute.close()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ import pytest
 from conftest import PATIENCE, alive, contents, small_config, start, wait_for
 from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
-from populora_core.compute import work
-from populora_core.compute.backend import Committed, Shard
 from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.shards import Shards, perform
+from populora_core.compute.shards import Shards
+from populora_core.compute.work import Committed, Generate, Prompt, Shard, Worker
 from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sharing.objects import object_key
@@ -31,92 +31,75 @@ from populora_core.support.errors import ArtifactError
 ROOT = Path(__file__).resolve().parent.parent
 
 
-class Here:
-    """Performs shards in this process, and counts the calls of their function."""
-
-    shards = 8
+class Here(Worker):
+    """A worker in this process, which is asked directly and remembers the numbers that it joined."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []
 
     def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
-        return [perform(self, shard, progress or (lambda done: None)) for shard in shards]  # type: ignore[arg-type]
+        return [self.perform(shard, progress or (lambda done: None)) for shard in shards]
 
     @property
     def pids(self) -> Sequence[int]:
         return ()
 
-    def close(self) -> None: ...
 
+@dataclass(frozen=True)
+class Join:
+    """Reads one file, and writes three."""
 
-def join(
-    worker: Here, progress: Progress, number: int, source: Path, output: Path, folders: dict[str, Path]
-) -> Any:
-    worker.calls.append(number)
-    progress(2)
-    text = source.read_text() + str(number)
-    output.write_text(text)
-    for name, folder in folders.items():
-        folder.mkdir()
-        (folder / "weights").write_text(text + name)
-    return {"text": text, "logprob": 0.1 + number}
+    number: int
+    source: Path
 
-
-@pytest.fixture(autouse=True)
-def _join_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(work.FUNCTIONS, "join", join)
-    monkeypatch.setitem(work.OUTPUTS, "join", ("output", "folders"))
+    def run(self, worker: Here, folder: Path, progress: Progress) -> Any:
+        worker.calls.append(self.number)
+        progress(2)
+        text = self.source.read_text() + str(self.number)
+        (folder / f"out{self.number}").write_text(text)
+        for name in ("a", "a-b"):
+            (folder / f"{name}{self.number}").mkdir()
+            (folder / f"{name}{self.number}" / "weights").write_text(text + name)
+        return {"text": text, "logprob": 0.1 + self.number}
 
 
 @pytest.fixture
-def payloads(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """Payloads of shards that read one file and write into a folder."""
+def joins(tmp_path: Path) -> Callable[..., list[Join]]:
+    """Parts that read one file."""
 
-    def make(into: str, text: str = "read ", numbers: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
-        folder = tmp_path / into
-        folder.mkdir(exist_ok=True)
-        (folder / "source").write_text(text)
-        return [
-            {
-                "number": number,
-                "source": folder / "source",
-                "output": folder / f"out{number}",
-                "folders": {"a": folder / f"a{number}", "a-b": folder / f"a-b{number}"},
-            }
-            for number in numbers
-        ]
+    def make(text: str = "read ", numbers: Sequence[int] = (0, 1, 2)) -> list[Join]:
+        (tmp_path / "source").write_text(text)
+        return [Join(number, tmp_path / "source") for number in numbers]
 
     return make
 
 
 def mapped(
-    tmp_path: Path, payloads: list[dict[str, Any]], key: str = "stage"
+    tmp_path: Path, joins: list[Join], key: str = "stage", into: str = "one"
 ) -> tuple[Here, Shards, list[Any]]:
     here = Here()
-    shards = Shards(lambda: here, key, tmp_path / ".shards-solve")
-    return here, shards, shards.map("join", payloads)
+    shards = Shards(here, key, tmp_path / ".shards-solve", files=tmp_path / into)
+    return here, shards, shards.map(joins)
 
 
-def test_results_and_files_are_where_the_payloads_want_them(tmp_path: Path, payloads: Callable) -> None:
-    _, shards, results = mapped(tmp_path, payloads("one"))
+def test_results_come_in_order_and_files_are_in_one_folder(tmp_path: Path, joins: Callable) -> None:
+    _, shards, results = mapped(tmp_path, joins())
     assert results == [{"text": f"read {n}", "logprob": 0.1 + n} for n in range(3)]
     assert (tmp_path / "one/out1").read_text() == "read 1"
     assert (tmp_path / "one/a-b2/weights").read_text() == "read 2a-b"
-    assert [(r["shard"], r["reused"], r["pid"]) for r in shards.records] == [
-        (n, False, os.getpid()) for n in range(3)
+    assert [(r["function"], r["shard"], r["reused"], r["pid"]) for r in shards.records] == [
+        ("join", n, False, os.getpid()) for n in range(3)
     ]
     shards.release()
     assert not shards.folder.exists()
 
 
-def test_what_is_committed_is_not_done_again_wherever_its_files_lie(
-    tmp_path: Path, payloads: Callable
-) -> None:
-    mapped(tmp_path, payloads("one", numbers=(0, 1)))
+def test_what_is_committed_is_not_done_again_wherever_its_files_go(tmp_path: Path, joins: Callable) -> None:
+    mapped(tmp_path, joins(numbers=(0, 1)))
     counted: list[int] = []
     here = Here()
-    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve")
-    results = shards.map("join", payloads("two"), counted.append)
+    shards = Shards(here, "stage", tmp_path / ".shards-solve", files=tmp_path / "two")
+    results = shards.map(joins(), counted.append)
     assert here.calls == [2]
     assert [record["reused"] for record in shards.records] == [True, True, False]
     assert [result["text"] for result in results] == ["read 0", "read 1", "read 2"]
@@ -124,11 +107,11 @@ def test_what_is_committed_is_not_done_again_wherever_its_files_lie(
     assert sum(counted) == 6, "what was found counts as done"
 
 
-def test_in_a_shared_store_only_documents_and_results_go(tmp_path: Path, payloads: Callable) -> None:
+def test_in_a_shared_store_only_documents_and_results_go(tmp_path: Path, joins: Callable) -> None:
     """Files stay: they are content that other stages may name as well."""
     here, url = Here(), (tmp_path / "shared").as_uri()
-    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", url)
-    results = shards.map("join", payloads("one", numbers=(0,)))
+    shards = Shards(here, "stage", tmp_path / ".shards-solve", url)
+    results = shards.map(joins(numbers=(0,)))
     store = open_objects(url)
     assert len(list(store.listing("shards"))) == 1
     assert len(list(store.listing("objects"))) == 4
@@ -139,18 +122,14 @@ def test_in_a_shared_store_only_documents_and_results_go(tmp_path: Path, payload
         b"read 0a",
         b"read 0a-b",
     ]
-    assert (
-        Shards(lambda: here, "stage", tmp_path / ".shards-solve", url).map(
-            "join", payloads("two", numbers=(0,))
-        )
-        == results
-    )
+    again = Shards(here, "stage", tmp_path / ".shards-solve", url)
+    assert again.map(joins(numbers=(0,))) == results
     assert here.calls == [0, 0], "released is as never done"
 
 
 @pytest.mark.s3
 def test_shards_are_committed_to_s3_as_to_a_folder(
-    tmp_path: Path, payloads: Callable, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, joins: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_where_missing()
     import boto3
@@ -161,78 +140,76 @@ def test_shards_are_committed_to_s3_as_to_a_folder(
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         here, url = Here(), f"s3://{BUCKET}/runs/shards"
         for into, calls in (("one", [0, 1]), ("two", [0, 1])):  # the second finds what the first committed
-            shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", url)
-            results = shards.map("join", payloads(into, numbers=(0, 1)))
+            shards = Shards(here, "stage", tmp_path / ".shards-solve", url, tmp_path / into)
+            results = shards.map(joins(numbers=(0, 1)))
             assert [result["text"] for result in results] == ["read 0", "read 1"]
             assert (tmp_path / into / "a1" / "weights").read_text() == "read 1a"
             assert here.calls == calls
-        sent = Outbox(open_objects(url)).pack(payloads("three", numbers=(0,))[0], ("output", "folders"))
+        sent = Outbox(open_objects(url)).pack(joins()[0])
         (tmp_path / "inbox").mkdir()
         opened = Inbox(tmp_path / "inbox").unpack(sent, open_objects(url))
-        assert opened["source"].read_text() == "read "
+        assert opened.source.read_text() == "read "
 
 
 @pytest.mark.parametrize("change", ["key", "text", "number"])
 def test_a_shard_of_another_stage_input_or_number_is_another(
-    tmp_path: Path, payloads: Callable, change: str
+    tmp_path: Path, joins: Callable, change: str
 ) -> None:
-    mapped(tmp_path, payloads("one"))
+    mapped(tmp_path, joins())
     text = "other " if change == "text" else "read "
-    changed = payloads("two", text, (1, 0, 2) if change == "number" else (0, 1, 2))
+    changed = joins(text, (1, 0, 2) if change == "number" else (0, 1, 2))
     here, _, _ = mapped(tmp_path, changed, "other" if change == "key" else "stage")
     assert here.calls == ([1, 0] if change == "number" else [0, 1, 2])
 
 
-@pytest.mark.parametrize("harm", ["object", "document", "gone"])
-def test_a_damaged_shard_is_done_again(tmp_path: Path, payloads: Callable, harm: str) -> None:
-    _, shards, first = mapped(tmp_path, payloads("one", numbers=(0,)))
+@pytest.mark.parametrize("harm", ["object", "document", "gone", "place"])
+def test_a_damaged_shard_is_done_again(tmp_path: Path, joins: Callable, harm: str) -> None:
+    _, shards, first = mapped(tmp_path, joins(numbers=(0,)))
     shutil.rmtree(tmp_path / "one")
+    (document,) = (shards.folder / "shards").iterdir()
     if harm == "document":
-        next((shards.folder / "shards").iterdir()).write_text("{")
+        document.write_text("{")
+    elif harm == "place":
+        document.write_text(document.read_text().replace("a0/weights", "../weights"))
     else:
         victim = next(p for p in (shards.folder / "objects").iterdir() if p.read_text() == "read 0a")
         victim.unlink()
         if harm == "object":
             victim.write_text("harmed")
-    here, _, again = mapped(tmp_path, payloads("one", numbers=(0,)))
+    here, _, again = mapped(tmp_path, joins(numbers=(0,)))
     assert here.calls == [0]
     assert again == first
     assert (tmp_path / "one/a0/weights").read_text() == "read 0a"
+    assert not (tmp_path / "weights").exists()
 
 
-def test_the_first_to_commit_is_right_and_a_late_worker_adopts_it(
-    tmp_path: Path, payloads: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    payload = payloads("one", numbers=(0,))[0]
-    shard = Shard("join", 0, "0" * 64, payload, (tmp_path / "store").as_uri())
-    here = Here()
-    met: list[Committed] = []
-    entered: list[bool] = []
+def test_the_first_to_commit_is_right_and_a_late_worker_adopts_it(tmp_path: Path) -> None:
+    here, met = Here(), []
 
-    def overtaken(worker: Here, progress: Progress, **arguments: Any) -> Any:
+    class Overtaken(Join):
         """Another worker is done with the same shard before this one."""
-        if not entered:
-            entered.append(True)
-            met.append(perform(worker, shard, progress))  # type: ignore[arg-type]
-        return join(worker, progress, **arguments) | {"text": f"from call {len(here.calls)}"}
 
-    monkeypatch.setitem(work.FUNCTIONS, "join", overtaken)
-    late = perform(here, shard, lambda done: None)  # type: ignore[arg-type]
+        def run(self, worker: Here, folder: Path, progress: Progress) -> Any:
+            if not met:
+                met.append(None)
+                met[0] = worker.perform(shard, progress)
+            return super().run(worker, folder, progress) | {"text": f"from call {len(worker.calls)}"}
+
+    (tmp_path / "source").touch()
+    shard = Shard(Overtaken(0, tmp_path / "source"), 0, "0" * 64, (tmp_path / "store").as_uri())
+    late = here.perform(shard, lambda done: None)
     assert len(here.calls) == 2
     assert late == met[0]
-    store = open_objects(shard.store)
-    assert b"from call 1" in store.get_bytes(late.result)
+    assert b"from call 1" in open_objects(shard.store).get_bytes(late.result)
 
 
-def test_a_function_that_fails_commits_nothing(tmp_path: Path, payloads: Callable) -> None:
-    broken = payloads("one", numbers=(0,))
-    broken[0]["folders"] = {"no/such/parent": tmp_path / "x"}
+def test_work_that_fails_commits_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        mapped(tmp_path, broken)
+        mapped(tmp_path, [Join(0, tmp_path / "nowhere")])
     assert [p for p in (tmp_path / ".shards-solve").rglob("*") if p.is_file()] == []
 
 
-def test_payloads_travel_as_objects_and_what_is_no_longer_named_goes(tmp_path: Path) -> None:
+def test_files_travel_as_objects_and_those_that_no_work_names_go(tmp_path: Path) -> None:
     store = open_objects(str(tmp_path / "store"))
     folders = []
     for generation in (1, 2):
@@ -241,35 +218,42 @@ def test_payloads_travel_as_objects_and_what_is_no_longer_named_goes(tmp_path: P
         for name in ("adapter_model.safetensors", "adapter_config.json", "probe.json"):
             (folder / name).write_text(f"{name} {generation}")
         folders.append(folder)
-    served = Served("student-00", folders[1], "0" * 64, earlier=(folders[0], tmp_path / "pruned" / "g0000"))
-    (tmp_path / "members").write_text("members")
-    payload = {"adapters": [served], "members_file": tmp_path / "members", "output": tmp_path / "out", "n": 3}
-    sent = Outbox(store).pack(payload, ("output",))
+    earlier = (folders[0] / "probe.json", tmp_path / "pruned" / "g0000" / "probe.json")
+    prompt = Prompt("student-00", "text", 0, 1.0, 1.0, 8)
+    outbox = Outbox(store)
+    sent = outbox.pack(Generate([Served("student-00", folders[1], "0" * 64, earlier)], [prompt]))
     (tmp_path / "inbox").mkdir()
     inbox = Inbox(tmp_path / "inbox")
     opened = inbox.unpack(sent, store)
-    assert (opened["n"], opened["output"]) == (3, tmp_path / "out")
-    assert opened["members_file"].read_text() == "members"
-    (got,) = opened["adapters"]
+    assert list(opened.prompts) == [prompt]
+    (got,) = opened.adapters
     assert (got.folder / "adapter_model.safetensors").read_text() == "adapter_model.safetensors 2"
     assert got.folder.parts[-2:] == ("student-00", "g0002")
-    assert [path.name for path in got.earlier[0].iterdir()] == ["probe.json"], (
-        "of earlier versions nothing more"
-    )
+    assert got.earlier[0].read_text() == "probe.json 1"
+    assert got.earlier[0].parts[-3:] == ("student-00", "g0001", "probe.json")
     assert not got.earlier[1].exists()
-    inbox.unpack({"members_file": sent["members_file"]}, store)
+    (tmp_path / "source").write_text("read ")
+    sent = outbox.pack(Join(3, tmp_path / "source"))
+    assert inbox.unpack(sent, store).source.read_text() == "read "
     assert not got.folder.exists()
-    assert opened["members_file"].exists()
-    store.delete(f"objects/{sent['members_file'].files[0][1]}")
+    store.delete(f"objects/{sent.source.files[0][1]}")
     shutil.rmtree(tmp_path / "inbox")
     (tmp_path / "inbox").mkdir()
     with pytest.raises(ArtifactError, match="has no object"):
-        Inbox(tmp_path / "inbox").unpack({"members_file": sent["members_file"]}, store)
+        Inbox(tmp_path / "inbox").unpack(sent, store)
+
+
+def test_what_came_from_a_store_goes_to_another_as_a_link(tmp_path: Path, joins: Callable) -> None:
+    mapped(tmp_path, joins(numbers=(0,)))
+    made, own = tmp_path / "one" / "out0", tmp_path / "source"
+    for file, linked in ((made, True), (own, False)):
+        sent = Outbox(open_objects(str(tmp_path / "store"))).pack(Join(0, file))
+        assert (tmp_path / "store" / "objects" / sent.source.files[0][1]).samefile(file) is linked
 
 
 @pytest.mark.parametrize("with_its_document", [True, False])
 def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
-    tmp_path: Path, payloads: Callable, with_its_document: bool
+    tmp_path: Path, joins: Callable, with_its_document: bool
 ) -> None:
     store = open_objects((tmp_path / "store").as_uri())
 
@@ -283,12 +267,8 @@ def test_a_shard_that_another_machine_released_meanwhile_is_done_again(
             return done
 
     here = Overtaken()
-    shards = Shards(lambda: here, "stage", tmp_path / ".shards-solve", (tmp_path / "store").as_uri())
-    assert [result["text"] for result in shards.map("join", payloads("one"))] == [
-        "read 0",
-        "read 1",
-        "read 2",
-    ]
+    shards = Shards(here, "stage", tmp_path / ".shards-solve", (tmp_path / "store").as_uri())
+    assert [result["text"] for result in shards.map(joins())] == ["read 0", "read 1", "read 2"]
     assert here.calls == [0, 1, 2, 1]
 
 
@@ -311,7 +291,7 @@ def test_the_sweep_removes_shards_of_committed_stages_alone(tmp_path: Path) -> N
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from populora_core.compute.local import LocalCompute
+from populora_core.compute.shards import LocalCompute
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.lifecycle.loop import train

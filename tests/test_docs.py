@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -16,6 +19,11 @@ from flows.cli import app
 from populora_core.config.load import build_config
 from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import check_names
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.sampler import torch_sampler
+from populora_core.stages.engine import run_stage
+from populora_core.stages.table import STAGES
 
 PAGES = [
     REPOSITORY / "README.md",
@@ -155,3 +163,34 @@ def test_decisions_stand_under_their_rooms_the_lowest_floor_first() -> None:
 def test_the_glossary_stays_short() -> None:
     words = ARCHITECTURE.read_text().partition("## Words")[2]
     assert len(re.findall(r"\*\*.+?\*\*", words)) <= 45
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_token_is_drawn_along_the_way_that_architecture_tells(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, real, ways = REPOSITORY / "populora_core", torch_sampler.draw, set()
+
+    def way_from_solve() -> list[tuple[str, str]]:
+        """The calls of ours under way since `solve.run`, and their files; comprehensions are none."""
+        calls, frame = [], sys._getframe(2)
+        while frame.f_code.co_name != "run" or not frame.f_code.co_filename.endswith("solve.py"):
+            code, frame = frame.f_code, frame.f_back
+            if Path(code.co_filename).is_relative_to(core) and not code.co_name.startswith("<"):
+                calls.append((code.co_qualname, Path(code.co_filename).relative_to(core).as_posix()))
+        return calls[::-1]
+
+    def draw(*arguments: Any) -> Any:
+        if arguments[-1] is None:  # tokens are drawn, not given as the probe's are
+            ways.add((*way_from_solve(), (real.__qualname__, "sampler/torch_sampler.py")))
+        return real(*arguments)
+
+    monkeypatch.setattr(torch_sampler, "draw", draw)
+    with Session(Run.open(copy_of())) as session:
+        run_stage(session, 1, STAGES["solve"], force=True)
+    told = re.findall(r"^\| \d \| `([\w.]+)` \| `([\w/.]+)` \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    (way,) = ways
+    assert list(way) == [(call.replace("LocalCompute", "InlineCompute"), file) for call, file in told]
+    assert len(told) <= 7
+    assert len({file for _, file in told}) <= 4

@@ -19,7 +19,7 @@ from populora_core.learner import loss, update
 from populora_core.model.layout import AdapterLayout
 from populora_core.planning import memory
 from populora_core.planning.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
-from populora_core.sampler.torch_sampler import BatchLimits
+from populora_core.sampler.batch import BatchLimits
 from populora_core.support.errors import BaseModelError
 
 TESTS = Path(__file__).resolve().parent

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.sampler.draw import draw, uniforms
+from populora_core.sampler.torch_sampler import draw, uniforms
 
 LOGITS = torch.tensor([1.0, -2.0, 0.5, 2.0, -1.0])
 SAMPLES = 20_000

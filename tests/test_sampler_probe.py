@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from populora_core.compute.work import Prompt, Worker, _export, generate
+from populora_core.compute.members import export
+from populora_core.compute.work import Generate, Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.adapter_files import WEIGHTS
 from populora_core.model.base import base_digest
@@ -46,15 +47,24 @@ def row_of(worker: Worker, member: str, version: int) -> Tensor:
     return row
 
 
+def write_version(worker: Worker, root: Path, version: int) -> dict[str, dict[str, str]]:
+    """Every member in one version, where a run would have it; member -> file name -> sha256."""
+    states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
+    hashes = export(worker, states, root / "new")
+    for member in MEMBERS:
+        place = root / member / f"g{version:04d}"
+        place.parent.mkdir(exist_ok=True)
+        (root / "new" / member).rename(place)
+    return hashes
+
+
 @pytest.fixture(scope="module")
 def served(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     """Three members in their second version; the first lies beside it, as in a run."""
     root = tmp_path_factory.mktemp("members")
-    hashes = {}
-    for version in (1, 2):
-        states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
-        hashes = _export(worker, states, {member: root / member / f"g{version:04d}" for member in MEMBERS})
-    return [Served(m, root / m / "g0002", hashes[m][WEIGHTS], (root / m / "g0001",)) for m in MEMBERS]
+    write_version(worker, root, 1)
+    hashes = write_version(worker, root, 2)
+    return [Served(m, root / m / "g0002", hashes[m][WEIGHTS], (root / m / "g0001" / PROBE,)) for m in MEMBERS]
 
 
 @pytest.fixture
@@ -108,7 +118,7 @@ def test_a_stale_adapter_is_caught(worker: Worker, served: list[Served]) -> None
 
 
 def test_a_parent_in_its_childs_place_is_caught(worker: Worker, served: list[Served]) -> None:
-    child = replace(served[0], earlier=(served[1].folder.parent / "g0001",))
+    child = replace(served[0], earlier=(served[1].folder.parent / "g0001" / PROBE,))
     sampler = faulty(worker, lambda rows: rows.update(a=row_of(worker, "b", 1)))
     with pytest.raises(AdapterNotServed, match="it is stale: b of g0001 answers"):
         serve(sampler, [child, served[2]], "float32")
@@ -172,9 +182,9 @@ def test_factors_that_steps_have_kept_of_an_older_version_are_caught(
     sampler: Sampler, served: list[Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = [
-        replace(each, folder=folder, sha256=file_sha256(folder / WEIGHTS))
+        replace(each, folder=probe.parent, sha256=file_sha256(probe.parent / WEIGHTS))
         for each in served
-        for folder in each.earlier
+        for probe in each.earlier
     ]
     serve(sampler, [replace(each, earlier=()) for each in older], "float32")
     monkeypatch.setattr(StackedLinear, "forget", lambda layer: None)
@@ -187,7 +197,7 @@ def test_a_policy_equal_to_the_bases_is_served_and_noted(
     worker: Worker, sampler: Sampler, tmp_path: Path
 ) -> None:
     newborn = MemberState.newborn(worker.layout.init_row(ids.generator(1)))
-    hashes = _export(worker, {"n": newborn}, {"n": tmp_path / "n"})
+    hashes = export(worker, {"n": newborn}, tmp_path)
     report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"][WEIGHTS])], "float32")
     assert report.indistinct == {"n": [BASE]}
 
@@ -195,7 +205,7 @@ def test_a_policy_equal_to_the_bases_is_served_and_noted(
 def test_a_file_with_another_hash_is_refused(
     sampler: Sampler, worker: Worker, served: list[Served], tmp_path: Path
 ) -> None:
-    _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 3))}, {"a": tmp_path / "a"})
+    export(worker, {"a": MemberState.newborn(row_of(worker, "a", 3))}, tmp_path)
     with pytest.raises(AdapterError, match=f"{PROBE} belongs to other weights"):
         serve(sampler, [replace(served[0], folder=tmp_path / "a")], "float32")
     with pytest.raises(AdapterError, match="not the one that the run recorded"):
@@ -204,7 +214,7 @@ def test_a_file_with_another_hash_is_refused(
 
 def test_a_damaged_probe_makes_its_folder_damaged(worker: Worker, tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    hashes = _export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, {"a": folder})["a"]
+    hashes = export(worker, {"a": MemberState.newborn(row_of(worker, "a", 1))}, tmp_path)["a"]
     assert state_intact(folder, hashes)
     whole = (folder / PROBE).read_text()
     (folder / PROBE).write_text(whole.replace('"logprobs": [-', '"logprobs": [-9', 1))
@@ -222,12 +232,13 @@ def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Se
     other.__dict__["stacked"] = worker.stacked
     other.__dict__["base"] = worker.base
     other.__dict__["sampler"] = faulty(worker, lambda rows: rows.update(a=rows["b"], b=rows["a"]))
-    prompts = [Prompt("a", "<po><new>", seed=1, temperature=1.0, top_p=1.0, max_tokens=4)]
+    prompt = Prompt("a", "<po><new>", seed=1, temperature=1.0, top_p=1.0, max_tokens=4)
+    work = Generate(served, [prompt])
     with pytest.raises(AdapterNotServed, match="swapped with b"):
-        generate(other, sampled.append, served, prompts)
+        work.run(other, Path(), sampled.append)
     assert sampled == []
     other.__dict__["sampler"] = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
-    made = generate(other, sampled.append, served, prompts)
+    made = work.run(other, Path(), sampled.append)
     assert (made.schema.metadata[b"engine"], len(made), sum(sampled)) == (b'"torch"', 1, 1)
     assert json.loads(made.schema.metadata[b"probe"])["largest_error"] < 1e-4
 

@@ -11,9 +11,10 @@ from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler import torch_sampler
+from populora_core.sampler.batch import REFILL_SHARE, BatchLimits
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.requests import Completion, Request
-from populora_core.sampler.torch_sampler import REFILL_SHARE, BatchLimits, TorchSampler
+from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support.errors import ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 

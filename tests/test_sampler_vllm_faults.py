@@ -9,16 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_sampler_probe import MEMBERS, SPEC, row_of
+from test_sampler_probe import MEMBERS, SPEC, write_version
 
-from populora_core.compute.work import Worker, _export
+from populora_core.compute.work import Worker
 from populora_core.config.sections import SamplerSection
 from populora_core.model.adapter_files import CONFIG
-from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, prove, serve
 from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
-from populora_core.store.adapters import WEIGHTS, Probe, read_probe
+from populora_core.store.adapters import PROBE, WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed
 
 needs_vllm = pytest.mark.skipif(
@@ -39,12 +38,14 @@ def new_sampler(worker: Worker, **settings: int) -> VllmSampler:
 
 def versions(worker: Worker, folder: Path, version: int) -> list[Served]:
     """Every member in one version, as a stage writes it."""
-    states = {member: MemberState.newborn(row_of(worker, member, version)) for member in MEMBERS}
-    folders = {member: folder / member / f"g{version:04d}" for member in MEMBERS}
-    hashes = _export(worker, states, folders)
-    first = folder / "{}" / "g0001"
+    hashes = write_version(worker, folder, version)
     return [
-        Served(m, folders[m], hashes[m][WEIGHTS], (Path(str(first).format(m)),) * (version > 1))
+        Served(
+            m,
+            folder / m / f"g{version:04d}",
+            hashes[m][WEIGHTS],
+            earlier=(folder / m / "g0001" / PROBE,) if version > 1 else (),
+        )
         for m in MEMBERS
     ]
 

@@ -119,12 +119,11 @@ def _as_sample(check: ProposalCheck) -> SolvedProgram | None:
 
 def several_inputs(arena: Arena, count: int, seed: int) -> list[float]:
     """How often a `code_o` proposal that is asked for several inputs writes so many, all different."""
-    from populora_core.compute.work import Prompt, complete
+    from populora_core.compute.work import Prompt
 
     asked = "<po>" + "#" * SEVERAL_INPUTS + "<new>"
-    rows = complete(
-        arena.worker,
-        [Prompt(MEMBER, asked, ids.draw_seed(seed, "several", i), 1.0, 1.0, 160) for i in range(count)],
+    rows = arena.complete(
+        [Prompt(MEMBER, asked, ids.draw_seed(seed, "several", i), 1.0, 1.0, 160) for i in range(count)]
     )
     inputs = [row["completion"].removesuffix("<eos>").split("\n#")[1:] for row in rows]
     return share_interval(sum(len(own) == SEVERAL_INPUTS == len(set(own)) for own in inputs), count)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from populora_core.compute.work import Prompt, Worker, complete
+from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
@@ -80,9 +80,8 @@ class Arena:
     ) -> tuple[list[Row], list[ProposalCheck]]:
         """One proposal for each (problem type, references), with what the verifier says of it."""
         texts = [self.dialect.propose_prompt(kind, references) for kind, references in asked]
-        rows = complete(
-            self.worker,
-            self._prompts(member, texts, ids.draw_seed(seed, "propose"), rules, rules.proposal_tokens),
+        rows = self.complete(
+            self._prompts(member, texts, ids.draw_seed(seed, "propose"), rules, rules.proposal_tokens)
         )
         rows = [row | {"problem_type": kind} for row, (kind, _) in zip(rows, asked, strict=True)]
         checks = check_proposals(
@@ -118,7 +117,7 @@ class Arena:
             for member in members
             for prompt in self._prompts(member, texts, draw, rules, rules.answer_tokens)
         ]
-        rows = complete(self.worker, prompts)
+        rows = self.complete(prompts)
         judged = judge_attempts(
             self.dialect,
             lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=False),
@@ -129,6 +128,12 @@ class Arena:
             member: (rows[start : start + share], judged[start : start + share])
             for member, start in zip(members, range(0, len(rows), share), strict=True)
         }
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Row]:
+        """One completion a prompt, in order, from resident members: the columns that stages keep of it."""
+        requests = self.worker.requests(prompts)
+        completions = self.worker.sampler.generate(requests)
+        return [self.worker.row(*each) for each in zip(prompts, requests, completions, strict=True)]
 
     @staticmethod
     def _prompts(

@@ -15,12 +15,10 @@ from typing import Any
 
 import ray
 
-from populora_core.compute import work
 from populora_core.compute.actor_pool import ActorPool, Call, Site
-from populora_core.compute.backend import Committed, Shard
 from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.ray_cluster import RayCluster
-from populora_core.compute.shards import perform
+from populora_core.compute.work import Committed, Shard, Worker
 from populora_core.config.sections import ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
@@ -44,24 +42,19 @@ class RayCompute:
     """
 
     def __init__(self, cluster: RayCluster, plan: ComputeSection, spec: ModelSpec) -> None:
-        self.shards, self.plan = plan.shards, plan
+        self.plan = plan
         self._cluster, self._spec = cluster, spec
         self._require_room()
-        self.pool = ActorPool("a worker on Ray", lambda: range(self.shards), self._start, _require_versions)
+        self.pool = ActorPool("a worker on Ray", lambda: range(plan.shards), self._start, _require_versions)
 
     def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
         self._require_room()
         store = open_objects(shards[0].store)
         if isinstance(store, LocalObjects):
             with durable.writing(store.root):
-                store.root.mkdir(
-                    parents=True, exist_ok=True
-                )  # workers look for it, to know that they share it
+                store.root.mkdir(parents=True, exist_ok=True)  # by it workers know that they share it
         outbox = Outbox(store)
-        packed = [outbox.pack(shard.payload, work.OUTPUTS[shard.function]) for shard in shards]
-        calls = [
-            Call((replace(shard, payload=parcels),)) for shard, parcels in zip(shards, packed, strict=True)
-        ]
+        calls = [Call((replace(shard, work=outbox.pack(shard.work)),)) for shard in shards]
         self.pool.run(calls, self.plan.shard_seconds, progress or (lambda done: None))
         return [replace(call.result, attempts=call.attempts) for call in calls]
 
@@ -96,7 +89,7 @@ class RayCompute:
 
 
 class ShardWorker:
-    """The actor: a `work.Worker` with an inbox.
+    """The actor: a `Worker` with an inbox.
 
     Args:
         alone: whether it holds its GPU against runs on this machine that are not the cluster's.
@@ -107,7 +100,7 @@ class ShardWorker:
             os.environ[variable] = str(threads)
         self._spec = spec
         self._threads, self._alone = threads, alone
-        self._worker: work.Worker | None = None
+        self._worker: Worker | None = None
         self._inbox: Inbox | None = None
         self._exit = ExitStack()
         self._items = 0
@@ -123,7 +116,7 @@ class ShardWorker:
         return Site.here(versions())
 
     def perform(self, shard: Shard) -> Committed:
-        """See `shards.perform`."""
+        """See `Worker.perform`."""
         store = open_objects(shard.store)
         if isinstance(store, LocalObjects) and not store.root.is_dir():
             raise StoreUnavailable(
@@ -134,7 +127,7 @@ class ShardWorker:
             )
         self._items = 0
         worker, inbox = self._start()
-        return perform(worker, replace(shard, payload=inbox.unpack(shard.payload, store)), self._count)
+        return worker.perform(replace(shard, work=inbox.unpack(shard.work, store)), self._count)
 
     def items(self) -> int:
         """Of the shard that it is at."""
@@ -144,7 +137,7 @@ class ShardWorker:
         """End what the sampler started, and remove the inbox."""
         self._exit.close()
 
-    def _start(self) -> tuple[work.Worker, Inbox]:
+    def _start(self) -> tuple[Worker, Inbox]:
         if self._worker is None or self._inbox is None:
             if self._alone:
                 self._exit.enter_context(hold_device(self._spec.base.device))
@@ -153,7 +146,7 @@ class ShardWorker:
             folder = durable.temporary_name(temporary, "inbox")
             folder.mkdir()
             self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._worker, self._inbox = work.Worker(self._spec, self._threads), Inbox(folder)
+            self._worker, self._inbox = Worker(self._spec, self._threads), Inbox(folder)
             self._exit.callback(self._worker.close)
         return self._worker, self._inbox
 

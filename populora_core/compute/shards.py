@@ -1,9 +1,9 @@
-"""Shards of a stage: each with an artifact of its own, committed once, found again after a kill, merged by the stage.
+"""Shards of a stage: cut, done in processes of this machine, and found again by what they follow from.
 
-    objects/<sha256>       what the function returned (see `results`), and the files that it wrote
+    objects/<sha256>       what a shard's work returned (see `results`), and the files that it wrote
     shards/<key>.json      a small document put by the first to finish: only with it the shard is done
 
-The commit lies in `perform`, which runs where the work is done, so that every backend leaves the same. A shard
+The commit lies in `Worker.perform`, which runs where the work is done, so that every backend leaves the same. A shard
 that is done a second time, by a late worker or after a lost answer, adopts what stands there.
 """
 
@@ -11,82 +11,102 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
-import socket
-import tempfile
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import fields, is_dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from populora_core.compute import work
-from populora_core.compute.backend import Committed, Compute, Payload, Shard
-from populora_core.compute.results import decode, encode
+from populora_core.compute.results import decode
+from populora_core.compute.work import Committed, Shard, Work, Worker, committed, document
 from populora_core.config.sections import Section
-from populora_core.sharing.objects import ObjectStore, object_key
-from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import SHARDS
+from populora_core.sampler.spec import ModelSpec
+from populora_core.sharing.objects import ObjectStore, object_key, require_key
+from populora_core.sharing.places import open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
-from populora_core.support.digest import file_sha256
-from populora_core.support.errors import ArtifactError, DamagedObject
+from populora_core.support.devices import hold_device
+from populora_core.support.digest import file_sha256, files_below
+from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
+from populora_core.support.orphans import end_with_parent
+
+EXIT_SECONDS = 5.0
+
+
+class Compute(Protocol):
+    """Runs shards. Nothing starts before the first; what they commit comes in their order."""
+
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        """Have every shard performed (see `Worker.perform`).
+
+        Raises:
+            WorkerLost: a worker ended before it answered, and the shard could not be done elsewhere.
+            PopuloraError: whatever the work raised, as it raised it.
+        """
+        ...
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Process ids, on this machine, of the workers that there are now."""
+        ...
+
+    def close(self) -> None:
+        """End every process that this backend started."""
+        ...
 
 
 class Shards:
     """The shards of one stage, or of another piece of work that has a key.
 
     Args:
-        compute: gives the backend once there is something left to do.
         key: of the stage; keys of shards derive from it.
         folder: for what is finished, beside the stage's own; it goes with `release`.
         url: of a store that all workers reach; empty for one in `folder`.
 
     Attributes:
+        files: where the files that shards write go; within `folder` unless said.
         records: of each shard who did it, how long that took, and whether it was found done; for the manifest.
     """
 
-    def __init__(self, compute: Callable[[], Compute], key: str, folder: Path, url: str = "") -> None:
+    def __init__(
+        self, compute: Compute, key: str, folder: Path, url: str = "", files: Path | None = None
+    ) -> None:
         self._compute, self._key, self.folder = compute, key, folder
-        self._url = url or folder.as_uri()
+        self._url, self.files = url or folder.as_uri(), files or folder / "files"
         self._done: list[Committed] = []
         self.records: list[dict[str, Any]] = []
 
-    def map(self, function: str, payloads: Sequence[Payload], progress: Progress | None = None) -> list[Any]:
-        """Apply `work.<function>` to every payload; what is committed already is not done again.
+    def map(self, parts: Sequence[Work], progress: Progress | None = None) -> list[Any]:
+        """Have every part done, a shard each; what is committed already is not done again.
 
         Returns:
-            What the function returned, in the order of the payloads. Files are where the payloads want them.
+            What the parts returned, in their order. What they wrote is in `files`.
 
         Raises:
             WorkerLost, PopuloraError: see `Compute.run`. Shards that were committed stay.
         """
         store = open_objects(self._url)
         shards = [
-            Shard(function, number, _shard_key(self._key, function, number, payload), payload, self._url)
-            for number, payload in enumerate(payloads)
+            Shard(work, number, self._key_of(number, work), self._url) for number, work in enumerate(parts)
         ]
-        results: dict[int, Any] = {}
-        for shard in shards:
-            found = committed(store, shard.key)
-            if found is not None:
-                try:
-                    results[shard.number] = self._take(store, shard, found, reused=True)
-                except ArtifactError:  # damaged: as if it had not been done
-                    store.delete(_document(shard.key))
-                    continue
-                if progress is not None:
-                    progress(found.items)
+        results = self._found(store, shards, progress)
         left = [shard for shard in shards if shard.number not in results]
         if left:
-            for shard, done in zip(left, self._compute().run(left, progress), strict=True):
+            for shard, done in zip(left, self._compute.run(left, progress), strict=True):
                 try:
                     results[shard.number] = self._take(store, shard, done, reused=False)
                 except DamagedObject:
                     # Another machine has committed the stage meanwhile, and released its shards.
-                    store.delete(_document(shard.key))
-                    (again,) = self._compute().run([shard], None)
+                    store.delete(document(shard.key))
+                    (again,) = self._compute.run([shard])
                     results[shard.number] = self._take(store, shard, again, reused=False)
         return [results[shard.number] for shard in shards]
 
@@ -95,129 +115,211 @@ class Shards:
         if self._url != self.folder.as_uri():
             store = open_objects(self._url)
             for done in self._done:
-                store.delete(_document(done.key))
+                store.delete(document(done.key))
                 store.delete(object_key(done.result))
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _key_of(self, number: int, work: Work) -> str:
+        """sha256 over what decides the shard. Files count by content."""
+        asked = [self._key, number, type(work).__name__, work]
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=_plain)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _found(
+        self, store: ObjectStore, shards: Sequence[Shard], progress: Progress | None
+    ) -> dict[int, Any]:
+        """The results of those that are committed; a damaged one counts as never done."""
+        results = {}
+        for shard in shards:
+            found = committed(store, shard.key)
+            if found is None:
+                continue
+            try:
+                results[shard.number] = self._take(store, shard, found, reused=True)
+            except ArtifactError:
+                store.delete(document(shard.key))
+                continue
+            if progress is not None:
+                progress(found.items)
+        return results
+
     def _take(self, store: ObjectStore, shard: Shard, done: Committed, reused: bool) -> Any:
         """The result of a committed shard, its files in place."""
-        targets, folders = _outputs(shard.function, shard.payload), set()
-        for place, sha256 in done.files.items():
-            target = next(path / place[len(name) + 1 :] for name, path in targets.items() if _in(place, name))
+        targets = {self.files / require_key(place): sha256 for place, sha256 in done.files.items()}
+        for target, sha256 in targets.items():
             store.fetch(sha256, target)
-            folders.add(target.parent)
-        for folder in folders:
+        for folder in {target.parent for target in targets}:
             durable.fsync(folder)
         result = decode(store.get_bytes(done.result))
         self._done.append(done)
         told = {name: getattr(done, name) for name in ("host", "pid", "seconds", "attempts")}
-        self.records.append({"function": shard.function, "shard": shard.number, **told, "reused": reused})
+        self.records.append({"function": shard.name, "shard": shard.number, **told, "reused": reused})
         return result
 
 
-def perform(worker: work.Worker, shard: Shard, progress: Progress) -> Committed:
-    """Do a shard and commit it, unless it is committed; in the process of the worker.
-
-    Raises:
-        PopuloraError: whatever the function raised; nothing was committed.
-    """
-    store = open_objects(shard.store)
-    if (found := committed(store, shard.key)) is not None:
-        return found
-    started, items = time.perf_counter(), 0
+def towards(progress: Callable[[int, int], None], total: int, done: int = 0) -> Progress:
+    """Reports what shards do, in parts, as progress towards a total, of which some is done."""
 
     def count(more: int) -> None:
-        nonlocal items
-        items += more
-        progress(more)
+        nonlocal done
+        done += more
+        progress(done, total)
 
-    home = store.root if isinstance(store, LocalObjects) else Path(tempfile.gettempdir())
-    with durable.writing(home):
-        home.mkdir(parents=True, exist_ok=True)
-    with durable.temporary_folder(home, "shard") as folder:
-        payload = _redirected(shard, folder)
-        result = work.call(worker, shard.function, payload, count)
-        files = {
-            place: store.put(path, lasting=True)
-            for name, target in _outputs(shard.function, payload).items()
-            for place, path in _written(name, target)
-        }
-    done = Committed(
-        key=shard.key,
-        result=store.put_bytes(encode(result)),
-        files=files,
-        items=items,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        seconds=time.perf_counter() - started,
-    )
-    store.put_if_absent(_document(shard.key), json.dumps(asdict(done)).encode())
-    return committed(store, shard.key) or done  # who came first is right: sampling on a GPU is not bit-equal
-
-
-def committed(store: ObjectStore, key: str) -> Committed | None:
-    """What the shard of that key committed; None where it is not done, or cannot be read."""
-    data = store.get(_document(key))
-    try:
-        return None if data is None else Committed(**json.loads(data))
-    except (ValueError, TypeError):
-        return None
-
-
-def _document(key: str) -> str:
-    return f"{SHARDS}/{key}.json"
-
-
-def _shard_key(stage_key: str, function: str, number: int, payload: Payload) -> str:
-    """sha256 over what decides the shard. Files count by content; where its outputs go does not."""
-    targets = _outputs(function, payload)
-    inputs = {name: value for name, value in payload.items() if name not in work.OUTPUTS[function]}
-    document = [stage_key, function, number, inputs, sorted(targets)]
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return count
 
 
 def _plain(value: object) -> object:
-    """What stands in a payload's digest for something that JSON does not know."""
+    """What stands in a shard's key for something that JSON does not know."""
     if isinstance(value, Path):
-        return [(place, file_sha256(path)) for place, path in _written("", value)]
+        return [(place, file_sha256(path)) for place, path in files_below(value).items()]
     if isinstance(value, Section):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name) for item in fields(value)}
-    raise TypeError(f"a payload holds a {type(value).__name__}, which no digest is known for")
+    raise TypeError(f"a shard's work holds a {type(value).__name__}, which no digest is known for")
 
 
-def _outputs(function: str, payload: Payload) -> dict[str, Path]:
-    """Place -> where the payload has the function write."""
-    places: dict[str, Path] = {}
-    for name in work.OUTPUTS[function]:
-        value = payload[name]
-        if isinstance(value, Mapping):
-            places |= {f"{name}/{key}": path for key, path in value.items()}
-        else:
-            places[name] = value
-    return places
+class InlineCompute:
+    """One worker in this process, which does shard after shard: for tests and debuggers."""
+
+    def __init__(self, threads: int, spec: ModelSpec) -> None:
+        self._threads, self._spec = threads, spec
+        self._worker: Worker | None = None
+        self._exit = ExitStack()
+
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        if self._worker is None:
+            self._exit.enter_context(hold_device(self._spec.base.device))
+            self._worker = Worker(self._spec, self._threads)
+            self._exit.callback(self._worker.close)
+        worker, report = self._worker, progress or (lambda done: None)
+        return [worker.perform(shard, report) for shard in shards]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return ()
+
+    def close(self) -> None:
+        self._worker = None
+        self._exit.close()
 
 
-def _redirected(shard: Shard, folder: Path) -> dict[str, Any]:
-    """The payload with its outputs in `folder`."""
-    payload = dict(shard.payload)
-    for name in work.OUTPUTS[shard.function]:
-        value, own = payload[name], folder / name
-        own.mkdir()
-        payload[name] = {key: own / key for key in value} if isinstance(value, Mapping) else own / value.name
-    return payload
+class LocalCompute:
+    """One spawned process a shard; each keeps the frozen base resident between stages."""
+
+    def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
+        self._shards, self._threads, self._spec = shards, threads, spec
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+        self._exit = ExitStack()
+
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        if len({shard.number for shard in shards} & set(range(self._shards))) < len(shards):
+            raise ValueError(f"shards {[shard.number for shard in shards]} of {self._shards}")
+        self._start()
+        for shard in shards:
+            self._send(self._pipes[shard.number], shard)
+        waiting = {self._pipes[shard.number]: shard.number for shard in shards}
+        results: dict[int, Committed] = {}
+        try:
+            while waiting:
+                for pipe in wait(list(waiting)):
+                    assert isinstance(pipe, Connection)
+                    kind, value = self._receive(pipe)
+                    if kind == "result":
+                        results[waiting.pop(pipe)] = value
+                    elif kind == "error":
+                        raise value
+                    elif progress is not None:
+                        progress(value)
+        except BaseException:
+            self.close()  # answers still under way belong to a stage that is given up
+            raise
+        return [results[shard.number] for shard in shards]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return tuple(process.pid for process in self._processes if process.pid is not None)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        deadline = time.monotonic() + EXIT_SECONDS
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._pipes, self._processes = [], []
+        self._exit.close()
+
+    def _start(self) -> None:
+        if self._processes:
+            return
+        self._exit.enter_context(hold_device(self._spec.base.device))
+        context = multiprocessing.get_context("spawn")
+        for shard in range(self._shards):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_listen,
+                args=(theirs, self._spec, self._threads, os.getpid()),
+                name=f"populora-shard-{shard}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+    def _send(self, pipe: Connection, message: object) -> None:
+        try:
+            pipe.send(message)
+        except OSError as error:
+            raise self._lost(pipe) from error
+
+    def _receive(self, pipe: Connection) -> tuple[str, Any]:
+        try:
+            return pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost(pipe) from error
+
+    def _lost(self, pipe: Connection) -> WorkerLost:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(EXIT_SECONDS)
+        self.close()
+        return WorkerLost(
+            f"the worker process of {process.name} ended before it answered",
+            came=f"exit code {process.exitcode}",
+            remedy="look for memory shortage (exit code -9), then resume: nothing committed was lost",
+        )
 
 
-def _written(place: str, path: Path) -> Iterator[tuple[str, Path]]:
-    """The file, or every file in the folder, with its place."""
-    if path.is_dir():
-        for file in sorted(each for each in path.rglob("*") if each.is_file()):
-            yield f"{place}/{file.relative_to(path).as_posix()}", file
-    elif path.is_file():
-        yield place, path
+def _listen(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
+    """A worker's process: performs what comes through its pipe, until that closes or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
+    end_with_parent(parent)
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes
+        os.environ[variable] = str(threads)
+    worker = Worker(spec, threads)
+    try:
+        with suppress(EOFError, OSError):  # the pipe is closed: no one waits for an answer
+            while True:
+                shard: Shard = pipe.recv()
+                try:
+                    done = worker.perform(shard, lambda more: pipe.send(("progress", more)))
+                except Exception as error:
+                    pipe.send(("error", error if isinstance(error, PopuloraError) else _defect(shard)))
+                else:
+                    pipe.send(("result", done))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
+        worker.close()
 
 
-def _in(place: str, name: str) -> bool:
-    return place == name or place.startswith(f"{name}/")
+def _defect(shard: Shard) -> PopuloraError:
+    """What stands for the exception that is being handled."""
+    problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
+    return PopuloraError(problem, remedy="nothing committed was lost; resume goes on")

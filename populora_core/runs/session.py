@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from populora_core.compute import Compute, open_compute
-from populora_core.compute.shards import Shards
+from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
@@ -19,7 +18,6 @@ from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
-from populora_core.support.devices import hold_device
 
 if TYPE_CHECKING:
     from populora_core.compute.ray_cluster import RayCluster
@@ -112,17 +110,18 @@ class Session:
             from populora_core.compute.ray_compute import RayCompute
 
             compute = RayCompute(self.cluster, plan, self.model_spec)
+        elif plan.backend == "inline":
+            compute = InlineCompute(plan.threads, self.model_spec)
         else:
-            self._exit.enter_context(hold_device(self.run.config.base.device))
-            compute = open_compute(plan.backend, plan.shards, plan.threads, self.model_spec)
+            compute = LocalCompute(plan.shards, plan.threads, self.model_spec)
         self._exit.callback(compute.close)
         return compute
 
-    def shards(self, key: str, folder: Path) -> Shards:
+    def shards(self, key: str, folder: Path, files: Path | None = None) -> Shards:
         """The shards of a piece of work with the given key; see `Shards`."""
         config = self.run.config
         url = config.store.url if config.compute.backend == RAY else ""
-        return Shards(lambda: self.compute, key, folder, url)
+        return Shards(self.compute, key, folder, url, files)
 
     @cached_property
     def sandbox(self) -> Sandbox:

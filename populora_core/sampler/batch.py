@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from torch import Tensor
 
 from populora_core.model.routes import Route
 from populora_core.sampler.cache import SlabCache
+from populora_core.sampler.requests import Request
+
+REFILL_SHARE = 0.25
+"""Waiting requests join once this share of the places is free: reading them is a pass of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,39 @@ class DecodeBatch:
         first = int(self.state["start"].min())
         self.state["start"] -= first
         self.cache.keep(count, sources, places, first)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much is sampled at once: completions, and tokens that the key-value cache has room for."""
+
+    rows: int = 256
+    tokens: int = 65536
+
+    def admit(
+        self, waiting: deque[int], batch: DecodeBatch | None, requests: Sequence[Request]
+    ) -> tuple[list[int], int]:
+        """The waiting requests that go in now, none while too few places are free; tokens that a row may come to."""
+        under_way = 0 if batch is None else len(batch)
+        if not waiting or (batch is not None and self.rows - under_way < REFILL_SHARE * self.rows):
+            return [], 0
+        room = self.rows - under_way
+        to_draw, read, columns = 0, 0, 0
+        if batch is not None:
+            to_draw, read, columns = batch.to_draw, batch.cache.get_seq_length(), batch.cache.columns
+        chosen: list[int] = []
+        while waiting and len(chosen) < room:
+            request = requests[waiting[0]]
+            most = max(to_draw, request.max_tokens), max(read, len(request.prompt_ids))
+            count = under_way + len(chosen) + 1
+            if count > 1 and count * max(columns, sum(most)) > self.tokens:
+                break
+            to_draw, read = most
+            chosen.append(waiting.popleft())
+        if batch is None:  # room for the longest that will come, so that nothing moves when it does
+            longest = max(len(request.prompt_ids) + request.max_tokens for request in requests)
+            columns = min(longest, self.tokens // len(chosen))
+        return chosen, max(columns, to_draw + read)
 
 
 def passes(lengths: Sequence[int], worth: int) -> Iterator[slice]:

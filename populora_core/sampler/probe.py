@@ -115,7 +115,7 @@ def _twice(logprobs: Sequence[float]) -> Logprobs:
 def _earlier(adapter: Served) -> dict[str, Logprobs]:
     """What the learner recorded for the versions that this one came from, where they are kept."""
     known = {}
-    for folder in adapter.earlier:
+    for folder in (probe.parent for probe in adapter.earlier):
         try:
             known[f"{folder.parent.name} of {folder.name}"] = _twice(read_probe(folder).logprobs)
         except AdapterError:

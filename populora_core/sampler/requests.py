@@ -68,8 +68,8 @@ class Served:
     Attributes:
         folder: PEFT folder (adapter_model.safetensors, adapter_config.json); one version, one folder.
         sha256: of the weights file.
-        earlier: folders of what it came from: its own version before, its parents. No sampler reads them;
-            the probe tells by them that an old version is served (see `probe`).
+        earlier: probes of what it came from, its own version before or its parents, by which it is told that
+            an old version is served (see `probe`).
     """
 
     member_id: str

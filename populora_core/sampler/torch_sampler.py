@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +18,8 @@ from populora_core.model.adapter_files import read_peft
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
-from populora_core.sampler.batch import DecodeBatch, Newcomers, passes
+from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
-from populora_core.sampler.draw import draw, uniforms
 from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import ConfigError
@@ -28,19 +27,9 @@ from populora_core.support.finish import FinishReason
 
 DROP_SHARE = 0.05
 """Ended rows leave the batch once they are this share of it."""
-REFILL_SHARE = 0.25
-"""Waiting requests join once this share of the places is free: reading them is a pass of its own."""
 PASS_TOKENS = {"cpu": 64, "cuda": 4096}
 """What a pass over the base costs beside its tokens, in tokens: so much padding is worth one pass less.
 4096 is a guess."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """How much is sampled at once: completions, and tokens that the key-value cache has room for."""
-
-    rows: int = 256
-    tokens: int = 65536
 
 
 class TorchSampler:
@@ -100,7 +89,7 @@ class TorchSampler:
         done: dict[int, Completion] = {}
         batch: DecodeBatch | None = None
         while waiting or batch is not None:
-            fresh, columns = self._admit(waiting, batch, requests)
+            fresh, columns = self._limits.admit(waiting, batch, requests)
             if fresh:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
@@ -148,32 +137,6 @@ class TorchSampler:
     def _rank(self, member_id: str | None) -> int:
         slot = self._stacked.slot(member_id)
         return -1 if slot is None else slot
-
-    def _admit(
-        self, waiting: deque[int], batch: DecodeBatch | None, requests: Sequence[Request]
-    ) -> tuple[list[int], int]:
-        """The waiting requests that go in now, none while too few places are free; tokens that a row may come to."""
-        limits = self._limits
-        under_way = 0 if batch is None else len(batch)
-        if not waiting or (batch is not None and limits.rows - under_way < REFILL_SHARE * limits.rows):
-            return [], 0
-        room = limits.rows - under_way
-        to_draw, read, columns = 0, 0, 0
-        if batch is not None:
-            to_draw, read, columns = batch.to_draw, batch.cache.get_seq_length(), batch.cache.columns
-        chosen: list[int] = []
-        while waiting and len(chosen) < room:
-            request = requests[waiting[0]]
-            most = max(to_draw, request.max_tokens), max(read, len(request.prompt_ids))
-            count = under_way + len(chosen) + 1
-            if count > 1 and count * max(columns, sum(most)) > limits.tokens:
-                break
-            to_draw, read = most
-            chosen.append(waiting.popleft())
-        if batch is None:  # room for the longest that will come, so that nothing moves when it does
-            longest = max(len(request.prompt_ids) + request.max_tokens for request in requests)
-            columns = min(longest, limits.tokens // len(chosen))
-        return chosen, max(columns, to_draw + read)
 
     def _read(
         self, requests: Sequence[Request], chosen: Sequence[int], given: Sequence[tuple[int, ...]] | None
@@ -313,6 +276,55 @@ class TorchSampler:
                 came=str(longest),
                 remedy="lower max_tokens of the stage, or show fewer reference problems",
             )
+
+
+def uniforms(seeds: Sequence[int], length: int) -> Tensor:
+    """[N, length] float64 in [0, 1): row i is the random stream of seed i, whatever the other seeds are."""
+    rows = [np.random.Generator(np.random.Philox(key=seed)).random(length) for seed in seeds]
+    return torch.from_numpy(np.stack(rows))
+
+
+def draw(
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor | None = None,
+    given: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sample one token a row by inverting the cumulative distribution.
+
+    Args:
+        logits: [n, V].
+        uniform: [n] float64 in [0, 1).
+        temperature: [n]; 0 takes the most probable token.
+        top_p: [n], or None where no row restricts its tokens.
+        given: [n], tokens to take as if they had been drawn; None to draw.
+
+    Returns:
+        Token ids [n], and their log-probabilities [n] under softmax(logits / temperature) (temperature 1 for
+        greedy rows), which top_p does not renormalise.
+    """
+    greedy = temperature == 0.0
+    scale = torch.where(greedy, 1.0, temperature).to(torch.float32)
+    logprobs = torch.log_softmax(logits.to(torch.float32) / scale[:, None], dim=-1)
+    if given is not None:
+        return given, logprobs.gather(-1, given[:, None]).squeeze(-1)
+    probabilities = logprobs.exp()
+    if top_p is not None:
+        probabilities = _nucleus(probabilities, top_p)
+    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    target = uniform * cumulative[:, -1]
+    tokens = torch.searchsorted(cumulative, target[:, None], right=True).squeeze(-1)
+    tokens = torch.where(greedy, logprobs.argmax(-1), tokens.clamp_(max=logits.shape[-1] - 1))
+    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+
+
+def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
+    """Zero every token outside the smallest most-probable set of mass top_p (arXiv 1904.09751)."""
+    ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
+    mass_before = ordered.cumsum(-1, dtype=torch.float64) - ordered
+    outside = (mass_before >= top_p[:, None]) & (top_p[:, None] < 1.0)
+    return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))
 
 
 def _stopped(batch: DecodeBatch, requests: Sequence[Request]) -> Tensor:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from populora_core.compute.shards import Shards
-from populora_core.compute.work import Prompt
+from populora_core.compute.shards import Shards, towards
+from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
 from populora_core.population.member import Member, Role
 from populora_core.problems.buffer import Buffer
@@ -25,7 +25,7 @@ from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
-from populora_core.store.adapters import MOMENTS, STATE_FILES, WEIGHTS, staged_adapter, state_intact
+from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
 from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
@@ -122,22 +122,21 @@ class StageContext:
         if not prompts:
             return None
         owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
-        served = self._served(owners)
-        done = self.map_members(
-            "generate",
-            owners,
-            lambda members: {
-                "adapters": [served[member] for member in sorted(members)],
-                "prompts": [prompt for prompt in prompts if prompt.member_id in members],
-            },
-            total=len(prompts),
-        )
+        served, shares = self._served(owners), self.shares(owners)
+        parts = [
+            Generate(
+                adapters=[served[member] for member in share],
+                prompts=[prompt for prompt in prompts if prompt.member_id in share],
+            )
+            for share in shares
+        ]
+        done = self.shards.map(parts, towards(self.progress, len(prompts)))
         told = [
             {name.decode(): json.loads(text) for name, text in part.schema.metadata.items()} for part in done
         ]
         self.extra["sampler"] = {"engine": told[0]["engine"], "probes": [each["probe"] for each in told]}
         shard_of: dict[str | None, int] = {
-            member: part for part, share in enumerate(self._shares(owners)) for member in share
+            member: part for part, share in enumerate(shares) for member in share
         }
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
         came = np.argsort([shard_of[prompt.member_id] for prompt in prompts], kind="stable")
@@ -157,7 +156,7 @@ class StageContext:
                 folder=run.adapter_folder(name, newest),
                 sha256=row["adapter_sha256"],
                 earlier=tuple(
-                    run.adapter_folder(other, newest if born_now else newest - 1) for other in before
+                    run.adapter_folder(other, newest if born_now else newest - 1) / PROBE for other in before
                 ),
             )
         return served
@@ -196,29 +195,11 @@ class StageContext:
             )
         return folder
 
-    def map_members(
-        self,
-        function: str,
-        members: Iterable[str],
-        payload: Callable[[frozenset[str]], Row],
-        total: int | None = None,
-    ) -> list[Any]:
-        """Run `function` on every shard with the payload of the shard's members.
-
-        Args:
-            total: items that the shards report progress on.
-        """
-        payloads = [payload(frozenset(share)) for share in self._shares(members)]
-        return self.shards.map(function, payloads, self._counter(total))
-
-    def _shares(self, members: Iterable[str]) -> list[list[str]]:
+    def shares(self, members: Iterable[str]) -> list[list[str]]:
+        """The members of each shard that has any."""
         ordered = sorted(members)
         shards = self.config.compute.shards
         return [share for share in (ordered[shard::shards] for shard in range(shards)) if share]
-
-    def work(self, function: str, **payload: Any) -> Any:
-        """Run `function` once, on the first shard's worker."""
-        return self.shards.map(function, [payload])[0]
 
     def sandbox_runner(self, determinism: bool) -> RunJobs:
         """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds.
@@ -241,35 +222,14 @@ class StageContext:
 
         return run_jobs
 
-    def _counter(self, total: int | None) -> Callable[[int], None] | None:
-        if total is None:
-            return None
-        done = 0
-
-        def count(more: int) -> None:
-            nonlocal done
-            done += more
-            self.progress(done, total)
-
-        return count
-
     # Outputs
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | None = None) -> None:
         """Write a declared table; `beside` holds further columns of the same rows."""
         self.writer.write_table(name, to_table(name, rows, beside))
 
-    def adapter_folders(self, members: Iterable[str]) -> dict[str, Path]:
-        """member_id -> where to write its folder of this generation; `place_adapters` publishes it."""
-        run = self.session.run
-        places = {member: run.adapter_folder(member, self.generation) for member in members}
-        return {
-            member: staged_adapter(self.writer, place.relative_to(run.directory).as_posix())
-            for member, place in places.items()
-        }
-
     def write_adapters(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
-        """Record the members that this stage writes.
+        """Record the members that this stage wrote to `shards.files`.
 
         Args:
             hashes: member_id -> file name -> sha256.

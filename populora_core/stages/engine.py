@@ -13,7 +13,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
-from populora_core.store.adapters import place_adapters, state_intact
+from populora_core.store.adapters import place_adapters, staged_adapters, state_intact
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
@@ -152,7 +152,8 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest:
 
     started = time.time()
     with StageWriter(run.directory, generation, stage.name) as writer:
-        shards = session.shards(plan.key, shards_dir(run.directory, generation, stage.name))
+        kept = shards_dir(run.directory, generation, stage.name)
+        shards = session.shards(plan.key, kept, staged_adapters(writer))
         context = StageContext(session, plan, writer, shards, session.observer.stage_progress)
         _perform(stage, context)
         if shards.records:

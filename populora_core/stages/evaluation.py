@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Entry, Part, Suite
-from populora_core.compute.shards import Shards
-from populora_core.compute.work import Prompt
+from populora_core.compute.shards import Shards, towards
+from populora_core.compute.work import Generate, Prompt
 from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import shard_plan
+from populora_core.store.adapters import PROBE
 from populora_core.store.schema import to_table
 from populora_core.support import durable, ids
 from populora_core.support.aliases import Row
@@ -154,7 +155,7 @@ class Evaluation:
             table = self._read(shard)
             if table is None:
                 sampling = self.session.shards(shard.key, self.finished / shard.key[:24])
-                table = self._answer(shard, sampling, _further(progress, done, self.completions))
+                table = self._answer(shard, sampling, towards(progress, self.completions, done))
                 self._write(shard, table)
                 sampling.release()
                 self.records += sampling.records
@@ -214,7 +215,7 @@ class Evaluation:
                 member_id=player.member_id,
                 folder=folder(player.member_id, self.generation),
                 sha256=player.adapter_sha256,
-                earlier=(folder(player.member_id, self.generation - 1),),
+                earlier=(folder(player.member_id, self.generation - 1) / PROBE,),
             )
             for player in self.players
             if player.adapter_sha256
@@ -244,8 +245,7 @@ class Evaluation:
                     max_tokens=entry.max_tokens,
                 )
             )
-        payloads = [{"adapters": self._served, "prompts": share} for share in shares if share]
-        done = sampling.map("generate", payloads, progress)
+        done = sampling.map([Generate(self._served, share) for share in shares if share], progress)
         answers = [iter(part.select(ANSWERED).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
@@ -288,17 +288,6 @@ class Evaluation:
     def _write(self, shard: SuiteShard, table: pa.Table) -> None:
         with durable.replacing(self.finished / shard.file_name) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-
-
-def _further(progress: Callable[[int, int], None], done: int, total: int) -> Callable[[int], None]:
-    """Counts on from `done`."""
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        progress(done, total)
-
-    return count
 
 
 def seeded(suite: Suite, seed: int | None) -> Suite:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import asdict, replace
 
+from populora_core.compute.members import Breed, Child
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
@@ -29,21 +30,9 @@ def run(ctx: StageContext) -> None:
     bred: Row = {}
     if plan:
         parents = sorted({parent for item in plan for parent in item.parent_ids})
-        bred = ctx.work(
-            "breed",
-            parents=ctx.updated_folders([updated[parent] for parent in parents]),
-            children=[
-                {
-                    "member_id": children[item.removed_id],
-                    "parent_ids": item.parent_ids,
-                    "operator": item.operator,
-                    "parameters": ctx.config.evolve.parameters.get(item.operator, {}),
-                    "seed": ids.draw_seed(ctx.seed, children[item.removed_id], "variation"),
-                }
-                for item in plan
-            ],
-            folders=ctx.adapter_folders(children.values()),
-        )
+        before = ctx.updated_folders([updated[parent] for parent in parents])
+        asked = [_child(ctx, item, children[item.removed_id]) for item in plan]
+        (bred,) = ctx.shards.map([Breed(before, asked)])
     newborn = {child: bred[child]["hashes"] for child in children.values()}
 
     planned = {item.removed_id: item for item in plan}
@@ -94,6 +83,16 @@ def _plan(
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
             plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, ctx.rng("plan", role))
     return plan, fitness
+
+
+def _child(ctx: StageContext, item: Replacement, member_id: str) -> Child:
+    return Child(
+        member_id=member_id,
+        parent_ids=item.parent_ids,
+        operator=item.operator,
+        parameters=ctx.config.evolve.parameters.get(item.operator, {}),
+        seed=ids.draw_seed(ctx.seed, member_id, "variation"),
+    )
 
 
 def _rated(member: Member, ratings: dict[str, Row]) -> Member:

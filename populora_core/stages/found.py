@@ -5,6 +5,7 @@ A newborn founder equals the base (B = 0) with its own random A; one that starts
 
 from __future__ import annotations
 
+from populora_core.compute.members import Found
 from populora_core.population.member import Role
 from populora_core.runs.warm_start import OPERATOR, require_unchanged, start_folders
 from populora_core.stages.context import StageContext, hash_columns
@@ -24,12 +25,8 @@ def run(ctx: StageContext) -> None:
     require_unchanged(sources, ctx.session.run.start_digests)
     if sources:
         ctx.extra["start_from"] = {name: str(folder) for name, folder in sources.items()}
-    hashes = ctx.work(
-        "found",
-        seeds={name: ids.draw_seed(ctx.seed, name, "birth") for name in names if name not in sources},
-        sources=sources,
-        folders=ctx.adapter_folders(names),
-    )
+    seeds = {name: ids.draw_seed(ctx.seed, name, "birth") for name in names if name not in sources}
+    (hashes,) = ctx.shards.map([Found(seeds, sources)])
     ctx.write(
         "population",
         [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from populora_core.compute.lessons import Lesson
+from populora_core.compute.members import Lesson, Update
+from populora_core.compute.shards import towards
 from populora_core.learner.estimators import advantages
 from populora_core.learner.rows import UpdateRules
 from populora_core.population.member import Member, Role
@@ -41,27 +42,26 @@ def run(ctx: StageContext) -> None:
     members = ctx.members()
     steps = _steps(members, lessons)
 
-    before, folders = ctx.member_folders(), ctx.adapter_folders([member.member_id for member in members])
-
-    def payload(share: frozenset[str]) -> Row:
-        return {
-            "members": {member: before[member] for member in sorted(share)},
-            "completions": {
+    before = ctx.member_folders()
+    parts = [
+        Update(
+            members={member: before[member] for member in share},
+            completions={
                 Role.TEACHER: ctx.input_file("proposals"),
                 Role.STUDENT: ctx.input_file("attempts"),
             },
             # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
-            "temperatures": {
+            temperatures={
                 Role.TEACHER: ctx.config.propose.temperature,
                 Role.STUDENT: ctx.config.solve.temperature,
             },
-            "steps": [[row for row in step if row.member_id in share] for step in steps],
-            "rules": UpdateRules(settings),
-            "folders": {member: folders[member] for member in sorted(share)},
-        }
-
+            steps=[[row for row in step if row.member_id in share] for step in steps],
+            rules=UpdateRules(settings),
+        )
+        for share in ctx.shares(before)
+    ]
     learned = sum(row.advantage != 0.0 for step in steps for row in step)
-    done = ctx.map_members("update", folders, payload, total=learned)
+    done = ctx.shards.map(parts, towards(ctx.progress, learned))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}

@@ -123,9 +123,14 @@ def _recorded(path: Path, sha256: str) -> bool:
     return pruned(path) or (path.is_file() and file_sha256(path) == sha256)
 
 
+def staged_adapters(writer: StageWriter) -> Path:
+    """Where the members that a stage writes wait until it is committed, each in the folder of its name."""
+    return writer.scratch / "adapters"
+
+
 def staged_adapter(writer: StageWriter, path: str) -> Path:
-    """Where a member's folder waits until its stage is committed; `path` is its place below the run directory."""
-    return writer.scratch / "adapters" / Path(path).parent.name
+    """The folder of one of them; `path` is its place below the run directory."""
+    return staged_adapters(writer) / Path(path).parent.name
 
 
 def place_adapters(run_dir: Path, writer: StageWriter, manifest: Manifest) -> None:

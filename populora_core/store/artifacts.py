@@ -27,7 +27,7 @@ from populora_core.store.manifest import (
 )
 from populora_core.store.schema import check, table_of
 from populora_core.support import durable
-from populora_core.support.digest import file_sha256
+from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError
 
 __all__ = [
@@ -102,8 +102,7 @@ class StageWriter:
 
     def records(self) -> tuple[FileRecord, ...]:
         """The files that a commit would now commit, by name."""
-        files = (path for path in self._folder.rglob("*") if path.is_file())
-        names = sorted(path.relative_to(self._folder).as_posix() for path in files)
+        names = files_below(self._folder)
         return tuple(self._record(name) for name in names if not name.startswith(_SCRATCH))
 
     def _record(self, name: str) -> FileRecord:

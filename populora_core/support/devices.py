@@ -1,4 +1,4 @@
-"""One GPU is never given to two runs: whoever puts a model on it holds its lock until its session ends.
+"""One GPU is never given to two runs: whoever puts a model on it holds its lock until its workers end.
 
 The lock is a file lock of the machine, so that it goes when its holder goes, however that ends.
 """

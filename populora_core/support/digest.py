@@ -32,6 +32,14 @@ def read_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def files_below(path: Path) -> dict[str, Path]:
+    """Place within the folder -> file, in order; a file alone has the empty place. What is not there has none."""
+    if path.is_file():
+        return {"": path}
+    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    return dict(sorted(files.items()))
+
+
 def remember(status: os.stat_result, sha256: str) -> None:
     """Know the bytes of a file by what `os.stat` says of it."""
     if len(_known) >= _MOST:

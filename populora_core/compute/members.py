@@ -1,0 +1,179 @@
+"""Work that writes members: founders, what an update makes of them, children. Each to the folder of its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from populora_core.compute.work import Worker
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.support import ids
+from populora_core.support.aliases import Progress
+
+if TYPE_CHECKING:
+    from populora_core.model.state import MemberState
+
+Hashes = dict[str, str]  # file name -> sha256
+TOKENS = ("prompt_ids", "completion_ids", "logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Founders to write: newborn ones from `seeds`, the others from the PEFT folders in `sources`."""
+
+    seeds: Mapping[str, int]
+    sources: Mapping[str, Path]
+
+    def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Hashes]:
+        """Write them; returns what `export` does."""
+        from populora_core.model.adopt import adopt
+        from populora_core.model.state import MemberState
+
+        rows = {member: worker.layout.init_row(ids.generator(seed)) for member, seed in self.seeds.items()}
+        rows |= {member: adopt(source, worker.layout) for member, source in self.sources.items()}
+        return export(worker, {member: MemberState.newborn(row) for member, row in rows.items()}, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A completion to learn from.
+
+    Attributes:
+        row: of the table that holds the completions of the role.
+    """
+
+    role: str
+    row: int
+    member_id: str
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Members to train, step after step.
+
+    Attributes:
+        members: member_id -> its folder.
+        completions: role -> the Parquet file of what was sampled in it, at its temperature.
+        steps: what each step learns from.
+    """
+
+    members: Mapping[str, Path]
+    completions: Mapping[str, Path]
+    temperatures: Mapping[str, float]
+    steps: Sequence[Sequence[Lesson]]
+    rules: UpdateRules
+
+    def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Train them, and write what they become.
+
+        Returns:
+            "stats" holds a member's statistics of every step, in order; "hashes" what `export` returns.
+        """
+        from populora_core.learner.update import update_members
+        from populora_core.model.adapter_files import read_state
+
+        started = time.perf_counter()
+        stacked = worker.learn()
+        states = {member: read_state(source) for member, source in self.members.items()}
+        stats = []
+        for rows in self._rows():
+            states, of_step = update_members(stacked, states, rows, self.rules, progress)
+            stats.append(of_step)
+        seconds = time.perf_counter() - started
+        return {
+            "stats": {member: [asdict(step[member]) for step in stats] for member in states},
+            "seconds": seconds,
+            "hashes": export(worker, states, folder),
+        }
+
+    def _rows(self) -> Iterator[list[TrainingRow]]:
+        """What each step learns from, with its tokens. They are read here: they pass through no driver and no key."""
+        tables = {role: pq.ParquetFile(file).read(TOKENS) for role, file in self.completions.items()}
+
+        def row(lesson: Lesson) -> TrainingRow:
+            table = tables[lesson.role]
+            prompt, completion, logprobs = (tuple(table[name][lesson.row].as_py()) for name in TOKENS)
+            temperature = self.temperatures[lesson.role]
+            return TrainingRow(lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature)
+
+        return ([row(lesson) for lesson in lessons] for lessons in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A member to make from others.
+
+    Attributes:
+        operator: of `population.variation`; `parameters` are its settings, and `seed` is what it draws from.
+    """
+
+    member_id: str
+    parent_ids: Sequence[str]
+    operator: str
+    parameters: Mapping[str, Any]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breed:
+    """Children to make from the parents in the folders of `parents`; a child's optimiser starts fresh."""
+
+    parents: Mapping[str, Path]
+    children: Sequence[Child]
+
+    def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+        """Make and write them.
+
+        Returns:
+            child member_id -> {"hashes": of its files, "record": what the operator drew and did}.
+        """
+        from populora_core.model.adapter_files import read_weights
+        from populora_core.model.state import MemberState
+        from populora_core.population.variation import make_child
+
+        layout = worker.layout
+        views = {parent: layout.views(read_weights(path, layout)) for parent, path in self.parents.items()}
+        newborn, records = {}, {}
+        for child in self.children:
+            adapter, record = make_child(
+                child.operator,
+                [views[parent] for parent in child.parent_ids],
+                ids.generator(child.seed),
+                layout.scale,
+                child.parameters,
+            )
+            newborn[child.member_id] = MemberState.newborn(layout.row(adapter))
+            records[child.member_id] = record | {"seed": child.seed}
+        hashes = export(worker, newborn, folder)
+        return {member: {"hashes": hashes[member], "record": records[member]} for member in newborn}
+
+
+def export(worker: Worker, states: Mapping[str, MemberState], folder: Path) -> dict[str, Hashes]:
+    """Write each member to the folder of its name: PEFT adapter, moments, probe.
+
+    Returns:
+        member_id -> file name -> sha256, of `STATE_FILES`.
+    """
+    from populora_core.model.adapter_files import write_moments, write_peft
+    from populora_core.model.probe import given_logprobs
+    from populora_core.store.adapters import STATE_FILES, WEIGHTS, Probe, write_probe
+    from populora_core.support.digest import file_sha256
+
+    stacked, text = worker.learn(), worker.probe_text
+    stacked.load({member: state.weights for member, state in states.items()})
+    hashes = {}
+    for member, state in states.items():
+        own = folder / member
+        write_peft(own, worker.layout, state.weights, worker.spec.base.path)
+        write_moments(own, worker.layout, state)
+        hashes[member] = {name: file_sha256(own / name) for name in STATE_FILES}
+        logprobs = given_logprobs(stacked, member, *text)
+        probe = Probe(hashes[member][WEIGHTS], worker.spec.base.dtype, *text, logprobs, worker.base_logprobs)
+        write_probe(own, probe)
+    return hashes
