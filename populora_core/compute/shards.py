@@ -21,6 +21,8 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from populora_core.compute import work
 from populora_core.compute.backend import Committed, Compute, Payload, Shard
 from populora_core.compute.results import decode, encode
@@ -31,7 +33,10 @@ from populora_core.sharing.shared import SHARDS
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.digest import file_sha256
-from populora_core.support.errors import ArtifactError, DamagedObject
+from populora_core.support.errors import ArtifactError, DamagedObject, DamagedText
+from populora_core.support.received import below, validated
+
+_COMMITTED = TypeAdapter(Committed)
 
 
 class Shards:
@@ -103,7 +108,8 @@ class Shards:
         """The result of a committed shard, its files in place."""
         targets, folders = _outputs(shard.function, shard.payload), set()
         for place, sha256 in done.files.items():
-            target = next(path / place[len(name) + 1 :] for name, path in targets.items() if _in(place, name))
+            name, path = next((name, path) for name, path in targets.items() if _in(place, name))
+            target = below(path.parent, Path(path.name, place[len(name) + 1 :]))
             store.fetch(sha256, target)
             folders.add(target.parent)
         for folder in folders:
@@ -159,8 +165,8 @@ def committed(store: ObjectStore, key: str) -> Committed | None:
     """What the shard of that key committed; None where it is not done, or cannot be read."""
     data = store.get(_document(key))
     try:
-        return None if data is None else Committed(**json.loads(data))
-    except (ValueError, TypeError):
+        return None if data is None else validated(_COMMITTED, data, _document(key))
+    except DamagedText:
         return None
 
 
