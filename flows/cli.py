@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,10 @@ Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="run without Prefect; results are the same")]
+
+
+SHARED = "POPULORA_SHARED"
+"""Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""
 
 
 @app.command()
@@ -206,6 +211,8 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> None:
     """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
+    if not os.environ.get(SHARED):
+        os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end)

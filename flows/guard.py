@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
 
 
 def new_key() -> str:
@@ -49,7 +50,7 @@ def guarded(port: int, key: str) -> dict[str, str]:
     return {
         "PREFECT_SERVER_API_AUTH_STRING": key,
         "PREFECT_API_AUTH_STRING": key,
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}:{port}" for name in NAMES),
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
     }
@@ -67,11 +68,11 @@ def serve_below(listener: socket.socket, parent: int, environment: Mapping[str, 
 
 
 def _app() -> ASGIApp:
-    """Prefect's server under its own name alone: a foreign one that leads here is a page that should not read."""
+    """Prefect's server under its own names alone: a foreign one that leads here is a page that should not read."""
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=[HOST])
+    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=list(NAMES))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,14 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import flows
 
 NOTIFY = "POPULORA_NOTIFY"
 LOG = "notices.jsonl"
 SECONDS = 30.0
+_WEB = ("http://", "https://")
 
 
 def notify(notice: dict[str, Any]) -> None:
@@ -31,12 +33,21 @@ def notify(notice: dict[str, Any]) -> None:
     try:
         _deliver(target, line)
     except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
-        logging.getLogger(__name__).warning("the notice could not be given to %s: %s", destination(), error)
+        logging.getLogger(__name__).warning(
+            "the notice could not be given to %s: %s", destination(), _why(error)
+        )
 
 
 def destination() -> str:
-    """Where notices go, for a person to read."""
-    return os.environ.get(NOTIFY) or str(_log_file())
+    """Where notices go, for a person to read: of an address scheme and host, of a command its name.
+
+    What follows may be a secret: the path of a webhook, a user and password, a header that carries a key.
+    """
+    target = os.environ.get(NOTIFY, "")
+    if target.startswith(_WEB):
+        parts = urlsplit(target)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return target.split()[0] if target.strip() else str(_log_file())
 
 
 def on_end(flow: Any, flow_run: Any, state: Any) -> None:
@@ -55,13 +66,19 @@ def on_end(flow: Any, flow_run: Any, state: Any) -> None:
     )
 
 
+def _why(error: Exception) -> str:
+    """The error without the target, which the text of some repeats."""
+    said = (getattr(error, name, None) for name in ("code", "returncode", "strerror", "reason"))
+    return " ".join([type(error).__name__, *(str(part) for part in said if part is not None)])
+
+
 def _deliver(target: str, line: str) -> None:
     if not target:
         path = _log_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a") as file:
             file.write(line + "\n")
-    elif target.startswith(("http://", "https://")):
+    elif target.startswith(_WEB):
         request = urllib.request.Request(target, line.encode(), {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=SECONDS).close()
     else:

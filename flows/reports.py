@@ -1,22 +1,30 @@
-"""Reports over HTTP on the loopback address: a page of the Prefect UI cannot link to a file."""
+"""Reports over HTTP on the loopback address: a page of the Prefect UI cannot link to a file.
+
+A link holds the report's path and a token of it that only who knows the key can make: the flows of `populora ui`, for
+their own runs. So no other user of the machine, no other page and no guess reads any other file.
+"""
 
 from __future__ import annotations
 
+import hmac
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from populora_core.report.write import REPORT
-from populora_core.runs.run import RECORD
+from flows.guard import NAMES
+from populora_core.report.write import REPORT, token_of
 
 
 @contextmanager
-def serve_reports(host: str, port: int) -> Iterator[str]:
-    """Serve report.html of run directories, and nothing else; gives the address."""
-    server = ThreadingHTTPServer((host, port), _Reports)
+def serve_reports(host: str, port: int, key: str) -> Iterator[str]:
+    """Serve the reports that links made with the key name, and nothing else; gives the address."""
+    server = ThreadingHTTPServer((host, port), partial(_Reports, key))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -28,19 +36,42 @@ def serve_reports(host: str, port: int) -> Iterator[str]:
 
 
 class _Reports(BaseHTTPRequestHandler):
+    def __init__(self, key: str, *request: object) -> None:
+        self._key = key
+        super().__init__(*request)  # type: ignore[arg-type]
+
     def do_GET(self) -> None:
-        path = Path(unquote(urlsplit(self.path).path))
-        # A foreign name that resolves to here is a page that should not read.
-        local = self.headers.get("Host", "").partition(":")[0] in ("127.0.0.1", "localhost")
-        if not local or path.name != REPORT or not (path.parent / RECORD).is_file() or not path.is_file():
+        page = self._page()
+        if page is None:
             self.send_error(404, "no report of a run")
             return
-        page = path.read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))
+        self.send_header("Referrer-Policy", "no-referrer")
         self.end_headers()
         self.wfile.write(page)
 
+    def _page(self) -> bytes | None:
+        # A foreign name that resolves to here is a page that should not read.
+        if self.headers.get("Host", "").partition(":")[0] not in NAMES:
+            return None
+        token, _, rest = unquote(urlsplit(self.path).path).removeprefix("/").partition("/")
+        path = Path("/", rest)
+        known = hmac.compare_digest(token.encode(), token_of(self._key, path.parent).encode())
+        try:
+            return _own_file(path) if known and path.name == REPORT else None
+        except (OSError, ValueError):
+            return None
+
     def log_message(self, format: str, *args: object) -> None:
         """Nobody needs to read who read a report."""
+
+
+def _own_file(path: Path) -> bytes | None:
+    """The bytes of a plain file of this user, behind no link; None for anything else."""
+    if path.parent.resolve() != path.parent:
+        return None
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() else None

@@ -24,7 +24,7 @@ from flows.deploy import POOL
 from flows.guard import HOST, guarded, kept_key
 from flows.reports import serve_reports
 from populora_core.config.sections import REPOSITORY
-from populora_core.report.write import SERVED
+from populora_core.report.write import SERVED, SERVED_KEY
 from populora_core.support.aliases import Say
 from populora_core.support.errors import PopuloraError
 
@@ -54,8 +54,9 @@ def serve(port: int, limit: int, say: Say) -> None:
         _require_free(taken)
     _adopt_orphans()
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
-    with serve_reports(HOST, port + 1) as reports, _ended_with_everything_below():
-        environment = _environment(port, reports)
+    key = kept_key(flows.PREFECT_KEY)
+    with serve_reports(HOST, port + 1, key) as reports, _ended_with_everything_below():
+        environment = _environment(port, reports, key)
         server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)
         _deploy(environment, limit)
@@ -71,10 +72,10 @@ def serve(port: int, limit: int, say: Say) -> None:
             _stop(worker, server)
 
 
-def _environment(port: int, reports: str) -> dict[str, str]:
+def _environment(port: int, reports: str, key: str) -> dict[str, str]:
     return (
         os.environ
-        | guarded(port, kept_key(flows.PREFECT_KEY))
+        | guarded(port, key)
         | {
             "PREFECT_HOME": str(flows.PREFECT_HOME),
             "PREFECT_API_URL": f"http://{HOST}:{port}/api",
@@ -83,6 +84,7 @@ def _environment(port: int, reports: str) -> dict[str, str]:
             "PREFECT_CLIENT_MAX_RETRIES": "3",
             "POPULORA_HOME": str(REPOSITORY),
             SERVED: reports,
+            SERVED_KEY: key,
         }
     )
 

@@ -29,7 +29,7 @@ def commit_stage(
     stage: str,
     tables: Mapping[str, Sequence[Row]],
     extra: Mapping[str, Any] | None = None,
-    key: str = "key",
+    key: str = "5" * 64,
 ) -> Manifest:
     with StageWriter(run_dir, generation, stage) as writer:
         for name, rows in tables.items():

@@ -95,7 +95,7 @@ def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE, m
         writer.write_table("evaluation_items", to_table("evaluation_items", items))
         writer.commit(
             writer.draft(
-                key="k",
+                key="5" * 64,
                 stage_version=1,
                 seed=0,
                 config={"suite": suite.model_dump(mode="json")},

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE
 
+from flows import cli
+
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"
 ERROR = 2
@@ -220,3 +222,18 @@ def test_doctor_says_what_works() -> None:
     assert done.returncode == 0, done.stdout
     assert "sandbox" in done.stdout
     assert "bundled base" in done.stdout
+
+
+@pytest.mark.parametrize(("shared", "mode"), [("", 0o600), ("1", 0o644)])
+def test_what_commands_write_is_their_users_alone_unless_it_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, mode: int
+) -> None:
+    """Run directories, databases and logs hold prompts and parameters."""
+    monkeypatch.setenv(cli.SHARED, shared)
+    monkeypatch.setattr(cli, "app", (tmp_path / "written").touch)
+    before = os.umask(0o022)
+    try:
+        cli.main()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "written").stat().st_mode & 0o777 == mode

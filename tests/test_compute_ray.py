@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -479,3 +480,51 @@ def test_reap_ends_the_cluster_of_a_killed_run(own_cluster: Path) -> None:
     assert not any(map(alive, workers))
     assert not _ray_folders(process.pid)
     wait_for(lambda: not _sandboxes(workers))
+
+
+OWN_CLUSTER = """
+import os, sys
+from populora_core.compute.ray_cluster import RayCluster
+cluster = RayCluster("")
+print(cluster._folder, os.environ["RAY_AUTH_TOKEN_PATH"], *cluster.pids, flush=True)
+sys.stdin.read()
+cluster.close()
+"""
+
+
+def test_a_cluster_of_one_machine_is_its_users_alone() -> None:
+    """No other user gets at its token or its folder, and nobody beyond this machine at its ports."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", OWN_CLUSTER]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder, token, *pids = process.stdout.readline().split()
+        assert Path(token).parent == Path(folder)
+        assert [Path(path).stat().st_mode & 0o777 for path in (folder, token)] == [0o700, 0o600]
+        assert listened_to([process.pid, *map(int, pids)]) == {"127.0.0.1"}
+
+
+def listened_to(pids: Sequence[int]) -> set[str]:
+    """The addresses on which processes wait for connections."""
+    owned = set()
+    for pid in pids:
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    owned.add(os.readlink(link))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in owned:
+                found.add(_address(fields[1].partition(":")[0]))
+    return found
+
+
+def _address(words: str) -> str:
+    """An address of /proc/net/tcp: words of four bytes, each with its lowest byte first."""
+    plain = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
+    place = ip_address(plain)
+    return str(getattr(place, "ipv4_mapped", None) or place)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flows
-from flows.notify import LOG, NOTIFY, notify
+from flows.notify import LOG, NOTIFY, destination, notify
 
 NOTICE = {"state": "Crashed", "message": "gone"}
 
@@ -67,4 +67,37 @@ def test_a_notice_that_cannot_be_given_is_a_warning(
 ) -> None:
     monkeypatch.setenv(NOTIFY, target)
     notify(NOTICE)
-    assert "the notice could not be given to " + target in caplog.text
+    assert "the notice could not be given to " + target.rstrip("/") in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("https://hooks.example/services/T0/SECRET", "https://hooks.example"),
+        ("http://user:SECRET@hooks.example:8080/x?key=SECRET", "http://hooks.example:8080"),
+        ("/usr/bin/tell --token SECRET", "/usr/bin/tell"),
+    ],
+)
+def test_a_secret_of_the_target_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, target: str, shown: str
+) -> None:
+    monkeypatch.setenv(NOTIFY, target)
+    assert destination() == shown
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.1:9/SECRET",
+        "http://127.0.0.1:99999/SECRET",
+        "false SECRET",
+        "/no/such/command SECRET",
+    ],
+)
+def test_a_notice_that_cannot_be_given_tells_no_secret(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    monkeypatch.setenv(NOTIFY, target)
+    notify(NOTICE)
+    assert "could not be given" in caplog.text
+    assert "SECRET" not in caplog.text

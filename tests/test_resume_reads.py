@@ -103,14 +103,14 @@ def test_a_resume_reads_every_manifest_once_and_asks_the_disk_as_often_of_each_g
 def test_a_manifest_that_changed_is_read_again(tmp_path: Path) -> None:
     run = start(tmp_path / "run", small_config())
     (match,) = (stage for stage in stages_of(1) if stage.name == "match")
-    _write(run, 1, match, "old", {})
+    _write(run, 1, match, "5" * 64, {})
     folder = stage_dir(run.directory, 1, "match")
     before = read_manifest(folder)
     assert before is not None
     assert before is read_manifest(folder)
-    (folder / MANIFEST).write_text(replace(before, key="another").to_json())
+    (folder / MANIFEST).write_text(replace(before, key="6" * 64).to_json())
     after = read_manifest(folder)
     assert after is not None
-    assert after.key == "another"
+    assert after.key == "6" * 64
     (folder / MANIFEST).unlink()
     assert read_manifest(folder) is None

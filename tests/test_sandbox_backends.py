@@ -161,8 +161,11 @@ def test_endless_loops_time_out_and_their_neighbours_are_right(sandbox: SandboxP
 
 
 def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..., SandboxPool]) -> None:
-    slow = """for _ in range(4):
-    time.sleep(0.7)
+    slow = """import _thread
+lock = _thread.allocate_lock()
+lock.acquire()
+for _ in range(4):
+    lock.acquire(timeout=0.7)
     used = time.process_time()
     while time.process_time() < used + 0.05:
         pass
@@ -171,7 +174,8 @@ return x"""
 
 
 def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
-    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), "time.sleep(60)")
+    program = "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()"
+    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), program)
     assert result.status is Status.TIMEOUT
     assert result.cpu_seconds < LIMITS.cpu_seconds
 
@@ -464,7 +468,7 @@ def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_
     fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 1.0)
-    sleeper = "import time\ndef f(x):\n    time.sleep(60)"
+    sleeper = "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
     jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
     before, wedges, after = fresh().run(jobs)
     assert (before.outputs, after.outputs) == (("4",), ("9",))

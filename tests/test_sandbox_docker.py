@@ -31,7 +31,9 @@ from populora_core.sandbox import containers, image  # noqa: E402  # they import
 pytestmark = [pytest.mark.sandbox, pytest.mark.docker]
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB)
-SLEEPER = "import time\ndef f(x):\n    time.sleep(600)"
+SLEEPER = (
+    "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from populora_core.sandbox.status import Status
         "def f(input, id):\n    return input + id",
         "def f(x):\n    vars = [x]\n    return vars",
         "if __name__ == '__main__':\n    pass\ndef f(x):\n    print(x)\n    return x",
+        "def f(x):\n    return '__' + x + '_name_' + '_____'",
     ],
 )
 def test_programs_that_only_compute_pass(program: str) -> None:
@@ -41,6 +42,11 @@ def test_programs_that_only_compute_pass(program: str) -> None:
         ("def f(x): return x.__class__", "__class__"),
         ("def f(x): return __builtins__", "__builtins__"),
         ("def f(x): return getattr(x, 'a')", "getattr"),
+        ("def f(x): return (i for i in x).gi_frame", "gi_frame"),
+        ("def f(x):\n    y = x.f_globals\n    return y", "f_globals"),
+        ("def f(x): return '{0.__class__}'.format(x)", "__class__"),
+        ("import operator\ndef f(x): return operator.methodcaller('__reduce__')(x)", "__reduce__"),
+        ("def f(x): return f'{x}__dict__'", "__dict__"),
     ],
 )
 def test_programs_that_reach_beyond_computing_are_forbidden_by_name(program: str, named: str) -> None:

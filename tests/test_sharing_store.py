@@ -227,7 +227,7 @@ def evaluate(run: Path) -> Path:
         writer.write_table("evaluations", to_table("evaluations", [evaluation_row(0, MEMBER)]))
         writer.commit(
             writer.draft(
-                key="key",
+                key="5" * 64,
                 stage_version=1,
                 seed=0,
                 config={},

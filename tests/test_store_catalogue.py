@@ -190,7 +190,7 @@ def test_stages_come_from_the_manifests(catalogue):
         "attempt": 1,
         "seconds": 1.5,
         "rows": 3,
-        "key": "key",
+        "key": "5" * 64,
         "code_revision": "abc",
         "run": "run",
     }

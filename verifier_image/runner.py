@@ -112,17 +112,19 @@ class Machine:
 
     Attributes:
         audit: the kernel's name of the architecture.
-        allowed: write, futex, brk, munmap, mremap, madvise, clock_gettime, ways to sleep
-            (nanosleep, clock_nanosleep, select, pselect6), restart_syscall, exit, exit_group. Neither read
+        allowed: write, brk, munmap, madvise, clock_gettime, restart_syscall, exit, exit_group. Neither read
             nor close: the request has been read, and as a child cannot close its answer's pipe, the end of
-            that pipe is the end of the child.
-        allowed_without_exec: mmap and mprotect, as long as they ask for no executable memory.
+            that pipe is the end of the child. Nor sleep: nothing else happens that could be waited for.
+        mmap, mprotect, mremap, futex: calls that `tests_of` lets through with some arguments only.
         timer_create, timer_settime: what the confinement itself calls, by number as older C libraries lack them.
     """
 
     audit: int
     allowed: tuple[int, ...]
-    allowed_without_exec: tuple[int, ...]
+    mmap: int
+    mprotect: int
+    mremap: int
+    futex: int
     timer_create: int
     timer_settime: int
 
@@ -130,24 +132,34 @@ class Machine:
 MACHINES = {
     "x86_64": Machine(
         audit=0xC000003E,
-        allowed=(1, 202, 12, 11, 25, 28, 228, 35, 230, 23, 270, 219, 60, 231),
-        allowed_without_exec=(9, 10),
+        allowed=(1, 12, 11, 28, 228, 219, 60, 231),
+        mmap=9,
+        mprotect=10,
+        mremap=25,
+        futex=202,
         timer_create=222,
         timer_settime=223,
     ),
     "aarch64": Machine(
         audit=0xC00000B7,
-        allowed=(64, 98, 214, 215, 216, 233, 113, 101, 115, 72, 128, 93, 94),
-        allowed_without_exec=(222, 226),
+        allowed=(64, 214, 215, 233, 113, 128, 93, 94),
+        mmap=222,
+        mprotect=226,
+        mremap=216,
+        futex=98,
         timer_create=107,
         timer_settime=110,
     ),
 }
 
 BPF_LOAD, BPF_JUMP_IF_EQUAL, BPF_JUMP_IF_SET, BPF_RETURN = 0x20, 0x15, 0x45, 0x06
-CALL_NUMBER, CALL_AUDIT, CALL_THIRD_ARGUMENT = 0, 4, 32  # offsets in struct seccomp_data, little endian
+CALL_NUMBER, CALL_AUDIT, CALL_ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data, little endian
 KILL_PROCESS, REFUSE, ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
+ALL_BITS = 0xFFFFFFFF
 PROT_EXEC = 4
+MAP_FIXED, MAP_FIXED_NOREPLACE = 0x10, 0x100000
+MREMAP_FIXED, MREMAP_DONTUNMAP = 2, 4
+FUTEX_WAIT, FUTEX_WAKE, FUTEX_WAIT_BITSET, FUTEX_PRIVATE, FUTEX_REALTIME = 0, 1, 9, 128, 256
 
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
 SECCOMP_MODE_FILTER = 2
@@ -155,6 +167,39 @@ CLOCK_PROCESS_CPUTIME_ID = 2
 
 libc = ctypes.CDLL(None, use_errno=True)
 system_call = libc.syscall  # found once, here: the search for a name touches more pages than the call
+
+
+def no_bits(argument: int, bits: int, high: bool = False) -> list[tuple[int, int, int, int]]:
+    """Lines that refuse a call whose argument has one of the bits, in its lower or its higher half."""
+    return [
+        (BPF_LOAD, 0, 0, CALL_ARGUMENTS + 8 * argument + 4 * high),
+        (BPF_JUMP_IF_SET, 0, 1, bits),
+        (BPF_RETURN, 0, 0, REFUSE),
+    ]
+
+
+def one_of(argument: int, values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """Lines that refuse a call unless the lower half of its argument is one of the values."""
+    found = [(BPF_JUMP_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    load = (BPF_LOAD, 0, 0, CALL_ARGUMENTS + 8 * argument)
+    return [load, *found, (BPF_RETURN, 0, 0, REFUSE)]
+
+
+def tests_of(machine: Machine) -> dict[int, list[tuple[int, int, int, int]]]:
+    """What the arguments of some calls must pass.
+
+    Memory is never executable, and lies where the kernel puts it, side by side: pages strewn over the address space
+    would take a table each, which no limit of the process counts. A futex is this process's own: what is shared with
+    another, such as a library's page, is no place to meet.
+    """
+    anywhere = no_bits(0, ALL_BITS) + no_bits(0, ALL_BITS, high=True)
+    waits = (FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_BITSET | FUTEX_REALTIME, FUTEX_WAKE)
+    return {
+        machine.mmap: anywhere + no_bits(2, PROT_EXEC) + no_bits(3, MAP_FIXED | MAP_FIXED_NOREPLACE),
+        machine.mprotect: no_bits(2, PROT_EXEC),
+        machine.mremap: no_bits(3, MREMAP_FIXED | MREMAP_DONTUNMAP),
+        machine.futex: one_of(1, tuple(FUTEX_PRIVATE | wait for wait in waits)),
+    }
 
 
 def build_filter(machine: Machine) -> SockProgram:
@@ -167,12 +212,10 @@ def build_filter(machine: Machine) -> SockProgram:
     ]
     for number in machine.allowed:
         lines += [(BPF_JUMP_IF_EQUAL, 0, 1, number), (BPF_RETURN, 0, 0, ALLOW)]
-    for number in machine.allowed_without_exec:
+    for number, tests in tests_of(machine).items():
         lines += [
-            (BPF_JUMP_IF_EQUAL, 0, 4, number),
-            (BPF_LOAD, 0, 0, CALL_THIRD_ARGUMENT),
-            (BPF_JUMP_IF_SET, 0, 1, PROT_EXEC),
-            (BPF_RETURN, 0, 0, REFUSE),
+            (BPF_JUMP_IF_EQUAL, 0, len(tests) + 1, number),
+            *tests,
             (BPF_RETURN, 0, 0, ALLOW),
         ]
     lines.append((BPF_RETURN, 0, 0, REFUSE))

@@ -23,6 +23,7 @@ from populora_core.benchmarks.suite import Entry
 from populora_core.support.digest import read_sha256
 from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.received import read_json
 
 FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
 SUFFIXES = tuple(suffix + packed for suffix in READERS for packed in ("", ".gz"))
@@ -71,7 +72,7 @@ def fetched_file(entry: Entry) -> Path:
     """
     path, record_path = _paths(entry)
     try:
-        record = Record(**json.loads(record_path.read_text(encoding="utf-8")))
+        record = Record(**read_json(record_path))
         sha256 = read_sha256(path)
     except (OSError, ValueError, TypeError):
         raise BenchmarkError(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from populora_core.support.aliases import Row
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.received import parse_json, read_json
 
 
 def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
@@ -57,11 +57,11 @@ def _parquet(path: Path) -> list[Row]:
 
 
 def _json_lines(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [parse_json(line, path) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 def _json(path: Path) -> list[Row]:
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = read_json(path)
     return rows if isinstance(rows, list) else [rows]
 
 

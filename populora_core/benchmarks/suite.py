@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from populora_core.support.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError, DamagedText
+from populora_core.support.received import read_toml
 
 BUNDLED = "bundled:"
 DATA = Path(__file__).resolve().parent / "data"
@@ -95,12 +95,12 @@ def load_suite(path: str | Path) -> Suite:
     """
     path = Path(path)
     try:
-        return Suite.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return Suite.model_validate(read_toml(path))
     except FileNotFoundError:
         raise BenchmarkError(
             f"there is no suite file {path}", remedy="ls configs/suites/ shows the shipped ones"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError) as error:
+    except (DamagedText, ValidationError) as error:
         raise BenchmarkError(
             f"{path} is no usable suite",
             came=str(error),

@@ -11,11 +11,14 @@ from populora_core.support.processes import Owner
 PREFIX = "populora-ray-"
 OWNER = "owner"
 SOCKET_CHARS = 107  # a Unix socket's longest path, of which Ray's own part takes some 70
-RAY_CHARS = 72
+RAY_CHARS = 74
 
 
 def make_folder() -> Path:
-    """A folder for the sockets, logs and token of a cluster of this process."""
+    """A folder of this user alone for the token of a cluster of this process, and for Ray's own folder in it.
+
+    Ray opens its own to everybody, so what must not be replaced stands beside it.
+    """
     parent = tempfile.gettempdir()
     short = len(parent) + 1 + len(PREFIX) + 8 + RAY_CHARS <= SOCKET_CHARS
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent if short else "/tmp"))

@@ -29,7 +29,7 @@ from populora_core.compute.results import decode
 from populora_core.compute.work import Committed, Shard, Work, Worker, committed, document
 from populora_core.config.sections import Section
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sharing.objects import ObjectStore, object_key, require_key
+from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
@@ -37,6 +37,7 @@ from populora_core.support.devices import hold_device
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
 from populora_core.support.orphans import end_with_parent
+from populora_core.support.received import below
 
 EXIT_SECONDS = 5.0
 
@@ -145,7 +146,7 @@ class Shards:
 
     def _take(self, store: ObjectStore, shard: Shard, done: Committed, reused: bool) -> Any:
         """The result of a committed shard, its files in place."""
-        targets = {self.files / require_key(place): sha256 for place, sha256 in done.files.items()}
+        targets = {below(self.files, Path(place)): sha256 for place, sha256 in done.files.items()}
         for target, sha256 in targets.items():
             store.fetch(sha256, target)
         for folder in {target.parent for target in targets}:

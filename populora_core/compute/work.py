@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from populora_core.compute.results import encode
 from populora_core.problems.dialects import dialect
@@ -27,7 +28,9 @@ from populora_core.store.tables import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress, Row
 from populora_core.support.digest import files_below
+from populora_core.support.errors import DamagedText
 from populora_core.support.finish import FinishReason
+from populora_core.support.received import validated
 
 if TYPE_CHECKING:
     from populora_core.model.base import BaseModel, Vocabulary
@@ -100,6 +103,9 @@ class Committed:
     attempts: int = 1
 
 
+_COMMITTED = TypeAdapter(Committed)
+
+
 def document(key: str) -> str:
     """Where a shard's `Committed` stands in its store."""
     return f"{SHARDS}/{key}.json"
@@ -109,8 +115,8 @@ def committed(store: ObjectStore, key: str) -> Committed | None:
     """What the shard of that key committed; None where it is not done, or cannot be read."""
     data = store.get(document(key))
     try:
-        return None if data is None else Committed(**json.loads(data))
-    except (ValueError, TypeError):
+        return None if data is None else validated(_COMMITTED, data, document(key))
+    except DamagedText:
         return None
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from populora_core.support.errors import ConfigError
+from populora_core.support.errors import ConfigError, DamagedText
+from populora_core.support.received import parse_toml, read_toml
 
 EXTENDS = "extends"
 
@@ -43,8 +43,8 @@ def apply_override(data: dict[str, Any], override: str) -> None:
             f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
         )
     try:
-        section[parts[1]] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        section[parts[1]] = parse_toml(f"value = {text}", override)["value"]
+    except DamagedText:
         section[parts[1]] = text
 
 
@@ -85,9 +85,9 @@ def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
             remedy="ls configs/ shows the shipped ones; pass one with --config",
         )
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML", came=str(error), remedy="mend that line") from error
+        return read_toml(path)
+    except DamagedText as error:
+        raise ConfigError(error.problem, remedy="correct that line") from error
 
 
 def _merged(above: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_w
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import fsync, fsync_tree, temporary_folder
 from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
+from populora_core.support.received import below, read_json
 
 CARD = "README.md"
 
@@ -111,7 +112,7 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
             remedy="choose one of these with --generation, or leave it out for the newest",
         )
     row = found[-1]
-    folder = run.directory / row["path"]
+    folder = below(run.directory, row["path"])
     if not adapter_whole(folder, row["sha256"]):
         raise AdapterError(
             f"the adapter in {folder} is not the one that the run recorded",
@@ -140,7 +141,7 @@ def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:
     """The run's own files; only the name of the base is told as the outside knows it."""
     weights, config = ADAPTER_FILES
     shutil.copyfile(snapshot.adapter / weights, folder / weights)
-    settings = json.loads((snapshot.adapter / config).read_text())
+    settings = read_json(snapshot.adapter / config)
     settings["base_model_name_or_path"] = base
     (folder / config).write_text(json.dumps(settings, indent=2) + "\n")
 

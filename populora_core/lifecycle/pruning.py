@@ -23,6 +23,7 @@ from populora_core.store.blocks import stale_blocks
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.store.manifest import PRUNED
 from populora_core.support import durable
+from populora_core.support.received import below
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,11 @@ def remove(run: Run, chosen: PrunePlan) -> None:
     """Remove what was chosen, by who holds the run's lock.
 
     Raises:
-        ArtifactError: the disk refused.
+        ArtifactError: the disk refused, or the run names a file outside it; nothing was removed then.
     """
     files = [*chosen.states, *chosen.adapters]
+    for path in (*files, *chosen.blocks):
+        below(run.directory, path)
     with durable.writing(run.directory):
         for path in files:
             path.with_name(path.name + PRUNED).touch()

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from populora_core.config.load import build_config
 from populora_core.lifecycle.loop import supersede_later
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.write import refresh
@@ -108,7 +109,8 @@ def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
     """The run of the directory, with the store's redraws; it is started where there is none."""
     if not (directory / RECORD).exists():
         refuse_occupied(directory)
-        record["config"]["store"]["url"] = url  # as this machine sees it
+        record["config"].setdefault("store", {})["url"] = url  # as this machine sees it
+        build_config(record["config"], f"{url}/{RECORD}")
         write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
     run = Run.open(directory)
     require_same(url, directory, run.record, record)

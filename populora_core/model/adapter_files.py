@@ -19,6 +19,7 @@ from populora_core.model.layout import AdapterLayout, require_finite
 from populora_core.model.state import MemberState
 from populora_core.support.durable import replacing, write_atomically, writing
 from populora_core.support.errors import AdapterError
+from populora_core.support.received import read_json
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -55,7 +56,7 @@ def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:
     """
     folder = Path(folder)
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        config = read_json(folder / CONFIG)
         found = (
             config["r"],
             config["lora_alpha"],

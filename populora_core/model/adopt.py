@@ -16,6 +16,7 @@ from torch import Tensor
 from populora_core.model.adapter_files import CONFIG, WEIGHTS, read_tensors
 from populora_core.model.layout import AdapterLayout
 from populora_core.support.errors import AdapterError
+from populora_core.support.received import read_json
 
 # Settings of PEFT's LoRA that add something to scale * B A, or put it elsewhere.
 BEYOND_PLAIN_LORA = (
@@ -80,7 +81,7 @@ def _plain_config(folder: Path) -> dict[str, Any]:
     """The adapter's configuration, with `r` and `lora_alpha` known to be numbers."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text())
+        config = read_json(path)
         config["r"], config["lora_alpha"] = int(config["r"]), float(config["lora_alpha"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AdapterError(

@@ -7,7 +7,6 @@ against measured updates.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.support.errors import BaseModelError
+from populora_core.support.received import read_json
 
 GB = 10**9
 MASTER = 4  # bytes of a float32 number: weights, gradients and moments of the adapters
@@ -60,7 +60,7 @@ def read_shape(folder: Path, rank: int) -> ModelShape:
         BaseModelError: there is no such file, or it is not JSON, or the widths are not there.
     """
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = read_json(folder / "config.json")
     except (OSError, ValueError) as error:
         raise BaseModelError(
             f"config.json of the base model in {folder} cannot be read",

@@ -16,8 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
 from populora_core.problems.parsing import ENTRY, parse_program
+from populora_core.support.caching import cached_within, texts_size
 
 NGRAM = 4
+CACHE_BYTES = 256 << 20
+"""Of normal forms: a hostile program of 10,000 characters takes 190 KiB, and there may be thousands."""
 Ngram = tuple[str, ...]
 
 _ABSENT, _END = "-", "."
@@ -64,7 +67,9 @@ def novelty(program: str, seen: Set[Ngram]) -> float:
     return len(own - seen) / len(own) if own else 0.0
 
 
-@lru_cache(maxsize=1 << 14)  # key, n-grams and a later rebuild of the buffer ask for the same programs
+@cached_within(
+    CACHE_BYTES, texts_size
+)  # key, n-grams and a later rebuild of the buffer ask for the same programs
 def normal_tokens(program: str) -> tuple[str, ...]:
     """The syntax tree in preorder as text tokens, one for one with the normal form.
 

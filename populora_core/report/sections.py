@@ -249,7 +249,8 @@ def _verdicts(figures: Figures) -> ReportSection:
 def _counts(figures: Figures) -> Iterator[tuple[str, ...]]:
     for what, name in product(("proposals", "attempts"), figures.types()):
         judged = sum(row[f"{what}_judged"] for row in where(figures["figures_type"], problem_type=name))
-        found = totals(where(figures["verdicts"], what=what, problem_type=name), "verdict", "n")
+        told = where(figures["verdicts"], what=what, problem_type=name)
+        found = totals([row for row in told if row["verdict"] is not None], "verdict", "n")
         for verdict, count in sorted(found.items()):
             share = "" if verdict == INFRASTRUCTURE else percent(count / judged)
             yield what, name, verdict, f"{count:,.0f}", share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import warnings
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from populora_core.report.figures import Figures
 
 REPORT = "report.html"
-SERVED = "POPULORA_REPORTS"
-"""Names the address under which reports are served, where somebody serves them (`populora ui`)."""
+SERVED, SERVED_KEY = "POPULORA_REPORTS", "POPULORA_REPORTS_KEY"
+"""The address under which reports are served, where somebody serves them (`populora ui`), and the key of its links."""
 
 
 class ReportWarning(UserWarning):
@@ -74,5 +75,11 @@ def outdated(directory: Path) -> bool:
 
 def report_address(directory: Path) -> str:
     """Where a browser finds the report of a run."""
-    served = os.environ.get(SERVED)
-    return f"{served}{quote(str(directory / REPORT))}" if served else (directory / REPORT).as_uri()
+    served, key = os.environ.get(SERVED), os.environ.get(SERVED_KEY, "")
+    path = directory / REPORT
+    return f"{served}/{token_of(key, directory)}{quote(str(path))}" if served else path.as_uri()
+
+
+def token_of(key: str, directory: Path) -> str:
+    """What a link to the report of this run directory carries: whoever serves it gives no other file away."""
+    return hmac.new(key.encode(), f"report of {directory}".encode(), "sha256").hexdigest()

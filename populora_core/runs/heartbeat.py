@@ -21,6 +21,7 @@ from typing import Self
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import PopuloraError
 from populora_core.support.processes import Owner
+from populora_core.support.received import read_json
 
 HEARTBEAT = "heartbeat.json"
 BEAT_SECONDS = 3.0
@@ -61,7 +62,7 @@ class Beat:
     def read(cls, directory: Path) -> Self | None:
         """The run's last heartbeat; None where there is none, or none that can be read."""
         try:
-            document = json.loads((directory / HEARTBEAT).read_text(encoding="utf-8"))
+            document = read_json(directory / HEARTBEAT)
             return cls(**{**document, "children": tuple(document["children"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None

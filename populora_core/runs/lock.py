@@ -36,11 +36,16 @@ def lock(directory: Path) -> Iterator[None]:
                 path.unlink()
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Open a file that is no link: a link in a folder that somebody else made could have another file emptied."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def _take(path: Path) -> FileIO:
     """The lock file, open and locked."""
     while True:
         with durable.writing(path):
-            file = FileIO(path, "a+")  # unbuffered; closing it lets the lock go
+            file = FileIO(path, "a+", opener=_no_link)  # unbuffered; closing it lets the lock go
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(file, path):

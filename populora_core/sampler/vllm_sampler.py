@@ -13,7 +13,6 @@ What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -25,6 +24,7 @@ from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
+from populora_core.support.received import parse_json
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -209,7 +209,7 @@ class VllmSampler:
         config = folder / ADAPTER_FILES[1]
         content = config.read_bytes()
         try:
-            rank = int(json.loads(content)["r"])
+            rank = int(parse_json(content, config)["r"])
         except (ValueError, KeyError, TypeError) as error:
             raise AdapterError(
                 f"{config} cannot be read",

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from populora_core.sandbox.host import Contents, runner_digest, sandbox_contents
+from populora_core.sandbox import cgroups
+from populora_core.sandbox.host import RUNNER_BYTES, Contents, runner_digest, sandbox_contents
 from populora_core.sandbox.jobs import Limits
 from populora_core.support.errors import SandboxUnavailable
 
@@ -88,16 +89,22 @@ class CommandBackend:
     patience_seconds: float = 0.0
 
     def connect(self, limits: Limits, hash_seed: int) -> Connection:
-        return ProcessConnection(self.command(sandbox_contents(limits, hash_seed)))
+        command = self.command(sandbox_contents(limits, hash_seed))
+        return ProcessConnection(command, cgroups.make(limits.memory_bytes + RUNNER_BYTES))
 
 
 class ProcessConnection:
-    """A sandbox process with the runner inside as its PID 1, linked by pipes."""
+    """A sandbox process with the runner inside as its PID 1, linked by pipes.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    Args:
+        group: what it runs in, with all its processes; None for none of its own.
+    """
+
+    def __init__(self, command: Sequence[str], group: cgroups.Group | None = None) -> None:
+        self._group = group
         try:
             self._process = subprocess.Popen(
-                command,
+                group.around(command) if group else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -142,3 +149,5 @@ class ProcessConnection:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._group is not None:
+            self._group.remove()

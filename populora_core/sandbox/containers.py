@@ -22,8 +22,8 @@ from docker.types import LogConfig, Mount, Ulimit
 from requests.exceptions import RequestException
 
 from populora_core.sandbox.connection import READ_BYTES, Connection
-from populora_core.sandbox.host import runner_digest, runner_settings
-from populora_core.sandbox.jobs import MIB, Limits
+from populora_core.sandbox.host import RUNNER_BYTES, runner_digest, runner_settings
+from populora_core.sandbox.jobs import Limits
 from populora_core.support.errors import SandboxUnavailable, first_line
 from populora_core.support.processes import Owner
 
@@ -33,7 +33,6 @@ FOLDER_PREFIX = "populora-sandbox-"
 LINK_INSIDE = "/link"
 SOCKET_INSIDE = f"{LINK_INSIDE}/socket"
 DAEMON_SECONDS = 20  # for one call of the daemon; it answers in milliseconds unless it is in trouble
-RUNNER_BYTES = 128 * MIB  # interpreter, buffers, and a child's copies of both, beyond what a program may take
 READY_SECONDS = 0.3  # the usual time from start to connection; later the daemon is asked what happened
 ALREADY_GOING = (404, 409)  # it is gone, or somebody else is removing it
 

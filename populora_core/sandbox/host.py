@@ -26,6 +26,7 @@ PYTHON_FLAGS = ("-s", "-S", "-B", "-W", "ignore")
 SPARE_UIDS = (61184, 4336)
 """First and number of the user ids that children take in turn: what systemd keeps for transient users."""
 
+RUNNER_BYTES = 128 << 20  # interpreter, buffers, and a child's copies of both, beyond what a program may take
 PROGRESS = 0.1
 """The share of its CPU limit that a program must use in each wall limit, or else it sleeps and is ended."""
 

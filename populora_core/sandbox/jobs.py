@@ -106,7 +106,8 @@ class Sandbox(Protocol):
 
         Args:
             progress: called with the number of jobs done so far.
-            repeat: run each job under the other hash seed, in another process.
+            repeat: run each job under the other hash seed, in another process, its inputs in reverse order: a
+                program that remembers earlier calls answers otherwise. Outputs are in the order of the inputs.
 
         Raises:
             SandboxUnavailable: the sandbox is closed.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,9 +30,17 @@ FORBIDDEN_NAMES = frozenset((
     "__import__", "breakpoint", "compile", "delattr", "dir", "eval", "exec", "exit", "getattr", "globals",
     "help", "id", "input", "locals", "open", "quit", "setattr", "vars",
 ))  # fmt: skip
-_NAMING = (ast.Import, ast.ImportFrom, ast.Name, ast.Attribute, ast.FunctionDef, ast.ClassDef, ast.arg)
+FRAMES = frozenset((
+    "ag_frame", "cr_frame", "f_back", "f_builtins", "f_code", "f_globals", "f_locals", "gi_frame", "tb_frame",
+))  # fmt: skip
+_NAMING = (
+    ast.Import, ast.ImportFrom, ast.Name, ast.Attribute, ast.Constant, ast.FunctionDef, ast.ClassDef, ast.arg,
+)  # fmt: skip
 """The nodes that the policy looks at, fewer than half of a program's."""
-HARMLESS_DUNDERS = frozenset({"__init__", "__name__"})  # super().__init__(...), type(error).__name__
+HARMLESS_DUNDERS = frozenset(
+    {"__init__", "__main__", "__name__"}
+)  # super().__init__(...), type(error).__name__
+_DUNDER = re.compile(r"__[A-Za-z]\w*?__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +86,14 @@ def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -
         forbidden = _is_dunder(node.id) or (node.id in FORBIDDEN_NAMES and node.id not in own_names)
         return f"use of {node.id}" if forbidden else None
     if isinstance(node, ast.Attribute):
-        if _is_dunder(node.attr):
+        if _is_dunder(node.attr) or node.attr in FRAMES:
             return f"use of attribute {node.attr}"
         owner = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
         if owner is not None and _leads_elsewhere(owner, node.attr):
             return f"use of {node.attr} from {owner}"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        dunders = [name for name in _DUNDER.findall(node.value) if name not in HARMLESS_DUNDERS]
+        return f"text with {dunders[0]}" if dunders else None  # as in "{0.__class__}".format
     return None
 
 

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from populora_core.sandbox.connection import Backend
@@ -35,6 +35,15 @@ def outer_seconds(limits: Limits) -> float:
     A program lasts one wall limit more than it can show progress for before its CPU time is used up.
     """
     return limits.wall_seconds * (1 + 1 / PROGRESS) + OUTER_MARGIN_SECONDS
+
+
+def batch_seconds(limits: Limits, jobs: int) -> float:
+    """The wall time of a batch: as if each program took a whole wall limit, one after another.
+
+    Only what looks busy and waits takes longer: a program that computes ends by its CPU time, one that sleeps by its
+    wall limit, and workers run side by side.
+    """
+    return jobs * limits.wall_seconds + outer_seconds(limits)
 
 
 @dataclass(slots=True)
@@ -126,14 +135,22 @@ class SandboxPool:
         queues = _queues()
         for index, job in enumerate(jobs):
             body = request_body(job)
+            group = (zlib.crc32(body) + repeat) % GROUPS
+            if repeat:
+                job = replace(job, inputs=job.inputs[::-1])
+                body = request_body(job)
             refusal = self._refusal(job, body)
             if refusal:
                 results[index] = JobResult(job.job_id, Status.ERROR, error=refusal)
             else:
-                queues[(zlib.crc32(body) + repeat) % GROUPS].append(Ticket(index, job, body))
+                queues[group].append(Ticket(index, job, body))
         if jobs:
             self.outage = None
+        end = time.monotonic() + batch_seconds(self.limits, len(jobs))
         while len(results) < len(jobs):
+            if time.monotonic() > end:
+                self._give_up(jobs, results)
+                break
             before = len(results)
             try:
                 self._advance(queues, results)
@@ -145,8 +162,16 @@ class SandboxPool:
             if len(results) > before:
                 progress(len(results))
             else:
-                self._wait()
-        return [results[index] for index in range(len(jobs))]
+                self._wait(end)
+        found = [results[index] for index in range(len(jobs))]
+        return [replace(each, outputs=each.outputs[::-1]) for each in found] if repeat else found
+
+    def _give_up(self, jobs: Sequence[Job], results: dict[int, JobResult]) -> None:
+        """The batch's time is over: what is under way ends, and what was not answered timed out."""
+        self._discard(lambda worker: bool(worker.in_flight))
+        reason = f"the {len(jobs)} programs of its batch took more wall time than all of them may together"
+        for index, job in enumerate(jobs):
+            results.setdefault(index, JobResult(job.job_id, Status.TIMEOUT, error=reason))
 
     def _refusal(self, job: Job, body: bytes) -> str:
         """Why the job is not sent; empty if it is. The runner evaluates inputs: only literals may get there."""
@@ -219,10 +244,10 @@ class SandboxPool:
                 results[running.index] = JobResult(running.job.job_id, Status.INFRASTRUCTURE, error=reason)
         queue.extendleft(reversed(unanswered))
 
-    def _wait(self) -> None:
-        """Wait until a worker can send or receive, the first deadline, or the next start."""
+    def _wait(self, end: float = float("inf")) -> None:
+        """Wait until a worker can send or receive, the first deadline, the next start, or the end."""
         poll = select.poll()
-        wake = float("inf")
+        wake = end
         for slot in self._slots:
             if slot.worker:
                 slot.worker.register(poll)

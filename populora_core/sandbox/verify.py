@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.policy import refuse_program
+from populora_core.sandbox.pool import batch_seconds
 from populora_core.sandbox.status import Status
 
 NEAR_LIMIT = 0.5
-"""A program that used this share of its CPU time, or timed out, is tried once more alone."""
+"""A program that used this share of its CPU time is tried once more alone."""
 
 _OF_THE_MACHINE = frozenset({Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INFRASTRUCTURE})
 """How a second run may end differently without the program's result having changed."""
@@ -28,8 +30,8 @@ def verify(
 
     Args:
         policy: refuse programs by the static policy before anything runs.
-        determinism: run what succeeds once more, in another process under another hash seed; programs whose
-            canonical outputs differ are nondeterministic.
+        determinism: run what succeeds once more, in another process under another hash seed and with its inputs
+            in reverse order; programs whose canonical outputs differ are nondeterministic.
         progress: called with the number of jobs whose result is known.
 
     Raises:
@@ -87,15 +89,16 @@ def _run(
 ) -> list[JobResult]:
     """Run the jobs together, then each of those near the time limit alone: load must not decide a verdict.
 
-    Nothing more is run after an outage, which the sandbox would forget by that.
+    What slept through its wall limit would do so again, one after another, so it is not repeated. Nothing is run
+    alone once that has taken a batch's whole wall time, nor after an outage, which the sandbox would forget by that.
     """
     progress = (lambda done: report(settled + done)) if report else None
     results = sandbox.run(jobs, progress, repeat=repeat)
+    end = time.monotonic() + batch_seconds(sandbox.limits, len(jobs))
     for place, (job, result) in enumerate(zip(jobs, results, strict=True)):
-        if sandbox.outage is not None:
+        if sandbox.outage is not None or time.monotonic() > end:
             break
-        near = result.cpu_seconds >= NEAR_LIMIT * sandbox.limits.cpu_seconds
-        if near or result.status is Status.TIMEOUT:
+        if result.cpu_seconds >= NEAR_LIMIT * sandbox.limits.cpu_seconds:
             (results[place],) = sandbox.run([job], repeat=repeat)
     return results
 
@@ -105,5 +108,5 @@ def _agreed(first: JobResult, second: JobResult) -> JobResult:
         return second
     if second.status is Status.OK and second.outputs == first.outputs:
         return first
-    reason = "two runs under different hash seeds gave different outputs"
+    reason = "two runs under different hash seeds, the second with its inputs in reverse order, gave different outputs"
     return replace(first, status=Status.NONDETERMINISTIC, outputs=(), error=reason)

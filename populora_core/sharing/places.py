@@ -72,6 +72,8 @@ class LocalObjects:
             target.parent.mkdir(parents=True, exist_ok=True)
             aside = durable.temporary_name(target.parent, target.name)
             try:
+                if source.is_symlink():
+                    raise missing(sha256, self.url)
                 _link_or_copy(source, aside)
                 require_digest(file_sha256(aside), sha256, self.url)
                 os.replace(aside, target)

@@ -21,20 +21,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key, require_key
+from pydantic import ConfigDict, TypeAdapter
+
+from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key
 from populora_core.sharing.places import open_objects
 from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, STATE_FILES, staged_adapter
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
+from populora_core.store.record import RECORD, RECORDED, REWRITTEN, RunRecord
 from populora_core.support.digest import file_sha256
-from populora_core.support.errors import ArtifactError, RunDirectoryError, StoreUnavailable
+from populora_core.support.errors import ArtifactError, DamagedText, RunDirectoryError, StoreUnavailable
+from populora_core.support.received import below, validated
 
-RECORD = "run.json"
 STAGES = "stages"
 HISTORY = "history"
 PROBES = "probes"  # what `require_conditional` puts and removes
 SHARDS = "shards"  # documents of finished shards, until their stage is committed
 STREAMS = 8  # files on their way at a time
+_MEMBER = (*ADAPTER_FILES, MOMENTS, PROBE)  # the files of a member's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class SharedStage:
     Attributes:
         adapters: the files of its PEFT folders; names are relative to the run directory.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     manifest: Manifest
     adapters: tuple[FileRecord, ...]
@@ -56,22 +62,35 @@ class SharedStage:
         return _document(asdict(self))
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> SharedStage:
-        """Raises ArtifactError where the document is not one of ours."""
+    def from_bytes(cls, data: bytes, url: str, name: str) -> SharedStage:
+        """The entry under this name. Raises ArtifactError where the document is not one of ours, or of another name."""
         try:
-            document = json.loads(data)
-            adapters = tuple(FileRecord(**file) for file in document["adapters"])
-            manifest = Manifest.from_json(json.dumps(document["manifest"]))
-            for file in (*manifest.files, *adapters):
-                require_key(file.name)
-            return cls(manifest, adapters)
-        except (ValueError, KeyError, TypeError) as error:
+            entry = validated(_ENTRY, data, f"{url}/{name}")
+            entry._require(name)
+            return entry
+        except DamagedText as error:
             raise ArtifactError(
-                f"{where} cannot be read",
+                f"{url}/{name} cannot be read",
                 expected="the manifest of a stage, as populora puts it",
-                came=f"{type(error).__name__}: {error}",
+                came=error.problem,
                 remedy="restore the store from a copy",
             ) from error
+
+    def _require(self, name: str) -> None:
+        """Raise DamagedText unless this is the entry of that name, with exactly the files of its members."""
+        if self.key != name:
+            raise DamagedText(f"it is the entry {self.key}")
+        members = self.manifest.extra.get("adapters", {})
+        files = {file.name: file.sha256 for file in self.adapters}
+        if len(files) != len(self.adapters) or files.keys() != {
+            f"{path}/{n}" for path in members for n in _MEMBER
+        }:
+            raise DamagedText("its files are not those of its members")
+        if any(files[f"{path}/{n}"] != sha for path, hashes in members.items() for n, sha in hashes.items()):
+            raise DamagedText("its members have other hashes than their files")
+
+
+_ENTRY = TypeAdapter(SharedStage)
 
 
 def entries_under(generation: int, stage: str) -> str:
@@ -98,7 +117,7 @@ class SharedRun:
         """What the stage is under this key, if any machine has made it."""
         name = entry_key(generation, stage, key)
         data = self._objects.get(name)
-        return None if data is None else SharedStage.from_bytes(data, f"{self._objects.url}/{name}")
+        return None if data is None else SharedStage.from_bytes(data, self._objects.url, name)
 
     def found(self, generation: int, stage: str) -> list[SharedStage]:
         """All that the stage ever was, under any key."""
@@ -145,7 +164,7 @@ class SharedRun:
         Raises:
             ArtifactError: an object is missing or damaged in the store.
         """
-        wanted = {writer.path(file.name): file.sha256 for file in entry.manifest.files}
+        wanted = {below(writer.path(""), file.name): file.sha256 for file in entry.manifest.files}
         for record in writer.records():
             if writer.path(record.name) not in wanted:
                 writer.path(record.name).unlink()
@@ -270,6 +289,7 @@ def read_record(objects: ObjectStore) -> dict[str, Any]:
 
     Raises:
         RunDirectoryError: it holds none.
+        DamagedText: what it holds is no record of a run.
     """
     data = objects.get(RECORD)
     if data is None:
@@ -279,14 +299,16 @@ def read_record(objects: ObjectStore) -> dict[str, Any]:
             came="nothing under that key",
             remedy="mount the folder, or mend the url; a new run starts with --set store.url=...",
         )
-    return json.loads(data)
+    record: RunRecord = validated(RECORDED, data, f"{objects.url}/{RECORD}")
+    return dict(record)
 
 
 def read_history(objects: ObjectStore) -> list[dict[str, int]]:
     """The redraws after each time that `rerun --seed` changed them."""
     history: list[dict[str, int]] = []
     while (data := objects.get(_rewrite(len(history) + 1))) is not None:
-        history.append(json.loads(data)["redraws"])
+        where = f"{objects.url}/{_rewrite(len(history) + 1)}"
+        history.append(validated(REWRITTEN, data, where)["redraws"])
     return history
 
 
@@ -342,7 +364,7 @@ def _adapters_of(manifest: Manifest) -> Sequence[str]:
 def _adapter_records(folders: Mapping[str, Path]) -> tuple[FileRecord, ...]:
     records = []
     for path, folder in folders.items():
-        for name in (*ADAPTER_FILES, MOMENTS, PROBE):
+        for name in _MEMBER:
             sha256 = file_sha256(folder / name)
             size = (folder / name).stat().st_size
             records.append(FileRecord(f"{path}/{name}", size, sha256, sha256, None))

@@ -80,7 +80,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=2,
+        version=3,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox",),
@@ -99,7 +99,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=2,
+        version=3,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,
@@ -130,7 +130,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evaluate",
-        version=6,
+        version=7,
         needs={
             "population": When.BEFORE,
             "adapters": When.NOW,

@@ -17,6 +17,7 @@ from populora_core.store.manifest import Manifest, pruned
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import fsync, write_atomically, writing
 from populora_core.support.errors import AdapterError
+from populora_core.support.received import below, read_json
 
 if TYPE_CHECKING:
     from populora_core.store.artifacts import StageWriter
@@ -64,7 +65,7 @@ def read_probe(folder: Path) -> Probe:
         AdapterError: it is missing or damaged.
     """
     try:
-        record = json.loads((folder / PROBE).read_text())
+        record = read_json(folder / PROBE)
         if record.pop("digest") != _digest(record):
             raise ValueError("its digest is not that of its content")
         fields: dict[str, Any] = {
@@ -130,19 +131,19 @@ def staged_adapters(writer: StageWriter) -> Path:
 
 def staged_adapter(writer: StageWriter, path: str) -> Path:
     """The folder of one of them; `path` is its place below the run directory."""
-    return staged_adapters(writer) / Path(path).parent.name
+    return below(staged_adapters(writer), Path(path).parent.name)
 
 
 def place_adapters(run_dir: Path, writer: StageWriter, manifest: Manifest) -> None:
     """Move a stage's members to members/. An older one is never overwritten: it goes to superseded/.
 
     Raises:
-        ArtifactError: the disk refused.
+        ArtifactError: the disk refused, or a place leads out of the run.
     """
     from populora_core.store.artifacts import supersede  # here: who serves adapters alone needs no Parquet
 
     for path, hashes in manifest.extra.get("adapters", {}).items():
-        final = run_dir / path
+        final = below(run_dir, path)
         if final.exists():
             if state_intact(final, hashes):
                 continue

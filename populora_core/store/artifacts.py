@@ -29,6 +29,7 @@ from populora_core.store.schema import check, table_of
 from populora_core.support import durable
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError
+from populora_core.support.received import below
 
 __all__ = [
     "FileRecord",
@@ -60,7 +61,7 @@ class StageWriter:
         self._run_dir = run_dir
         self._generation = generation
         self._stage = stage
-        self._target = stage_dir(run_dir, generation, stage)
+        self._target = below(run_dir, stage_dir(run_dir, generation, stage))
         self._folder = durable.temporary_name(self._target.parent, stage)
         self._tables: dict[str, tuple[str, int]] = {}  # file name -> content hash, rows
 
@@ -193,9 +194,10 @@ def supersede(run_dir: Path, path: Path) -> Path:
     """Move a file or folder of the run to superseded/N/, keeping its place below the run directory.
 
     Raises:
-        ArtifactError: it could not be moved.
+        ArtifactError: it could not be moved, or leads out of the run.
     """
-    root = run_dir / _SUPERSEDED
+    root = below(run_dir, _SUPERSEDED)
+    below(run_dir, path)
     with durable.writing(root):
         root.mkdir(exist_ok=True)
         number = 1 + max((int(old.name) for old in root.iterdir() if old.name.isdigit()), default=0)
@@ -241,7 +243,9 @@ def link_tree(source: Path, target: Path) -> None:
     with durable.writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with durable.temporary_folder(target.parent, target.name) as folder:
-            shutil.copytree(source, folder / target.name, copy_function=_link_or_copy, ignore=ignore)
+            shutil.copytree(
+                source, folder / target.name, copy_function=_link_or_copy, ignore=ignore, symlinks=True
+            )
             durable.fsync_tree(folder)
             os.rename(folder / target.name, target)
             durable.fsync(target.parent)

@@ -37,6 +37,7 @@ from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 from populora_core.support import durable
 from populora_core.support.errors import ArtifactError
+from populora_core.support.received import below
 
 BLOCKS = "blocks"
 GENERATIONS = 64  # at most, in one block
@@ -136,7 +137,7 @@ def compact(run_dir: Path, generations: int = GENERATIONS, rows: int = ROWS) -> 
 def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> CatalogueBlock:
     generations = range(min(manifests), max(manifests) + 1)
     digest = _digest(run_dir, generations)
-    target = run_dir / BLOCKS / f"{generations.start:04d}-{generations[-1]:04d}-{digest}"
+    target = below(run_dir, BLOCKS) / f"{generations.start:04d}-{generations[-1]:04d}-{digest}"
     with durable.writing(target):
         target.parent.mkdir(exist_ok=True)
         with durable.temporary_folder(target.parent, target.name) as folder:

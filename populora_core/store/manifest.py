@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
 
 from populora_core.support.digest import file_sha256
+from populora_core.support.errors import DamagedText
+from populora_core.support.received import (
+    AdapterPath,
+    MemberId,
+    PlainName,
+    RelativePath,
+    Sha256,
+    Time,
+    Whole,
+    validated,
+)
 
 MANIFEST = "manifest.json"
 SHARDS_PREFIX = ".shards-"
+_STRICT = ConfigDict(extra="forbid")
 PRUNED = ".pruned"  # an empty file of this suffix stands for one that `populora prune` removed
 
 
@@ -28,11 +44,37 @@ class FileRecord:
         rows: of a table; None for any other file.
     """
 
-    name: str
-    bytes: int
-    sha256: str
-    content: str
-    rows: int | None
+    __pydantic_config__ = _STRICT
+
+    name: RelativePath
+    bytes: Whole
+    sha256: Sha256
+    content: Sha256
+    rows: Whole | None
+
+
+class Extra(TypedDict, total=False):
+    """What of a manifest's `extra` is read again.
+
+    Attributes:
+        adapters: place below the run directory -> file name -> sha256, of the members that the stage wrote.
+        member_seconds: how long the update of each member took.
+        members: which members an evaluation was asked for.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+    adapters: dict[AdapterPath, dict[PlainName, Sha256]]
+    member_seconds: dict[MemberId, float]
+    members: str
+
+
+_EXTRA = TypeAdapter(Extra)
+
+
+def _checked(extra: dict[str, Any]) -> dict[str, Any]:
+    _EXTRA.validate_python(extra, strict=True)
+    return extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +90,21 @@ class Manifest:
         extra: times, paths, hosts and what else is not content.
     """
 
-    stage: str
-    generation: int
-    key: str
-    stage_version: int
-    seed: int
+    __pydantic_config__ = _STRICT
+
+    stage: PlainName
+    generation: Whole
+    key: Sha256
+    stage_version: Whole
+    seed: Whole
     config: dict[str, Any]
     inputs: dict[str, str]
     files: tuple[FileRecord, ...]
-    attempt: int
-    started_at: str
+    attempt: Whole
+    started_at: Time
     seconds: float
     code_revision: str
-    extra: dict[str, Any]
+    extra: Annotated[dict[str, Any], AfterValidator(_checked)]
 
     @property
     def rows(self) -> int:
@@ -78,12 +122,8 @@ class Manifest:
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Raises ValueError, TypeError or KeyError where `text` is not a whole manifest."""
-        document = json.loads(text)
-        files = tuple(FileRecord(**file) for file in document["files"])
-        return cls(**{**document, "files": files})
+
+_MANIFEST = TypeAdapter(Manifest)
 
 
 def generation_dir(run_dir: Path, generation: int) -> Path:
@@ -122,7 +162,9 @@ def stage_folder_names(run_dir: Path, of: Collection[int] | None = None) -> list
         f"{generation.path}/{stage}"
         for generation in sorted(generations, key=lambda entry: int(entry.name))
         for stage in sorted(
-            entry.name for entry in os.scandir(generation) if entry.name[0] != "." and entry.is_dir()
+            entry.name
+            for entry in os.scandir(generation)
+            if entry.name[0] != "." and entry.is_dir(follow_symlinks=False)
         )
     ]
 
@@ -139,21 +181,28 @@ def committed_stages(run_dir: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a stage folder, or None where there is none or it is damaged.
+    """The manifest of a stage folder, or None where there is none, or it is damaged or another stage's.
 
     A file that is unchanged is not read again. No one writes to what this gives.
     """
     path = f"{folder}/{MANIFEST}"
     try:
-        status = os.stat(path)
-        return _parsed(path, status.st_ino, status.st_mtime_ns, status.st_size)
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        found = _parsed(path, status.st_ino, status.st_mtime_ns, status.st_size)
+    except (FileNotFoundError, NotADirectoryError, DamagedText):
         return None
+    return found if _place(found) == (folder.parent.name, folder.name) else None
 
 
 @lru_cache(maxsize=1 << 12)
 def _parsed(path: str, inode: int, mtime_ns: int, size: int) -> Manifest:
-    return Manifest.from_json(Path(path).read_text(encoding="utf-8"))
+    return validated(_MANIFEST, Path(path).read_bytes(), path)
+
+
+def _place(manifest: Manifest) -> tuple[str, str]:
+    return f"{manifest.generation:04d}", manifest.stage
 
 
 def complete(folder: Path, manifest: Manifest) -> bool:
@@ -177,6 +226,7 @@ def pruned(path: Path) -> bool:
 
 def _has_size(path: Path, size: int) -> bool:
     try:
-        return path.stat().st_size == size
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == size
     except (FileNotFoundError, NotADirectoryError):
         return pruned(path)

@@ -18,6 +18,7 @@ from populora_core.stages.table import STAGES
 from populora_core.study.measures import Value
 from populora_core.support import durable
 from populora_core.support.errors import ArtifactError
+from populora_core.support.received import parse_json, read_json
 
 VERSION = 1
 """Raised whenever equal runs would be measured differently."""
@@ -135,7 +136,7 @@ def origin_of(
 def recorded_by(folder: Path) -> str | None:
     """The code revision that made these results, if they are a record, which no later code voids or makes again."""
     path = folder / RECORD
-    return json.loads(path.read_text())["code_revision"] if path.exists() else None
+    return read_json(path)["code_revision"] if path.exists() else None
 
 
 def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summary:
@@ -176,7 +177,7 @@ def read_summary(path: Path) -> Summary:
     """
     try:
         table = pq.read_table(path)
-        found = json.loads(table.schema.metadata[_METADATA])
+        found = parse_json(table.schema.metadata[_METADATA], path)
         origin = Origin(**found | {"code_revisions": tuple(found["code_revisions"])})
         columns = (table[name].to_pylist() for name in SCHEMA.names)
         return Summary(origin, tuple(Value(*row) for row in zip(*columns, strict=True)))

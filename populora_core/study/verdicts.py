@@ -27,6 +27,7 @@ from populora_core.study.config import StudyConfig
 from populora_core.study.summary import Summary, read_summaries
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import StudyError
+from populora_core.support.received import read_json
 
 VERDICTS = "verdicts.json"
 
@@ -81,7 +82,7 @@ def read_results(folder: Path) -> Results:
         ArtifactError: a summary cannot be read.
     """
     try:
-        study = json.loads((folder / VERDICTS).read_text())["study"]
+        study = read_json(folder / VERDICTS)["study"]
         names = study["name"], study["population"], study["solo"], tuple(study["arms"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise StudyError(

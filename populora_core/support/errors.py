@@ -67,6 +67,10 @@ class DamagedObject(ArtifactError):
     """An object of a store that is not there, or whose bytes are not those that its name says."""
 
 
+class DamagedText(ArtifactError, ValueError):
+    """A document that is no JSON or TOML, or not what populora writes in its place."""
+
+
 class StoreUnavailable(PopuloraError):
     """A shared store that does not answer, refuses, or cannot keep what it promises; nothing was lost."""
 

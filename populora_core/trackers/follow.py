@@ -23,6 +23,7 @@ from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import PopuloraError
+from populora_core.support.received import read_json
 from populora_core.trackers.figures import by_generation
 from populora_core.trackers.tracker import Kept, Opener, Tracker
 
@@ -142,7 +143,7 @@ def _opener(name: TrackerName) -> Opener:
 def _read(directory: Path) -> dict[str, Any]:
     """What the run keeps of its trackers; nothing where the file is missing or damaged: they are told anew."""
     try:
-        kept: dict[str, Any] = json.loads((directory / TRACKERS).read_text())
+        kept: dict[str, Any] = read_json(directory / TRACKERS)
     except (OSError, ValueError):
         return {}
     return kept

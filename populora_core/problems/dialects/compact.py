@@ -26,7 +26,7 @@ from populora_core.problems.parsing import FormatError, read_arguments, read_out
 from populora_core.problems.types import AnswerForm, TypeRules, problem_type
 from populora_core.sandbox.literals import compact, parse_arguments, parse_literal
 
-GRAMMAR_VERSION = "1"
+GRAMMAR_VERSION = "2"
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<po>", "<pi>", "<pf>", "<so>", "<si>", "<sf>", "<ref>", "<new>")
 INPUT_MARK = "\n#"
 OUTPUT_MARK = "\n="
@@ -95,12 +95,20 @@ class CompactDialect:
 
 def compact_arguments(arguments: str) -> str:
     """The ARGS of a canonical argument tuple: `(3, [1, 2])` gives `3,[1,2]`."""
-    return ",".join(map(compact, parse_arguments(arguments)))
+    return ",".join(map(_shown, parse_arguments(arguments)))
 
 
 def compact_output(output: str) -> str:
     """The OUT of a canonical output."""
-    return compact(parse_literal(output))
+    return _shown(parse_literal(output))
+
+
+def _shown(value: object) -> str:
+    r"""The literal of a value, in which no special token is spelled: `'<eos>'` gives `'\x3ceos>'`, the same value."""
+    text = compact(value)
+    for token in SPECIAL_TOKENS if "<" in text else ():
+        text = text.replace(token, rf"\x3c{token[1:]}")
+    return text
 
 
 def input_lines(inputs: Iterable[str]) -> str:

@@ -1,0 +1,102 @@
+"""The report server of `populora ui`: reports whose links it can have made, and no other file of the owner."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from flows.reports import serve_reports
+from populora_core.report.write import REPORT, SERVED, SERVED_KEY, report_address, token_of
+
+KEY = "a key"
+SECRET = b"another file of the owner"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with serve_reports("127.0.0.1", 0, KEY) as address:
+        monkeypatch.setenv(SERVED, address)
+        monkeypatch.setenv(SERVED_KEY, KEY)
+        yield address
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / REPORT).write_bytes(b"the report")
+    (tmp_path / "secret").write_bytes(SECRET)
+    return folder
+
+
+def asked(url: str, **headers: str) -> tuple[int, bytes]:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+    connection.request("GET", parts.path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def linked(address: str, path: Path) -> str:
+    """A link with the right token: what stands there has changed since it was made."""
+    return f"{address}/{token_of(KEY, path.parent)}{quote(str(path))}"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_link_that_a_flow_made_gives_the_report(served: str, run: Path, name: str) -> None:
+    assert asked(report_address(run), Host=name) == (200, b"the report")
+
+
+def test_no_report_is_given_without_the_token_of_its_run(served: str, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / REPORT).write_bytes(b"of somebody else")
+    token = token_of(KEY, run)
+    for path in (
+        f"{run}/{REPORT}",
+        f"/{token}{other}/{REPORT}",
+        f"/{'0' * 64}{run}/{REPORT}",
+        f"/{token}",
+        "/",
+    ):
+        assert asked(served + quote(path))[0] == 404
+
+
+@pytest.mark.parametrize("evil", ["evil.example", "127.0.0.1.evil.example", ""])
+def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path, evil: str) -> None:
+    assert asked(report_address(run), Host=evil)[0] == 404
+
+
+def test_no_link_is_followed(served: str, run: Path, tmp_path: Path) -> None:
+    (run / REPORT).unlink()
+    (run / REPORT).symlink_to(tmp_path / "secret")
+    assert asked(report_address(run))[0] == 404
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / REPORT).write_bytes(SECRET)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    assert asked(linked(served, tmp_path / "link" / REPORT))[0] == 404
+
+
+def test_what_is_no_plain_file_of_the_owner_is_not_read(served: str, run: Path, tmp_path: Path) -> None:
+    (run / REPORT).unlink()
+    os.mkfifo(run / REPORT)
+    assert asked(report_address(run))[0] == 404
+    (run / REPORT).unlink()
+    (run / REPORT).mkdir()
+    assert asked(report_address(run))[0] == 404
+    if os.geteuid() == 0:
+        (run / REPORT).rmdir()
+        (run / REPORT).write_bytes(b"of another user")
+        os.chown(run / REPORT, 65534, 65534)
+        assert asked(report_address(run))[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/%00", "/../..", "//"])
+def test_a_path_that_no_file_can_have_is_answered(served: str, path: str) -> None:
+    place = Path("/", path.replace("%00", "\0"), REPORT)
+    assert asked(f"{served}/{token_of(KEY, place.parent)}{path}/{REPORT}")[0] == 404
