@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from base_model.grammar import sample_problem
-from populora_core.compute.arena import Arena, solve_rates
+from populora_core.compute.arena import Arena, solve_rates, training_rows
 from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
@@ -142,7 +142,7 @@ def teacher(
     for generation in range(generations):
         rows, rewards, found = play(per_type, generation)
         cohorts = [row["problem_type"] for row in rows]
-        training = _training_rows("teacher", rows, reinforce_pp(rewards, cohorts, cohorts))
+        training = training_rows("teacher", rows, reinforce_pp(rewards, cohorts, cohorts))
         new, _ = update_members(arena.worker.stacked, {"teacher": states["teacher"]}, training, rules)
         states |= new
         curve.append(round(share(found, "learnable"), 4))
@@ -191,7 +191,7 @@ def student_step(
     for member, (answers, judged) in arena.solve_each(list(states), problems, attempts, seed).items():
         rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
         groups = [str(index // attempts) for index in range(len(answers))]
-        rows += _training_rows(member, answers, reinforce_pp(rewards, groups, [member] * len(answers)))
+        rows += training_rows(member, answers, reinforce_pp(rewards, groups, [member] * len(answers)))
         solved[member] = mean([rate or 0.0 for rate in solve_rates(judged, attempts)])
     return update_members(arena.worker.stacked, states, rows, rules)[0], solved
 
@@ -219,16 +219,6 @@ def fresh_problems(
 
 def _key(problem: Problem) -> tuple[str, ...]:
     return problem.problem_type, program_key(problem.program), *problem.inputs
-
-
-def _training_rows(member: str, rows: Sequence[_Result], values: Sequence[float | None]) -> list[TrainingRow]:
-    return [
-        TrainingRow(
-            member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), value
-        )
-        for row, value in zip(rows, values, strict=True)
-        if value is not None
-    ]
 
 
 def mean(values: Sequence[float]) -> float:
