@@ -126,9 +126,10 @@ class Benchmark(Protocol):
 
 
 BENCHMARKS: dict[str, str] = {
-    "tiny_code_o": "populora_core.benchmarks.tiny:code_o",
-    "tiny_code_i": "populora_core.benchmarks.tiny:code_i",
-    "tiny_code_f": "populora_core.benchmarks.tiny:code_f",
+    "tiny_code_o": "populora_core.benchmarks.bundled:tiny_code_o",
+    "tiny_code_i": "populora_core.benchmarks.bundled:tiny_code_i",
+    "tiny_code_f": "populora_core.benchmarks.bundled:tiny_code_f",
+    "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
     "humaneval_plus": "populora_core.benchmarks.evalplus:HumanEvalPlus",
     "mbpp_plus": "populora_core.benchmarks.evalplus:MbppPlus",
     "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",

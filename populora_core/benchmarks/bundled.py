@@ -1,4 +1,4 @@
-"""The bundled held-out suite of the tiny base: fresh problems of the three types, made by `base_model.suite`.
+"""The bundled held-out suites: fresh problems of the grammars that the bundled bases know.
 
 They are asked and judged as a student's problems are: the dialect's own prompt and grammar, the verifier's grading.
 A `code_f` answer must be right on every example, those that the prompt does not show too.
@@ -7,6 +7,7 @@ A `code_f` answer must be right on every example, those that the prompt does not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Aggregation, Item, ItemScore, Response, Schema, check_rows
@@ -30,10 +31,12 @@ SCHEMA: Schema = {
 }
 
 
-class TinyBenchmark:
+class BundledBenchmark:
     """The problems of one type.
 
     Args:
+        suite: the suite whose problems they are: `tiny` (made by `base_model.suite`) or `frontier`
+            (`base_model.steps.suite`).
         problem_type: a name of the registry of problem types.
     """
 
@@ -42,8 +45,8 @@ class TinyBenchmark:
     aggregation = Aggregation.PASS
     limits = None
 
-    def __init__(self, problem_type: str) -> None:
-        self.problem_type, self.name = problem_type, f"tiny_{problem_type}"
+    def __init__(self, suite: str, problem_type: str) -> None:
+        self.problem_type, self.name = problem_type, f"{suite}_{problem_type}"
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         checked = check_rows(rows, SCHEMA, self.name)
@@ -81,19 +84,10 @@ class TinyBenchmark:
         ]
 
 
-def code_o() -> TinyBenchmark:
-    """Predict the output."""
-    return TinyBenchmark("code_o")
-
-
-def code_i() -> TinyBenchmark:
-    """Find an input."""
-    return TinyBenchmark("code_i")
-
-
-def code_f() -> TinyBenchmark:
-    """Write the function."""
-    return TinyBenchmark("code_f")
+tiny_code_o = partial(BundledBenchmark, "tiny", "code_o")
+tiny_code_i = partial(BundledBenchmark, "tiny", "code_i")
+tiny_code_f = partial(BundledBenchmark, "tiny", "code_f")
+frontier_code_o = partial(BundledBenchmark, "frontier", "code_o")
 
 
 def problem_of(item: Item) -> Problem:
