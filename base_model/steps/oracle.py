@@ -45,6 +45,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
 from populora_core.support.aliases import Row
+from populora_core.support.digest import file_sha256
 from populora_core.support.revision import code_revision
 
 STUDENT = "student"
@@ -212,19 +213,24 @@ def train(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Row:
         "rules": asdict(oracle.rules),
         "after": oracle.scores(),
         "curve": curve,
-        "base_digest": oracle.arena.worker.spec.digest,
+        "base_sha256": base_sha256(oracle.arena),
         "code_revision": code_revision(),
         "seconds": round(time.monotonic() - started),
     }
 
 
+def base_sha256(arena: Arena) -> str:
+    """sha256 of the base's weights."""
+    return file_sha256(arena.worker.spec.base.folder() / "model.safetensors")
+
+
 def base_result(file: Path, arena: Arena, held_out: Sequence[SolvedProgram]) -> Row:
     """The scores of the base itself; measured and added to the file where it has none."""
-    digest = arena.worker.spec.digest
+    sha256 = base_sha256(arena)
     for known in read_results(file):
-        if known["arm"] == "base" and known["base_digest"] == digest:
+        if known["arm"] == "base" and known["base_sha256"] == sha256:
             return known
-    result = {"arm": "base", "base_digest": digest, "after": Oracle(arena, held_out, Rules(), 0).scores()}
+    result = {"arm": "base", "base_sha256": sha256, "after": Oracle(arena, held_out, Rules(), 0).scores()}
     _append(file, [result])
     return result
 
