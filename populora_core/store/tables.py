@@ -169,6 +169,7 @@ _DECLARED = (
                 TEXT,
                 "Cell of the problem space: floor(log2) of the four measures, and the constructs used.",
             ),
+            Column("chance", FLOAT, "Estimated share of blind guesses that solve it."),
             Column("novelty", FLOAT, "Share of the program's n-grams that no earlier program had."),
             Column("program_key", TEXT, "sha256 of the program in normal form; equal for duplicates."),
         ),
