@@ -42,7 +42,7 @@ SMALL = {
 
 SOLO = {  # what the single agent has instead
     "population": {"teachers": 0, "students": 0, "solo": 1},
-    "verify": {"largest_chance": 0.5},
+    "verify": {"largest_chance": 0.5, "slack": True},
     "grade": {
         "teacher_reward": "zone",
         "chance": "subtract",

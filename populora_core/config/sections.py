@@ -146,6 +146,9 @@ class VerifySection(Section):
     largest_chance: Share = Field(
         1.0, description="a problem that a blind guess solves more often than this is trivial"
     )
+    slack: bool = Field(
+        False, description="measure which statements can be left out: a run of the program without each"
+    )
 
 
 class SandboxSection(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from populora_core.benchmarks.heldout import held_out
@@ -11,6 +11,7 @@ from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
 from populora_core.problems.grading import ProposalCheck, check_proposals
 from populora_core.problems.normal import program_key
+from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
@@ -26,7 +27,10 @@ def run(ctx: StageContext) -> None:
     guessed = _chances(ctx, checks)
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
     problems, duplicates = _admit(ctx, proposals, checks, guessed)
-    ctx.write("problems", problems.values())
+    unused = _slacks(ctx, list(problems.values()))
+    ctx.write(
+        "problems", [row | {"slack": slack} for row, slack in zip(problems.values(), unused, strict=True)]
+    )
     ctx.write(
         "proposal_checks",
         [
@@ -51,6 +55,13 @@ def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str
     sources = [ctx.rng("chance", proposal_id) for proposal_id in valid]
     found = chances(list(valid.values()), ctx.sandbox_runner(determinism=False), sources)
     return dict(zip(valid, found, strict=True))
+
+
+def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
+    """The slack of each problem's program; None unless the configuration asks for it."""
+    if not ctx.config.verify.slack:
+        return [None] * len(rows)
+    return slacks([ctx.problem(row) for row in rows], ctx.sandbox_runner(determinism=False))
 
 
 def _too_easily_guessed(
