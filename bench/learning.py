@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from base_model.grammar import sample_problem
-from populora_core.compute.arena import Arena, solve_rates
+from populora_core.compute.arena import Arena, solve_rates, training_rows
 from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
@@ -146,7 +146,7 @@ def teacher(
     for generation in range(generations):
         rows, rewards, found = play(per_type, generation)
         cohorts = [row["problem_type"] for row in rows]
-        training = _training_rows("teacher", rows, reinforce_pp(rewards, cohorts, cohorts))
+        training = training_rows("teacher", rows, reinforce_pp(rewards, cohorts, cohorts))
         new, _ = update_members(arena.worker.stacked, {"teacher": states["teacher"]}, training, rules)
         states |= new
         curve.append(round(share(found, "learnable"), 4))

@@ -287,6 +287,8 @@ def _problem(proposal: Row, known: Row, problem_id: str) -> Row:
         "lines_of_code": 3,
         "variable_count": 2,
         "cell": "2-1-1-0-loop",
+        "chance": 0.05,
+        "slack": None,
         "novelty": 0.5,
         "program_key": f"key of {known['item_id']}",
     }

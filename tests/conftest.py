@@ -42,7 +42,13 @@ SMALL = {
 
 SOLO = {  # what the single agent has instead
     "population": {"teachers": 0, "students": 0, "solo": 1},
-    "grade": {"teacher_unsolved": -0.5, "teacher_always_solved": -0.5},
+    "verify": {"largest_chance": 0.5, "slack": True},
+    "grade": {
+        "teacher_reward": "zone",
+        "chance": "subtract",
+        "teacher_unsolved": -0.5,
+        "teacher_always_solved": -0.5,
+    },
     "update": {"estimator": "trr_pp"},
     "evolve": {"every": 1},
 }

@@ -89,6 +89,8 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
         "lines_of_code": 2,
         "variable_count": 1,
         "cell": "2-0-1-0-arithmetic",
+        "chance": 0.05,
+        "slack": 0.0,
         "novelty": 1.0,
         "program_key": "key",
     }

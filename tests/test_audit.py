@@ -16,6 +16,7 @@ from populora_core import open_run
 from populora_core.compute.arena import Arena
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
+from populora_core.config.sections import GradeSection
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
 from populora_core.runs.run import Run
@@ -62,23 +63,43 @@ def evolves(config: Config) -> bool:
     return config.evolve.every > 0 and max(config.population.teachers, config.population.students) > 1
 
 
-def test_teachers_are_paid_one_minus_p_by_verdict_and_solve_rate(
+PAYS = {
+    "one_minus_p": lambda p: 1.0 - p,
+    "learnability": lambda p: 4.0 * p * (1.0 - p),
+    "zone": lambda p: min(p, 1.0 - p),
+    "azr": lambda p: 1.0 - p,
+}
+
+
+def payment(p: float, c: float, rules: GradeSection) -> float:
+    """What a valid problem with solve rate p and chance c pays."""
+    if rules.chance == "subtract":
+        p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
+    ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
+    ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
+    paid = ends.get(p, PAYS[rules.teacher_reward](p))
+    return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
+
+
+def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
     audited: Path, config: Config, generations: range
 ) -> None:
     rows = ask(
         audited,
-        """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p
+        """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
+                  any_value(q.chance) AS c
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
+           LEFT JOIN problems q ON q.problem_id = p.problem_id
            GROUP BY p.proposal_id, p.verdict, p.reward""",
     )
     asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
     assert len(rows) == len(generations) * asked
-    always = {0.0: config.grade.teacher_unsolved, 1.0: config.grade.teacher_always_solved}
     for row in rows:
         if row["verdict"] != "valid":
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
-            expected = None if row["n"] == 0 else always.get(row["p"], 1.0 - row["p"])
+            assert 0.0 <= row["c"] <= config.verify.largest_chance
+            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade)
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 

@@ -22,7 +22,7 @@ from base_model.tokenizer import build_tokenizer
 from populora_core.benchmarks.benchmark import Item, Response, benchmark
 from populora_core.benchmarks.contamination import contamination
 from populora_core.benchmarks.files import read_rows
-from populora_core.benchmarks.heldout import TINY, HeldOut
+from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
 from populora_core.benchmarks.heldout import held_out as bundled
 from populora_core.benchmarks.items import load_items, part_of, suite_digest, suite_items
 from populora_core.benchmarks.suite import Entry, Part, load_suite
@@ -35,7 +35,8 @@ from populora_core.stages.table import STAGES
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.finish import FinishReason
 
-FILE = REPOSITORY / "configs" / "suites" / "tiny.toml"
+SUITES = REPOSITORY / "configs" / "suites"
+FILE = SUITES / "tiny.toml"
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +97,24 @@ def test_of_a_program_that_everybody_knows_only_the_inputs_are_held_out(rows: li
 
 
 def test_other_held_out_problems_mean_another_verify_stage() -> None:
-    """The suite's content decides what `verify` admits, so both must change together."""
-    assert (load_suite(FILE).benchmarks[0].sha256 or "")[:8] == "b491a9bd"
-    assert STAGES["verify"].version >= 2
+    """The suites' content decides what `verify` admits, so both must change together."""
+    held = [load_suite(SUITES / f"{name}.toml").benchmarks[0].sha256 for name in ("tiny", "frontier")]
+    assert [(sha256 or "")[:8] for sha256 in held] == ["b491a9bd", "ebd569da"]
+    assert STAGES["verify"].version >= 3
 
 
-def test_halves_share_no_problem_and_are_alike() -> None:
-    suite = load_suite(FILE)
+def test_both_bundled_suites_are_held_out() -> None:
+    for row in (read_rows(TINY)[0], read_rows(FRONTIER)[0]):
+        assert bundled().holds(row["program"], row["inputs"])
+
+
+@pytest.mark.parametrize("name", ["tiny", "frontier"])
+def test_halves_share_no_problem_and_are_alike(name: str) -> None:
+    suite = load_suite(SUITES / f"{name}.toml")
     test, validation = (dict_of(suite_items(suite, part)) for part in (Part.TEST, Part.VALIDATION))
-    for name, items in test.items():
-        assert not {item.item_id for item in items} & {item.item_id for item in validation[name]}
-        assert Counter(item.stratum for item in items) == Counter(item.stratum for item in validation[name])
+    for kind, items in test.items():
+        assert not {item.item_id for item in items} & {item.item_id for item in validation[kind]}
+        assert Counter(item.stratum for item in items) == Counter(item.stratum for item in validation[kind])
     assert sum(map(len, test.values())) >= 300
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import comb
+
+import numpy as np
 import pytest
 
 from populora_core.config.sections import GradeSection
-from populora_core.problems.rewards import student_reward, teacher_reward
+from populora_core.problems.rewards import TEACHER_REWARDS, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.support.errors import PopulationError
 
 RULES = GradeSection()
 AZR = GradeSection(teacher_unsolved=-0.5, teacher_always_solved=-0.5)
@@ -41,6 +45,77 @@ def test_the_azr_variant_fines_problems_that_teach_nothing() -> None:
     assert teacher_reward(ProposalVerdict.VALID, 0.0, AZR) == -0.5
     assert teacher_reward(ProposalVerdict.VALID, 1.0, AZR) == -0.5
     assert teacher_reward(ProposalVerdict.VALID, 0.75, AZR) == 0.25
+
+
+@pytest.mark.parametrize("name", TEACHER_REWARDS)
+def test_a_registered_reward_pays_by_its_formula(name: str) -> None:
+    formula = {
+        "one_minus_p": lambda p: 1 - p,
+        "learnability": lambda p: 4 * p * (1 - p),
+        "zone": lambda p: min(p, 1 - p),
+        "azr": lambda p: 1 - p,
+    }[name]
+    rules = GradeSection(teacher_reward=name, teacher_unsolved=0.25, teacher_always_solved=-0.25)
+    ends = (-0.5, -0.5) if name == "azr" else (0.25, -0.25)
+    assert (reward(rules, 0.0), reward(rules, 1.0)) == ends
+    for p in (0.125, 0.5, 0.875):
+        assert reward(rules, p) == formula(p)
+
+
+def test_a_function_of_ones_own_pays() -> None:
+    assert reward(GradeSection(teacher_reward="test_problems_rewards:three_of_eight"), 0.375) == 1.0
+    with pytest.raises(PopulationError, match="'generous' is no teacher's reward"):
+        reward(GradeSection(teacher_reward="generous"), 0.5)
+
+
+def three_of_eight(solve_rate: float, rules: GradeSection) -> float:
+    return float(solve_rate == 0.375)
+
+
+def test_subtracting_chance_pays_for_what_guessing_leaves() -> None:
+    rules = GradeSection(chance="subtract", teacher_unsolved=-0.25)
+    assert reward(rules, 0.625, chance=0.25) == 0.5
+    assert reward(rules, 0.25, chance=0.25) == reward(rules, 0.125, chance=0.25) == -0.25, "as never solved"
+    assert reward(rules, 1.0, chance=0.25) == 0.0
+    assert reward(rules, 1.0, chance=1.0) == -0.25
+
+
+def test_discounting_chance_takes_its_share_of_what_is_paid_and_of_no_fine() -> None:
+    rules = GradeSection(chance="discount", teacher_unsolved=-0.25)
+    assert reward(rules, 0.5, chance=0.25) == 0.5 * 0.75**2
+    assert reward(rules, 0.0, chance=0.25) == -0.25
+
+
+def test_chance_that_is_off_changes_no_payment() -> None:
+    assert reward(RULES, 0.5, chance=0.9) == 0.5
+
+
+def test_what_a_guesser_earns_its_teacher() -> None:
+    """Two ways pay less than a fifth for guessing, at every chance up to a half; the paper's rule pays .65."""
+    chances = np.linspace(0.0, 0.5, 51)
+    safe = {
+        (name, way)
+        for name in TEACHER_REWARDS
+        for way in ("off", "subtract", "discount")
+        if max(guessers_pay(GradeSection(teacher_reward=name, chance=way), c) for c in chances) < 0.2
+    }
+    assert safe == {("zone", "subtract"), ("zone", "discount")}
+    assert max(guessers_pay(RULES, c) for c in chances) == pytest.approx(0.65, abs=0.005)
+
+
+def guessers_pay(rules: GradeSection, chance: float, attempts: int = 8) -> float:
+    """The expected reward where each of so many attempts is right by chance alone."""
+    return sum(
+        comb(attempts, right)
+        * chance**right
+        * (1 - chance) ** (attempts - right)
+        * (reward(rules, right / attempts, chance) or 0.0)
+        for right in range(attempts + 1)
+    )
+
+
+def reward(rules: GradeSection, solve_rate: float, chance: float = 0.0) -> float | None:
+    return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance)
 
 
 @pytest.mark.parametrize("verdict", list(AttemptVerdict))

@@ -20,7 +20,7 @@ from base_model.measure import mean_interval, share_interval
 from base_model.steps.documents import SEVERAL_INPUTS
 from base_model.steps.grammar import BASE, SolvedProgram, output, read_input, read_statements, tight
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
-from base_model.steps.suite import SUITE, read_suite
+from base_model.steps.suite import BEYOND, EDGE, LEVELS, MASTERED, SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import REPOSITORY
 from populora_core.problems.grading import ProposalCheck
@@ -33,7 +33,6 @@ from populora_core.support import ids
 ATTEMPTS = 8
 MEMBER = "base"
 PROPOSAL_TYPES = ("code_o", "code_i", "code_f")
-EDGE, BEYOND, MASTERED = (4, 5), (6, 7, 8), (2, 3)
 _Figures = dict[str, Any]
 
 
@@ -139,9 +138,7 @@ def gates(levels: dict[str, _Figures], proposals: Sequence[_Figures]) -> dict[st
         "a: greedy at least .6 at levels 2 and 3": every(MASTERED, "greedy", lambda v: v >= 0.6),
         "a: greedy .10 to .35 at levels 4 and 5": every(EDGE, "greedy", lambda v: 0.1 <= v <= 0.35),
         "a: greedy at most .10 at levels 6 to 8": every(BEYOND, "greedy", lambda v: v <= 0.1),
-        "b: every answer has its thought (.99)": every(
-            [*MASTERED, *EDGE, *BEYOND], "with_a_thought", lambda v: v >= 0.99
-        ),
+        "b: every answer has its thought (.99)": every(LEVELS, "with_a_thought", lambda v: v >= 0.99),
         "c: mixed groups at least .3 at levels 4 and 5": every(EDGE, "mixed_groups", lambda v: v >= 0.3),
         "no problem's chance above .1": every_chance(levels),
         "valid at least .85": all(row["valid"][0] >= 0.85 for row in proposals),

@@ -37,7 +37,7 @@ OPENING = StepsTraining(
 CLOSING = StepsTraining(
     500_000,
     constant_share=0.4,
-    corpus=Corpus(solved={1: 18, 2: 34, 3: 46, 4: 0.6, 5: 1.4}, computed_loss=1.5),
+    corpus=Corpus(solved={1: 18, 2: 34, 3: 44.5, 4: 0.5, 5: 3}, computed_loss=1.5),
 )
 """Sums are learnt, and just so much of levels 4 and 5 that answers there differ."""
 

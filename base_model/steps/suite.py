@@ -1,8 +1,7 @@
 """Makes the held-out suite of the frontier base: ``python -m base_model.steps.suite``.
 
 `code_o` problems of levels 2 to 8. The programs of level 2 to 5 are reserved ones (`grammar.reserved`), which the
-corpus never shows; deeper programs are in no document at all. Every other problem of a level belongs to the
-validation half, the rest to the reported half.
+corpus never shows; deeper programs are in no document at all.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from populora_core.sandbox.literals import canonical
 from populora_core.support import ids
 
 SEED = 30_260
-LEVELS = range(2, 9)
+MASTERED, EDGE, BEYOND = (2, 3), (4, 5), (6, 7, 8)
+"""Levels that the documents hold well, rarely, and not at all."""
+LEVELS = (*MASTERED, *EDGE, *BEYOND)
 PROBLEMS_A_LEVEL = 200
 SUITE = DATA / "frontier.parquet"
 
@@ -41,7 +42,7 @@ def _of_level(level: int, seed: int, count: int) -> list[SolvedProgram]:
 
 
 def rows(samples: list[SolvedProgram]) -> list[dict[str, object]]:
-    """The suite's rows: columns as in the suite of the tiny base, and the half."""
+    """The suite's rows: columns as in the suite of the tiny base."""
     numbers: dict[int, int] = {}
     found = []
     for one in samples:
@@ -55,7 +56,6 @@ def rows(samples: list[SolvedProgram]) -> list[dict[str, object]]:
                 "inputs": [canonical(one.inputs[0])],
                 "outputs": [canonical(list(one.outputs[0]))],
                 "known_program": False,
-                "half": "validation" if number % 2 == 0 else "reported",
             }
         )
     return found

@@ -119,9 +119,10 @@ class Benchmark(Protocol):
 
 
 BENCHMARKS: dict[str, str] = {
-    "tiny_code_o": "populora_core.benchmarks.tiny:code_o",
-    "tiny_code_i": "populora_core.benchmarks.tiny:code_i",
-    "tiny_code_f": "populora_core.benchmarks.tiny:code_f",
+    "tiny_code_o": "populora_core.benchmarks.bundled:tiny_code_o",
+    "tiny_code_i": "populora_core.benchmarks.bundled:tiny_code_i",
+    "tiny_code_f": "populora_core.benchmarks.bundled:tiny_code_f",
+    "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
     "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
     "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
     "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",

@@ -1,4 +1,4 @@
-"""What no run may train on: the problems of the bundled suite, by the normal form of their programs."""
+"""What no run may train on: the problems of the bundled suites, by the normal form of their programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.suite import DATA
 from populora_core.problems.normal import program_key
 
-TINY = DATA / "tiny.parquet"
+TINY, FRONTIER = DATA / "tiny.parquet", DATA / "frontier.parquet"
 
 
 class HeldOut:
     """Programs, and inputs of programs that are too common to be held out themselves.
 
     Args:
-        rows: of the tiny suite (see `base_model.suite`).
+        rows: of bundled suites (see `base_model.suite`).
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -41,5 +41,5 @@ class HeldOut:
 
 @cache
 def held_out() -> HeldOut:
-    """The problems of the bundled suite, both halves."""
-    return HeldOut(read_rows(TINY))
+    """The problems of the bundled suites, both halves."""
+    return HeldOut([*read_rows(TINY), *read_rows(FRONTIER)])

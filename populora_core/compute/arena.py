@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.learner.rows import TrainingRow
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
     AttemptJudgement,
@@ -153,3 +154,13 @@ def solve_rates(judged: Sequence[AttemptJudgement], attempts: int) -> list[float
         counted = [v for v in verdicts if v is not AttemptVerdict.INFRASTRUCTURE]
         rates.append(sum(v is AttemptVerdict.CORRECT for v in counted) / len(counted) if counted else None)
     return rates
+
+
+def training_rows(member: str, rows: Sequence[Row], advantages: Sequence[float | None]) -> list[TrainingRow]:
+    """What a member learns from its completions, one advantage each."""
+    return [
+        TrainingRow(
+            member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), advantage
+        )
+        for row, advantage in zip(rows, advantages, strict=True)
+    ]

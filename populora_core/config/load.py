@@ -32,6 +32,7 @@ from populora_core.config.sections import (
     SolveSection,
     StoreSection,
     UpdateSection,
+    VerifySection,
 )
 from populora_core.config.trackers import TrackersSection
 from populora_core.support.errors import ConfigError
@@ -47,6 +48,7 @@ class Config(Section):
     rating: RatingSection = RatingSection()
     match: MatchSection = MatchSection()
     propose: ProposeSection = ProposeSection()
+    verify: VerifySection = VerifySection()
     sandbox: SandboxSection = SandboxSection()
     solve: SolveSection = SolveSection()
     sampler: SamplerSection = SamplerSection()

@@ -45,7 +45,7 @@ class BaseSection(Section):
     device: Literal["cpu", "cuda"] = "cpu"
 
     def folder(self) -> Path:
-        """The folder of the checkpoint; `bundled:tiny` is base_model/tiny of this project."""
+        """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project."""
         if self.path.startswith(BUNDLED):
             return REPOSITORY / "base_model" / self.path.removeprefix(BUNDLED)
         return Path(self.path).expanduser()
@@ -140,6 +140,17 @@ class ProposeSection(Section):
         return self
 
 
+class VerifySection(Section):
+    """Which proposals become problems (verify)."""
+
+    largest_chance: Share = Field(
+        1.0, description="a problem that a blind guess solves more often than this is trivial"
+    )
+    slack: bool = Field(
+        False, description="measure which statements can be left out: a run of the program without each"
+    )
+
+
 class SandboxSection(Section):
     """Where and how long a model-written program may run (verify, grade)."""
 
@@ -187,6 +198,13 @@ class SamplerSection(Section):
 class GradeSection(Section):
     """What teachers and students are paid (grade)."""
 
+    teacher_reward: str = Field(
+        "one_minus_p", description="of a problem's solve rate: learnability, zone, azr, or module:function"
+    )
+    chance: Literal["off", "subtract", "discount"] = Field(
+        "off",
+        description="what guessing would solve: subtract takes it out of the solve rate, discount out of the pay",
+    )
     teacher_invalid: float = -1.0
     teacher_unsolved: float = 0.0
     teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")

@@ -1,16 +1,60 @@
-"""What teachers and students are paid (PopuLoRA, section on rewards; the constants are AZR's)."""
+"""What teachers and students are paid (PopuLoRA, section on rewards; the constants are AZR's).
+
+A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1, that
+`grade.teacher_reward` names: put one into `TEACHER_REWARDS`, or name its place as "package.module:function".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from populora_core.config.sections import GradeSection
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.support import registry
+
+TeacherReward = Callable[[float, GradeSection], float]
+NOTHING_LEARNT = -0.5  # AZR's code, of problems that are always or never solved
 
 
-def teacher_reward(verdict: ProposalVerdict, solve_rate: float | None, rules: GradeSection) -> float | None:
+def one_minus_p(solve_rate: float, rules: GradeSection) -> float:
+    """PopuLoRA's: the harder the better, as long as it can be solved."""
+    return _unless_certain(solve_rate, rules, 1.0 - solve_rate)
+
+
+def learnability(solve_rate: float, rules: GradeSection) -> float:
+    """4 p (1 - p): the variance of one attempt, at most 1 (cf. arXiv 2502.12272)."""
+    return _unless_certain(solve_rate, rules, 4.0 * solve_rate * (1.0 - solve_rate))
+
+
+def zone(solve_rate: float, rules: GradeSection) -> float:
+    """min(p, 1 - p): the nearer to one half the better."""
+    return _unless_certain(solve_rate, rules, min(solve_rate, 1.0 - solve_rate))
+
+
+def azr(solve_rate: float, rules: GradeSection) -> float:
+    """Absolute Zero's code: as `one_minus_p`, with a fine for problems that are always or never solved."""
+    return 1.0 - solve_rate if 0.0 < solve_rate < 1.0 else NOTHING_LEARNT
+
+
+TEACHER_REWARDS: dict[str, TeacherReward | str] = {
+    "one_minus_p": one_minus_p,
+    "learnability": learnability,
+    "zone": zone,
+    "azr": azr,
+}
+
+
+def teacher_reward(
+    verdict: ProposalVerdict, solve_rate: float | None, rules: GradeSection, chance: float = 0.0
+) -> float | None:
     """The reward of one proposal, or None where infrastructure failed.
 
     Args:
         solve_rate: the matched student's share of correct attempts, None when no attempt was judged.
+        chance: how often a blind guess solves the problem.
+
+    Raises:
+        PopulationError: `rules` name no teacher's reward.
     """
     if verdict is ProposalVerdict.INFRASTRUCTURE:
         return None
@@ -18,11 +62,22 @@ def teacher_reward(verdict: ProposalVerdict, solve_rate: float | None, rules: Gr
         return rules.teacher_invalid
     if solve_rate is None:
         return None
-    if solve_rate == 0.0:
-        return rules.teacher_unsolved
-    if solve_rate == 1.0:
-        return rules.teacher_always_solved
-    return 1.0 - solve_rate
+    pay: TeacherReward = registry.find(
+        TEACHER_REWARDS, rules.teacher_reward, "teacher's reward", "grade.teacher_reward"
+    )
+    match rules.chance:
+        case "subtract":
+            return pay(beyond_chance(solve_rate, chance), rules)
+        case "discount":
+            paid = pay(solve_rate, rules)
+            return paid * (1.0 - chance) ** 2 if paid > 0.0 else paid
+        case _:
+            return pay(solve_rate, rules)
+
+
+def beyond_chance(solve_rate: float, chance: float) -> float:
+    """The share of what guessing leaves that was solved: max(0, (p - c) / (1 - c)); 0 where guessing leaves nothing."""
+    return max(0.0, (solve_rate - chance) / (1.0 - chance)) if chance < 1.0 else 0.0
 
 
 def student_reward(verdict: AttemptVerdict, rules: GradeSection) -> float | None:
@@ -36,3 +91,10 @@ def student_reward(verdict: AttemptVerdict, rules: GradeSection) -> float | None
             return rules.student_format
         case _:
             return rules.student_wrong
+
+
+def _unless_certain(solve_rate: float, rules: GradeSection, between: float) -> float:
+    """What is paid where attempts differ; what the rules say where none or all are right."""
+    if solve_rate == 0.0:
+        return rules.teacher_unsolved
+    return rules.teacher_always_solved if solve_rate == 1.0 else between

@@ -131,6 +131,7 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.population.replacement import REPLACEMENTS
     from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
+    from populora_core.problems.rewards import TEACHER_REWARDS
     from populora_core.problems.types import PROBLEM_TYPES
     from populora_core.support.registry import is_place
 
@@ -138,6 +139,7 @@ def check_names(config: Config, source: str) -> None:
     named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
         ("match.scheme", (config.match.scheme,), SCHEMES),
         ("propose.types", config.propose.types, PROBLEM_TYPES),
+        ("grade.teacher_reward", (config.grade.teacher_reward,), TEACHER_REWARDS),
         ("update.estimator", (config.update.estimator,), ESTIMATORS),
         ("evolve.mutations", evolve.mutations, MUTATIONS),
         ("evolve.crossovers", evolve.crossovers, CROSSOVERS),

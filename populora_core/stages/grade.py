@@ -32,12 +32,13 @@ def run(ctx: StageContext) -> None:
     ]
     results = _problem_results(problems, attempts, grades)
     checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
+    guessed = {row["problem_id"]: row["chance"] for row in ctx.rows("problems", "problem_id", "chance")}
     proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "match_id")
     outcomes = _match_results(ctx, proposals, checks, results)
 
     ctx.write("attempt_grades", grades)
     ctx.write("problem_results", results.values())
-    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results))
+    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results, guessed))
     ctx.write("match_results", outcomes.values())
     ctx.write("ratings", _ratings(ctx, outcomes, proposals, checks, attempts, grades))
 
@@ -60,13 +61,19 @@ def _problem_results(
 
 
 def _proposal_grades(
-    ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
+    ctx: StageContext,
+    proposals: Iterable[Row],
+    checks: Mapping[str, Row],
+    results: Mapping[str, Row],
+    guessed: Mapping[str, float],
 ) -> list[Row]:
     rows = []
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
-        solve_rate = results[check["problem_id"]]["solve_rate"] if check["problem_id"] else None
-        reward = teacher_reward(ProposalVerdict(check["verdict"]), solve_rate, ctx.config.grade)
+        problem_id = check["problem_id"]
+        solve_rate = results[problem_id]["solve_rate"] if problem_id else None
+        chance = guessed[problem_id] if problem_id else 0.0
+        reward = teacher_reward(ProposalVerdict(check["verdict"]), solve_rate, ctx.config.grade, chance)
         rows.append({"proposal_id": proposal["proposal_id"], "reward": reward})
     return rows
 

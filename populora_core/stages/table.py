@@ -80,10 +80,10 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=3,
+        version=5,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
-        config=("sandbox",),
+        config=("sandbox", "verify"),
         dialect=True,
         sandbox=True,
     ),

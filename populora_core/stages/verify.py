@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from populora_core.benchmarks.heldout import held_out
+from populora_core.problems.chance import chances
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
 from populora_core.problems.grading import ProposalCheck, check_proposals
 from populora_core.problems.normal import program_key
+from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
@@ -19,8 +24,13 @@ def run(ctx: StageContext) -> None:
     )
     checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), proposals)
     checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
-    problems, duplicates = _admit(ctx, proposals, checks)
-    ctx.write("problems", problems.values())
+    guessed = _chances(ctx, checks)
+    checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
+    problems, duplicates = _admit(ctx, proposals, checks, guessed)
+    unused = _slacks(ctx, list(problems.values()))
+    ctx.write(
+        "problems", [row | {"slack": slack} for row, slack in zip(problems.values(), unused, strict=True)]
+    )
     ctx.write(
         "proposal_checks",
         [
@@ -35,8 +45,46 @@ def run(ctx: StageContext) -> None:
     )
 
 
+def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
+    """How often a blind guess solves each valid proposal, by its id."""
+    valid = {
+        proposal_id: check.draft.problem(ids.problem_id(proposal_id), check.outputs)
+        for proposal_id, check in checks.items()
+        if check.verdict is ProposalVerdict.VALID and check.draft is not None
+    }
+    sources = [ctx.rng("chance", proposal_id) for proposal_id in valid]
+    found = chances(list(valid.values()), ctx.sandbox_runner(determinism=False), sources)
+    return dict(zip(valid, found, strict=True))
+
+
+def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
+    """The slack of each problem's program; None unless the configuration asks for it."""
+    if not ctx.config.verify.slack:
+        return [None] * len(rows)
+    return slacks([ctx.problem(row) for row in rows], ctx.sandbox_runner(determinism=False))
+
+
+def _too_easily_guessed(
+    checks: Mapping[str, ProposalCheck], guessed: Mapping[str, float], largest: float
+) -> dict[str, ProposalCheck]:
+    """The valid proposals that are trivial by their chance, as such."""
+    return {
+        proposal_id: replace(
+            checks[proposal_id],
+            verdict=ProposalVerdict.TRIVIAL,
+            outputs=(),
+            detail=f"{chance:.0%} of blind guesses solve it",
+        )
+        for proposal_id, chance in guessed.items()
+        if chance > largest
+    }
+
+
 def _admit(
-    ctx: StageContext, proposals: list[Row], checks: dict[str, ProposalCheck]
+    ctx: StageContext,
+    proposals: list[Row],
+    checks: Mapping[str, ProposalCheck],
+    guessed: Mapping[str, float],
 ) -> tuple[dict[str, Row], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
@@ -80,6 +128,7 @@ def _admit(
             "lines_of_code": complexity.lines_of_code,
             "variable_count": complexity.variable_count,
             "cell": str(cell(problem.program, complexity)),
+            "chance": guessed[proposal_id],
             "novelty": novelty,
             "program_key": key,
         }

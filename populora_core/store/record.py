@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from populora_core.support.received import MemberId, Sha256, Time, Whole
 
-FORMAT = 2
+FORMAT = 3
 RECORD = "run.json"
 
 StageOf = Annotated[str, StringConstraints(pattern=r"^[0-9]{4,9}/[a-z]+$")]

@@ -169,6 +169,14 @@ _DECLARED = (
                 TEXT,
                 "Cell of the problem space: floor(log2) of the four measures, and the constructs used.",
             ),
+            Column("chance", FLOAT, "Estimated share of blind guesses that solve it."),
+            Column(
+                "slack",
+                FLOAT,
+                "Share of the program's statements that can be left out without changing its outputs; null where "
+                "it was not measured.",
+                nullable=True,
+            ),
             Column("novelty", FLOAT, "Share of the program's n-grams that no earlier program had."),
             Column("program_key", TEXT, "sha256 of the program in normal form; equal for duplicates."),
         ),

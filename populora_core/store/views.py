@@ -169,7 +169,7 @@ _DECLARED = (
             ),
             *_of(
                 "problems",
-                "message ast_depth cyclomatic_complexity lines_of_code variable_count cell novelty",
+                "message ast_depth cyclomatic_complexity lines_of_code variable_count cell chance slack novelty",
             ),
             *_joined("problem_results", "solve_rate n_attempts"),
             *_of("problems", "program_key"),

@@ -1,4 +1,4 @@
-"""The bundled held-out suite of the tiny base: fresh problems of the three types, made by `base_model.suite`.
+"""The bundled held-out suites: fresh problems of the grammars that the bundled bases know.
 
 They are asked and judged as a student's problems are: the dialect's own prompt and grammar, the verifier's grading.
 A `code_f` answer must be right on every example, those that the prompt does not show too.
@@ -28,10 +28,12 @@ SCHEMA: Schema = {
 }
 
 
-class TinyBenchmark:
+class BundledBenchmark:
     """The problems of one type.
 
     Args:
+        suite: the suite whose problems they are: `tiny` (made by `base_model.suite`) or `frontier`
+            (`base_model.steps.suite`).
         problem_type: a name of the registry of problem types.
     """
 
@@ -40,8 +42,8 @@ class TinyBenchmark:
     votes = False
     limits = None
 
-    def __init__(self, problem_type: str) -> None:
-        self.problem_type, self.name = problem_type, f"tiny_{problem_type}"
+    def __init__(self, suite: str, problem_type: str) -> None:
+        self.problem_type, self.name = problem_type, f"{suite}_{problem_type}"
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         checked = check_rows(rows, SCHEMA, self.name)
@@ -70,7 +72,10 @@ class TinyBenchmark:
         return [ItemScore(judgement.verdict, judgement.answer) for judgement in judged]
 
 
-code_o, code_i, code_f = (partial(TinyBenchmark, kind) for kind in ("code_o", "code_i", "code_f"))
+tiny_code_o = partial(BundledBenchmark, "tiny", "code_o")
+tiny_code_i = partial(BundledBenchmark, "tiny", "code_i")
+tiny_code_f = partial(BundledBenchmark, "tiny", "code_f")
+frontier_code_o = partial(BundledBenchmark, "frontier", "code_o")
 
 
 def problem_of(item: Item) -> Problem:

@@ -1,7 +1,5 @@
 """How many bytes of members a generation hashes and writes: counted, not timed.
 
-    python -m bench.states_io [--json FILE]
-
 Two generations of 4 teachers and 4 students on the bundled base, with adapters of a rank so high that members are all
 that counts, and children in the second; every member learns. A hash is counted where bytes are read for it, a write
 where bytes come to lie on the disk; a link or a rename is neither. Files smaller than half an adapter are left out.
@@ -10,20 +8,18 @@ Every shard knows its own hashes alone, as in a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bench.harness import BenchRow, as_json, single
 from populora_core.compute.work import Worker
-from populora_core.config.load import Config, build_config
+from populora_core.config.load import Config
 from populora_core.learner import update
 from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
@@ -46,10 +42,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def count(config: Config, directory: Path) -> list[BenchRow]:
-    """Run the generations in a new run directory; what each hashed and wrote, and what it may."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one generation hashed and wrote: bytes, in those of all members' states.
+
+    Attributes:
+        share: of what it may: three times the states and two of the adapters.
+    """
+
+    hashed: float
+    written: float
+    share: float
+
+
+def count(config: Config, directory: Path) -> list[Moved]:
+    """Run the generations in a new run directory; what each hashed and wrote."""
     run = Run.create(directory, config, base_digest(config.base.folder()))
-    rows: list[BenchRow] = []
+    found = []
     with Session(run) as session, _processes_of_their_own(), _everybody_learns():
         run_generation(session, 0)
         (founder, *_) = directory.glob(f"members/*/g0000/{WEIGHTS}")
@@ -60,12 +69,8 @@ def count(config: Config, directory: Path) -> list[BenchRow]:
             with counting(size // 2) as counted:
                 run_generation(session, generation)
             share = (counted["hashed"] + counted["written"]) / (3 * states + 2 * adapters)
-            rows += [
-                single(f"g{generation}.hashed", counted["hashed"] / states, "states"),
-                single(f"g{generation}.written", counted["written"] / states, "states"),
-                single(f"g{generation}.share_of_three_states_and_two_adapters", share, "ratio", "<= 1"),
-            ]
-    return rows
+            found.append(Moved(counted["hashed"] / states, counted["written"] / states, share))
+    return found
 
 
 @contextmanager
@@ -131,19 +136,3 @@ def _everybody_learns() -> Iterator[None]:
 def _stepped(state: MemberState) -> MemberState:
     weights = state.weights + 1e-3
     return MemberState(weights, 0.1 * weights, weights.square(), state.steps + 1)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = count(build_config(SETTINGS, "the benchmark"), Path(folder) / "run")
-    for row in rows:
-        print(f"{row.name:45} {row.value:12.2f} {row.unit} {row.goal}")
-    if arguments.json:
-        arguments.json.write_text(as_json("states_io", rows) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,147 @@
+"""How often a blind guess solves a problem: what its teacher should not be paid for.
+
+Nobody knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
+any input of the right types, or by repeating what other problems of the generation give; an input by taking any of
+the right types, those of the other problems first; a function by trying short ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.sandbox.jobs import Job
+from populora_core.sandbox.literals import canonical, parse_arguments
+
+INPUTS = 20
+"""Inputs that a problem's program is tried on, up to `BORROWED` of them of other problems."""
+BORROWED = 8
+LARGEST, LONGEST, LETTERS = 10, 6, "abcdefgh"
+"""Of drawn values: the largest number, the most items, the letters of texts."""
+
+_ONE = ("a", "-a", "a+1", "a-1", "2*a", "a*a", "abs(a)", "a%2", "len(a)", "sum(a)", "a+a", "sorted(a)")
+_ITEMS = ("a[0]", "a[-1]", "a[1:]", "a[:-1]", "a[::-1]")
+_TWO = ("a", "b", "a+b", "a-b", "b-a", "a*b", "max(a,b)", "min(a,b)", "[a,b]", "a[:b]", "a[b:]", "a.count(b)")
+STOCK = {
+    arguments: tuple(f"def f({names}):\n return {body}" for body in bodies)
+    for arguments, names, bodies in ((1, "a", _ONE + _ITEMS), (2, "a,b", _TWO))
+}
+"""Number of arguments -> short functions, as a guesser would write them."""
+TOGETHER = 20
+"""Problems whose inputs a function of the stock is run on at once."""
+
+_GUARD = """
+
+blind_guess = f
+
+
+def f(*arguments):
+    try:
+        return blind_guess(*arguments)
+    except Exception:
+        return 'failed'
+"""
+_Signature = tuple[type, ...]
+
+
+def chances(
+    problems: Sequence[Problem], run_jobs: RunJobs, sources: Sequence[np.random.Generator]
+) -> list[float]:
+    """The estimated chance of each problem.
+
+    Args:
+        problems: of one generation: they lend each other inputs and outputs.
+        run_jobs: runs jobs in a sandbox, results in order.
+        sources: one for each problem, which its random inputs are drawn from.
+    """
+    forms = [problem_type(problem.problem_type).answer_form for problem in problems]
+    on_inputs = [index for index, form in enumerate(forms) if form is not AnswerForm.PROGRAM]
+    by_stock = [index for index, form in enumerate(forms) if form is AnswerForm.PROGRAM]
+    shares = dict(
+        zip(on_inputs, _on_inputs([(problems[i], sources[i]) for i in on_inputs], run_jobs), strict=True)
+    ) | dict(zip(by_stock, _by_stock([problems[i] for i in by_stock], run_jobs), strict=True))
+    told = Counter((problem.problem_type, problem.outputs) for problem in problems)
+    others = Counter(problem.problem_type for problem in problems)
+    for index, (problem, form) in enumerate(zip(problems, forms, strict=True)):
+        if form is AnswerForm.OUTPUT and others[problem.problem_type] > 1:
+            same = told[problem.problem_type, problem.outputs] - 1
+            shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
+    return [shares[index] for index in range(len(problems))]
+
+
+def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: RunJobs) -> list[float]:
+    """The share of blind inputs on which each program gives the output of the problem; failing is missing it."""
+    popular: dict[_Signature, Counter[str]] = defaultdict(Counter)
+    for problem, _ in asked:
+        popular[_signature(problem)][problem.inputs[0]] += 1
+    jobs = []
+    for problem, source in asked:
+        known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + 1)]
+        borrowed = [text for text in known if text != problem.inputs[0]][:BORROWED]
+        drawn = [blind_input(problem.inputs[0], source) for _ in range(INPUTS - len(borrowed))]
+        jobs.append(Job(problem.problem_id, problem.program + _GUARD, (*borrowed, *drawn)))
+    return [
+        result.outputs.count(problem.outputs[0]) / INPUTS
+        for (problem, _), result in zip(asked, run_jobs(jobs), strict=True)
+    ]
+
+
+def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
+    """The share of the stock's functions, of as many arguments, that are right on all of a problem's inputs."""
+    by_arguments: dict[int, list[int]] = defaultdict(list)
+    for index, problem in enumerate(problems):
+        by_arguments[len(_signature(problem))].append(index)
+    batches = [
+        (program, indices[start : start + TOGETHER])
+        for arguments, indices in by_arguments.items()
+        for program in STOCK.get(arguments, ())
+        for start in range(0, len(indices), TOGETHER)
+    ]
+    jobs = [
+        Job(str(number), program + _GUARD, tuple(text for index in batch for text in problems[index].inputs))
+        for number, (program, batch) in enumerate(batches)
+    ]
+    right: Counter[int] = Counter()
+    for (_, batch), result in zip(batches, run_jobs(jobs), strict=True):
+        outputs = iter(result.outputs)
+        for index in batch:
+            expected = problems[index].outputs
+            right[index] += tuple(islice(outputs, len(expected))) == expected
+    return [
+        right[index] / len(STOCK.get(len(_signature(problem)), (None,)))
+        for index, problem in enumerate(problems)
+    ]
+
+
+def _signature(problem: Problem) -> _Signature:
+    return tuple(map(type, parse_arguments(problem.inputs[0])))
+
+
+def blind_input(arguments: str, source: np.random.Generator) -> str:
+    """Arguments of the same types, drawn blindly."""
+    return canonical(tuple(_blind(value, source) for value in parse_arguments(arguments)))
+
+
+def _blind(value: object, source: np.random.Generator) -> object:
+    """A value of the same type; items are like the first one, and what cannot be drawn stays."""
+    match value:
+        case bool():
+            return bool(source.random() < 0.5)
+        case int():
+            return int(source.integers(-LARGEST, LARGEST + 1))
+        case float():
+            return round(float(source.uniform(-LARGEST, LARGEST)), 2)
+        case str():
+            return "".join(source.choice(list(LETTERS), int(source.integers(LONGEST + 1))).tolist())
+        case list() | tuple():
+            count = int(source.integers(LONGEST + 1)) if isinstance(value, list) else len(value)
+            like = [value[0] if value else 0] * count if isinstance(value, list) else value
+            return type(value)(_blind(item, source) for item in like)
+        case _:
+            return value

@@ -1,0 +1,58 @@
+"""Slack: the share of a program's statements that can be left out without changing its outputs.
+
+Depth that does nothing is free: a program of ten statements with a slack of .8 is as deep as one of two.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.problems.parsing import parse_program
+from populora_core.sandbox.jobs import Job
+
+
+def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
+    """The slack of each problem's program, on the problem's own inputs; 0 where there is nothing to leave out.
+
+    Args:
+        run_jobs: runs jobs in a sandbox, results in order; one job for each statement.
+    """
+    shorter = [list(without_each(problem.program)) for problem in problems]
+    jobs = [
+        Job(f"{problem.problem_id}-{number}", program, problem.inputs)
+        for problem, programs in zip(problems, shorter, strict=True)
+        for number, program in enumerate(programs)
+    ]
+    results = iter(run_jobs(jobs))
+    return [
+        sum(next(results).outputs == problem.outputs for _ in programs) / max(1, len(programs))
+        for problem, programs in zip(problems, shorter, strict=True)
+    ]
+
+
+def without_each(program: str) -> Iterator[str]:
+    """The program without each single statement of its functions; a block that is left empty passes.
+
+    Raises:
+        ProgramSyntaxError: the program does not parse.
+    """
+    tree = parse_program(program)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inner = {id(block): block for function in functions for block in _blocks(function)}
+    for block in inner.values():
+        whole = list(block)
+        for index in range(len(whole)):
+            block[:] = whole[:index] + whole[index + 1 :] or [ast.Pass()]
+            yield ast.unparse(tree)
+        block[:] = whole
+
+
+def _blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Every list of statements inside the function, its own first."""
+    for node in ast.walk(function):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value

@@ -1,0 +1,104 @@
+"""Chance: how often a blind guess solves a problem, on problems whose chance is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from populora_core.problems.chance import STOCK, blind_input, chances
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.literals import parse_arguments
+from populora_core.sandbox.policy import refuse_program
+from populora_core.sandbox.verify import verify_or_raise
+
+pytestmark = pytest.mark.sandbox
+
+NEAR = 0.35  # of twenty guesses at a coin
+
+
+@pytest.fixture(scope="module")
+def run_jobs() -> Iterator[RunJobs]:
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        yield lambda jobs: verify_or_raise(sandbox, jobs, determinism=False)
+
+
+def problem(
+    kind: str, body: str, inputs: Sequence[str], outputs: Sequence[str], arguments: str = "a"
+) -> Problem:
+    return Problem(
+        f"{kind} {body}", kind, f"def f({arguments}):\n return {body}", tuple(inputs), tuple(outputs), ""
+    )
+
+
+def alone(run_jobs: RunJobs, asked: Problem) -> float:
+    return chances([asked], run_jobs, [np.random.default_rng(0)])[0]
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i"])
+def test_a_constant_is_always_guessed(run_jobs: RunJobs, kind: str) -> None:
+    assert alone(run_jobs, problem(kind, "a*0+7", ["(3,)"], ["7"])) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i"])
+@pytest.mark.parametrize("body", ["a>0", "a%2"])
+def test_a_boolean_and_a_parity_are_guessed_every_other_time(run_jobs: RunJobs, kind: str, body: str) -> None:
+    output = "True" if ">" in body else "1"
+    assert alone(run_jobs, problem(kind, body, ["(3,)"], [output])) == pytest.approx(0.5, abs=NEAR)
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i"])
+def test_a_free_value_is_hardly_guessed(run_jobs: RunJobs, kind: str) -> None:
+    asked = problem(kind, "[b*a for b in range(5)]", ["([4, 1, 2],)"], ["[[], [4, 1, 2]]"])
+    assert alone(run_jobs, asked) == 0.0
+    assert alone(run_jobs, problem(kind, "a*a*a+3*a", ["(777,)"], ["469099764"])) == 0.0
+
+
+def test_guesses_on_which_a_program_fails_are_missed(run_jobs: RunJobs) -> None:
+    asked = problem("code_i", "[1, 2, 3][a]", ["(1,)"], ["2"])
+    assert 0.0 < alone(run_jobs, asked) < NEAR, "1 and -2 of -10 to 10"
+
+
+def test_an_output_that_other_problems_have_is_guessed_as_often(run_jobs: RunJobs) -> None:
+    rare = problem("code_o", "a**3", ["(777,)"], ["469097433"])
+    common = [problem("code_o", f"'yes'*(a>{bound})", ["(90000,)"], ["'yes'"]) for bound in range(5000, 5004)]
+    found = chances([rare, *common], run_jobs, [np.random.default_rng(0)] * 5)
+    assert found == [0.0, 0.75, 0.75, 0.75, 0.75]
+
+
+def test_an_input_of_another_problem_is_a_guess(run_jobs: RunJobs) -> None:
+    asked = problem("code_i", "a>5000", ["(9999,)"], ["True"])
+    other = problem("code_o", "a+1", ["(7777,)"], ["7778"])
+    assert alone(run_jobs, asked) == 0.0
+    assert chances([asked, other], run_jobs, [np.random.default_rng(0)] * 2)[0] == 1 / 20
+
+
+def test_a_function_is_guessed_by_short_ones(run_jobs: RunJobs) -> None:
+    short = problem("code_f", "a*2", ["(1,)", "(3,)"], ["2", "6"])
+    long = problem("code_f", "7*a-3", ["(1,)", "(3,)"], ["4", "18"])
+    two = problem("code_f", "b+a", ["(1, 5)", "(3, 2)"], ["6", "5"], "a,b")
+    three = problem("code_f", "a+b+c", ["(1, 5, 1)"], ["7"], "a,b,c")
+    right = [2 / len(STOCK[1]), 0.0, 1 / len(STOCK[2]), 0.0]
+    assert chances([short, long, two, three], run_jobs, [np.random.default_rng(0)] * 4) == right
+
+
+def test_the_stock_can_be_run() -> None:
+    for programs in STOCK.values():
+        assert all(refuse_program(program) is None for program in programs)
+
+
+def test_a_blind_input_has_the_same_types() -> None:
+    text = "(3, True, 'abc', [1.5, 2.5], (1, 'x'), None)"
+    for seed in range(20):
+        drawn = parse_arguments(blind_input(text, np.random.default_rng(seed)))
+        assert list(map(type, drawn)) == [int, bool, str, list, tuple, type(None)]
+        assert all(isinstance(item, float) for item in drawn[3])
+
+
+def test_equal_sources_give_equal_chances(run_jobs: RunJobs) -> None:
+    asked = problem("code_o", "a%3", ["(4,)"], ["1"])
+    assert alone(run_jobs, asked) == alone(run_jobs, asked)

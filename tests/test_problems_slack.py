@@ -1,0 +1,49 @@
+"""Slack: what of a program can be left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from populora_core.problems.model import Problem
+from populora_core.problems.slack import slacks, without_each
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.verify import verify_or_raise
+
+LOOP = """
+def f(a):
+    n = 0
+    for item in a:
+        n += item
+        b = n
+    return n
+"""
+
+
+def problem(program: str, arguments: str, output: str) -> Problem:
+    return Problem(program, "code_o", program, (arguments,), (output,), "")
+
+
+def test_each_statement_is_left_out_once_wherever_it_stands() -> None:
+    shorter = list(without_each(LOOP))
+    assert len(shorter) == len(set(shorter)) == 5
+    assert "n = 0" not in shorter[0] and "for" not in shorter[1] and "return" not in shorter[2]
+    assert "b = n" in shorter[3] and "n += item" in shorter[4]
+
+
+def test_a_block_that_is_left_empty_passes() -> None:
+    only, *inner = without_each("def f(a):\n if a:\n  a = 1\n return a")
+    assert only == "def f(a):\n    return a"
+    assert any("pass" in program for program in inner)
+
+
+@pytest.mark.sandbox
+def test_slack_is_the_share_of_statements_that_change_nothing() -> None:
+    asked = [
+        problem(LOOP, "([1, 2],)", "3"),
+        problem("def f(x,y):\n x=(x+y)%5\n y=(y+1)%5\n return [x,y]", "(3, 2)", "[0, 3]"),
+        problem("def f(x,y):\n x=(x+y)%5\n y=(y+1)%5\n return [x,y]", "(3, 0)", "[3, 1]"),
+    ]
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        found = slacks(asked, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
+    assert found == [1 / 5, 0.0, 1 / 3]
