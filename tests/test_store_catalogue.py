@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
+from populora_core.store.answer import Answer
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue, publish, stale
 from populora_core.store.manifest_tables import MANIFEST_TABLES
@@ -364,3 +368,28 @@ def test_a_query_works_after_a_refused_one(catalogue):
     with pytest.raises(PopuloraError):
         catalogue.query("SELECT error('stop') FROM members").df()
     assert len(catalogue.query("FROM members").df()) == 3
+
+
+# Signals
+
+
+class Ended(BaseException):
+    """What a handler raises, as Prefect's of SIGTERM does."""
+
+
+@pytest.mark.parametrize("taken", [Answer.df, Answer.arrow, lambda answer: list(answer.batches())])
+def test_a_signal_during_a_query_raises_what_its_handler_raises(catalogue, taken):
+    def end(*_):
+        raise Ended
+
+    endless = "SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000_000) b"
+    before = signal.signal(signal.SIGTERM, end)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        with pytest.raises(Ended):
+            timer.start()
+            taken(catalogue.query(endless))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGTERM, before)
+    assert catalogue.rows("SELECT 1 AS one") == [{"one": 1}], "and the next question is answered"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from populora_core.store.sql import heeding_signals
 from populora_core.store.views import VIEWS
 from populora_core.support.errors import PopuloraError
 
@@ -26,8 +27,8 @@ class Answer:
     alike, as `columns` does: those that share a name are told apart, `a`, `a_1`, so that a row may be a dictionary.
     """
 
-    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
-        self._relation = relation
+    def __init__(self, connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation) -> None:
+        self._connection, self._relation = connection, relation
 
     @property
     def columns(self) -> list[str]:
@@ -36,18 +37,21 @@ class Answer:
     def df(self) -> pd.DataFrame:
         """All rows as a pandas frame."""
         with _explained():
-            return self._relation.df().set_axis(self.columns, axis="columns")
+            frame = heeding_signals(self._connection, self._relation.df)
+            return frame.set_axis(self.columns, axis="columns")
 
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
         with _explained():
-            return self._relation.to_arrow_table().rename_columns(self.columns)
+            table = heeding_signals(self._connection, self._relation.to_arrow_table)
+            return table.rename_columns(self.columns)
 
     def batches(self, rows: int = BATCH) -> Iterator[pa.RecordBatch]:
         """The rows as they are computed, in batches, so that memory does not grow with their number."""
         columns = self.columns
         with _explained():
-            for batch in self._relation.to_arrow_reader(rows):
+            reader = heeding_signals(self._connection, lambda: self._relation.to_arrow_reader(rows))
+            while (batch := heeding_signals(self._connection, lambda: next(reader, None))) is not None:
                 yield batch.rename_columns(columns)
 
 

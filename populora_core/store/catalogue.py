@@ -17,7 +17,15 @@ from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, st
 from populora_core.store.columns import Table
 from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
-from populora_core.store.sql import full_disk_told, literal, name, parquet, refusal_told, text
+from populora_core.store.sql import (
+    full_disk_told,
+    heeding_signals,
+    literal,
+    name,
+    parquet,
+    refusal_told,
+    text,
+)
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS, View
 from populora_core.support import durable
@@ -140,12 +148,12 @@ class Catalogue:
         try:
             if self._locked:
                 _require_selection(connection, sql)
-            relation = connection.sql(sql, params=parameters or None)
+            relation = heeding_signals(connection, lambda: connection.sql(sql, params=parameters or None))
         except duckdb.Error as error:
             raise refusal(str(error)) from error
         if relation is None:
             raise refusal("it gives no rows")
-        return Answer(relation)
+        return Answer(connection, relation)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the same views, for tools that take one, such as a notebook's SQL cells."""
@@ -206,10 +214,8 @@ def _build(
     # Before the manifests are read: what is committed meanwhile makes it stale.
     source = _source(run_dir, blocks, folders)
     with refusal_told(f"the catalogue of {run_dir} could not be built"):
-        connection.begin()
-        for statement in _statements(run_dir, blocks, folders, source):
-            connection.execute(statement)
-        connection.commit()
+        statements = "; ".join(_statements(run_dir, blocks, folders, source))
+        heeding_signals(connection, lambda: connection.execute(f"BEGIN; {statements}; COMMIT"))
 
 
 def _source(run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[str]) -> str:

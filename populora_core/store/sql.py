@@ -6,15 +6,33 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
 from populora_core.store.columns import Column
 from populora_core.support.errors import ArtifactError
+
+T = TypeVar("T")
+
+
+def heeding_signals(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """What DuckDB's work gives, or the exception of a signal that comes meanwhile, which ends the work.
+
+    It is done beside the main thread: there, DuckDB turns what a signal's handler raises into a RuntimeError without a
+    cause, and whoever catches errors would go on after a Ctrl-C.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work)
+        try:
+            return done.result()
+        except BaseException:
+            connection.interrupt()
+            raise
 
 
 @contextmanager
