@@ -32,7 +32,7 @@ from base_model.grammar import sample_problem
 from populora_core.compute.arena import Arena, solve_rates, training_rows
 from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.rows import UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
@@ -71,7 +71,7 @@ def student(
         answers, judged = arena.solve("student", problems, attempts, ids.draw_seed(seed, generation))
         rewards = [student_reward(j.verdict, GradeSection()) for j in judged]
         groups = [str(index // attempts) for index in range(len(answers))]
-        training = _training_rows("student", answers, reinforce_pp(rewards, groups, [kind] * len(answers)))
+        training = training_rows("student", answers, reinforce_pp(rewards, groups, [kind] * len(answers)))
         states, _ = update_members(arena.worker.stacked, {"student": state}, training, rules)
         state = states["student"]
         curve.append(round(fmean(rate or 0.0 for rate in solve_rates(judged, attempts)), 4))
@@ -199,16 +199,6 @@ def fresh_problems(
 
 def _key(problem: Problem) -> tuple[str, ...]:
     return problem.problem_type, program_key(problem.program), *problem.inputs
-
-
-def _training_rows(member: str, rows: Sequence[_Result], values: Sequence[float | None]) -> list[TrainingRow]:
-    return [
-        TrainingRow(
-            member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), value
-        )
-        for row, value in zip(rows, values, strict=True)
-        if value is not None
-    ]
 
 
 def table(folder: Path) -> str:
