@@ -47,33 +47,6 @@ def write_peft(folder: str | Path, layout: AdapterLayout, row: Tensor, base_name
     write_atomically(folder / CONFIG, _peft_config(layout, base_name) + "\n")
 
 
-def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:
-    """The row [D] in float32 of a PEFT folder.
-
-    Raises:
-        AdapterError: files missing or corrupt, or an adapter of another base, rank or scale.
-    """
-    folder = Path(folder)
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-        found = (
-            config["r"],
-            config["lora_alpha"],
-            bool(config.get("use_rslora")),
-            bool(config.get("use_dora")),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder / CONFIG, error) from error
-    if found != (layout.rank, layout.alpha, False, False):
-        raise AdapterError(
-            f"the adapter in {folder} is of another kind",
-            expected=f"plain LoRA of rank {layout.rank}, alpha {layout.alpha:g}",
-            came=f"rank {found[0]}, alpha {found[1]}, rsLoRA {found[2]}, DoRA {found[3]}",
-            remedy="use the rank and alpha that the adapter was trained with",
-        )
-    return read_weights(folder, layout)
-
-
 def write_moments(folder: Path, layout: AdapterLayout, state: MemberState) -> None:
     """Write a member's optimiser beside its adapter: Adam's moments [D] and the count of steps.
 
