@@ -56,7 +56,7 @@ Arguments = Callable[[str, Sequence[Any]], list[Any]]
 
 @dataclass
 class EvalPlus:
-    """What the two have in common.
+    """HumanEval+ or MBPP+.
 
     Attributes:
         stops: where a base model that goes on after its function has begun something else.

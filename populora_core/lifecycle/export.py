@@ -167,7 +167,7 @@ def _merge(snapshot: Snapshot) -> _Checkpoint:
     """The base with scale * B A added to each weight, summed in float32."""
     import torch
 
-    from populora_core.model.adapter_files import read_peft
+    from populora_core.model.adapter_files import read_weights
     from populora_core.model.base import load_base, require_same
     from populora_core.model.layout import AdapterLayout
 
@@ -176,7 +176,7 @@ def _merge(snapshot: Snapshot) -> _Checkpoint:
     base = load_base(settings.folder(), settings.dtype)
     require_same(settings.folder(), base.digest, run.record["base_digest"])
     layout = AdapterLayout.of(base.model, adapters.rank, adapters.alpha)
-    row = read_peft(snapshot.adapter, layout)
+    row = read_weights(snapshot.adapter, layout)
     with torch.no_grad():
         for name, (a, b) in layout.views(row).items():
             weight = base.model.get_submodule(name).weight

@@ -19,7 +19,6 @@ from populora_core.model.layout import AdapterLayout, require_finite
 from populora_core.model.state import MemberState
 from populora_core.support.durable import replacing, write_atomically, writing
 from populora_core.support.errors import AdapterError
-from populora_core.support.received import read_json
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -46,33 +45,6 @@ def write_peft(folder: str | Path, layout: AdapterLayout, row: Tensor, base_name
     with replacing(folder / WEIGHTS) as temporary:
         temporary.write_bytes(save(tensors, {"format": "pt"}))
     write_atomically(folder / CONFIG, _peft_config(layout, base_name) + "\n")
-
-
-def read_peft(folder: str | Path, layout: AdapterLayout) -> Tensor:
-    """The row [D] in float32 of a PEFT folder.
-
-    Raises:
-        AdapterError: files missing or corrupt, or an adapter of another base, rank or scale.
-    """
-    folder = Path(folder)
-    try:
-        config = read_json(folder / CONFIG)
-        found = (
-            config["r"],
-            config["lora_alpha"],
-            bool(config.get("use_rslora")),
-            bool(config.get("use_dora")),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder / CONFIG, error) from error
-    if found != (layout.rank, layout.alpha, False, False):
-        raise AdapterError(
-            f"the adapter in {folder} is of another kind",
-            expected=f"plain LoRA of rank {layout.rank}, alpha {layout.alpha:g}",
-            came=f"rank {found[0]}, alpha {found[1]}, rsLoRA {found[2]}, DoRA {found[3]}",
-            remedy="use the rank and alpha that the adapter was trained with",
-        )
-    return read_weights(folder, layout)
 
 
 def write_moments(folder: Path, layout: AdapterLayout, state: MemberState) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from populora_core.model.adapter_files import read_peft
+from populora_core.model.adapter_files import read_weights
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
@@ -58,7 +58,7 @@ class TorchSampler:
         for adapter in adapters:
             adapter.require_whole()
         layout = self._stacked.layout
-        self._stacked.load({adapter.member_id: read_peft(adapter.folder, layout) for adapter in adapters})
+        self._stacked.load({adapter.member_id: read_weights(adapter.folder, layout) for adapter in adapters})
 
     def rest(self) -> None:
         """Nothing to give back: base and adapters are the learner's."""
