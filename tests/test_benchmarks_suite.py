@@ -186,8 +186,9 @@ def test_a_wrong_file_is_refused_with_the_column_that_is_missing(tmp_path: Path,
 
 
 @pytest.mark.sandbox
-def test_true_answers_are_right_and_others_wrong() -> None:
-    suite = load_suite(FILE)
+@pytest.mark.parametrize("name", ["tiny", "frontier"])
+def test_true_answers_are_right_and_others_wrong(name: str) -> None:
+    suite = load_suite(SUITES / f"{name}.toml")
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
         for entry, items in suite_items(suite, Part.TEST):
             chosen, known = items[::4], benchmark(entry.benchmark)

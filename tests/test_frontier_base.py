@@ -1,5 +1,7 @@
 """The stepwise grammar and its documents: tight programs, thoughts by one rule, nothing held out in the corpus."""
 
+import json
+from dataclasses import asdict
 from itertools import product
 
 import numpy as np
@@ -19,11 +21,16 @@ from base_model.steps.grammar import (
     sample,
     tight,
 )
+from base_model.steps.measure import gates, weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
+from base_model.steps.recipe import CLOSING, OPENING, check_checkpoint
 from base_model.steps.suite import make
 from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
 from base_model.steps.words import tokenizer
+from populora_core.config.sections import REPOSITORY, BaseSection
 from populora_core.problems.dialects import dialect
+
+FRONTIER = REPOSITORY / "base_model" / "frontier"
 
 
 @pytest.mark.parametrize("level", range(1, 9))
@@ -106,3 +113,25 @@ def test_positions_rise_with_jumps_in_most_documents() -> None:
     assert moves.min() == 1 and moves.max() == 1 + LONGEST_JUMP
     jumping = (moves > 1).any(1).float().mean()
     assert abs(float(jumping) - JUMPING_DOCUMENTS * (1 - 0.94**49)) < 0.06
+
+
+# The bundled checkpoint
+
+
+def test_the_bundled_checkpoint_loads_and_its_tokenizer_loses_nothing() -> None:
+    check_checkpoint(FRONTIER)
+    assert BaseSection(path="bundled:frontier").folder() == FRONTIER
+
+
+def test_the_bundled_checkpoint_was_made_by_the_recipe() -> None:
+    phases = json.loads((FRONTIER / "training.json").read_text())["phases"]
+    assert [phase["training"] for phase in phases] == [
+        json.loads(json.dumps(asdict(phase))) for phase in (OPENING, CLOSING)
+    ]
+
+
+def test_the_measured_figures_are_of_the_bundled_checkpoint_and_pass_the_gates() -> None:
+    measured = json.loads((FRONTIER.parent / "frontier_measured.json").read_text())
+    assert measured["base_sha256"] == weights_sha256(FRONTIER)
+    assert gates(measured["levels"], measured["proposals"]) == measured["gates"]
+    assert all(measured["gates"].values())

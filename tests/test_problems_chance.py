@@ -70,6 +70,13 @@ def test_an_output_that_other_problems_have_is_guessed_as_often(run_jobs: RunJob
     assert found == [0.0, 0.75, 0.75, 0.75, 0.75]
 
 
+def test_copies_of_a_problem_make_it_no_easier(run_jobs: RunJobs) -> None:
+    asked = problem("code_o", "a**3", ["(777,)"], ["469097433"])
+    other = problem("code_o", "a**3+1", ["(777,)"], ["469097434"])
+    found = chances([asked, asked, other], run_jobs, [np.random.default_rng(0)] * 3)
+    assert found[0] < 0.1
+
+
 def test_an_input_of_another_problem_is_a_guess(run_jobs: RunJobs) -> None:
     asked = problem("code_i", "a>5000", ["(9999,)"], ["True"])
     other = problem("code_o", "a+1", ["(7777,)"], ["7778"])

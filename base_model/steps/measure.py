@@ -29,11 +29,17 @@ from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
+from populora_core.support.digest import file_sha256
 
 ATTEMPTS = 8
 MEMBER = "base"
 PROPOSAL_TYPES = ("code_o", "code_i", "code_f")
 _Figures = dict[str, Any]
+
+
+def weights_sha256(folder: Path) -> str:
+    """What the figures of a base stand for: sha256 of its weights."""
+    return file_sha256(folder / "model.safetensors")
 
 
 def solving(arena: Arena, problems: Sequence[SolvedProgram], seed: int) -> dict[str, _Figures]:
@@ -134,9 +140,11 @@ def gates(levels: dict[str, _Figures], proposals: Sequence[_Figures]) -> dict[st
     def every(of: Sequence[int], name: str, holds: Callable[[float], bool]) -> bool:
         return all(holds(levels[str(level)][name][0]) for level in of)
 
+    edge = float(np.mean([levels[str(level)]["greedy"][0] for level in EDGE]))
+
     return {
         "a: greedy at least .6 at levels 2 and 3": every(MASTERED, "greedy", lambda v: v >= 0.6),
-        "a: greedy .10 to .35 at levels 4 and 5": every(EDGE, "greedy", lambda v: 0.1 <= v <= 0.35),
+        "a: greedy .10 to .35 over levels 4 and 5": 0.1 <= edge <= 0.35,
         "a: greedy at most .10 at levels 6 to 8": every(BEYOND, "greedy", lambda v: v <= 0.1),
         "b: every answer has its thought (.99)": every(LEVELS, "with_a_thought", lambda v: v >= 0.99),
         "c: mixed groups at least .3 at levels 4 and 5": every(EDGE, "mixed_groups", lambda v: v >= 0.3),
@@ -192,7 +200,7 @@ def main() -> None:
         proposals = [proposing(arena, kind, options.proposals, options.seed) for kind in PROPOSAL_TYPES]
         several = several_inputs(arena, options.proposals, options.seed)
     result = {
-        "base_digest": arena.worker.spec.digest,
+        "base_sha256": weights_sha256(options.base),
         "seed": options.seed,
         "attempts": ATTEMPTS,
         "levels": levels,

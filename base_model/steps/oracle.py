@@ -29,6 +29,7 @@ import numpy as np
 from base_model.steps.documents import answer
 from base_model.steps.gains import ARMS, RESULTS, SAMPLED_ATTEMPTS, Scores, read_results, shares, summary
 from base_model.steps.grammar import SolvedProgram, sample
+from base_model.steps.measure import weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules, training_rows
@@ -45,7 +46,6 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
 from populora_core.support.aliases import Row
-from populora_core.support.digest import file_sha256
 from populora_core.support.revision import code_revision
 
 STUDENT = "student"
@@ -188,7 +188,8 @@ def play(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> list[Row]:
     for update in range(1, rules.updates + 1):
         point: Row = {"update": update, "frontier": frontier}
         if arm == "supervised":
-            assert followed is not None
+            if followed is None:
+                raise ValueError("the supervised arm needs the following arm of its seed in the results")
             point["frontier"] = followed[update - 1]
             oracle.imitate(point["frontier"])
         else:
@@ -213,26 +214,27 @@ def train(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Row:
         "rules": asdict(oracle.rules),
         "after": oracle.scores(),
         "curve": curve,
-        "base_sha256": base_sha256(oracle.arena),
+        "base_sha256": weights_sha256(oracle.arena.worker.spec.base.folder()),
         "code_revision": code_revision(),
         "seconds": round(time.monotonic() - started),
     }
 
 
-def base_sha256(arena: Arena) -> str:
-    """sha256 of the base's weights."""
-    return file_sha256(arena.worker.spec.base.folder() / "model.safetensors")
-
-
 def base_result(file: Path, arena: Arena, held_out: Sequence[SolvedProgram]) -> Row:
     """The scores of the base itself; measured and added to the file where it has none."""
-    sha256 = base_sha256(arena)
+    sha256 = weights_sha256(arena.worker.spec.base.folder())
     for known in read_results(file):
         if known["arm"] == "base" and known["base_sha256"] == sha256:
             return known
     result = {"arm": "base", "base_sha256": sha256, "after": Oracle(arena, held_out, Rules(), 0).scores()}
     _append(file, [result])
     return result
+
+
+def frontiers(results: Iterable[Row], seed: int) -> list[int] | None:
+    """The frontier at every update of the last following arm with this seed, or None without one."""
+    found = [one["curve"] for one in results if one["arm"] == "following" and one["seed"] == seed]
+    return [point["frontier"] for point in found[-1]] if found else None
 
 
 def _append(file: Path, results: Iterable[Row]) -> None:
@@ -257,11 +259,9 @@ def main() -> None:
         arena = Arena(options.base, "compact", sandbox)
         base = base_result(options.output, arena, held_out)
         for seed in options.seeds:
-            followed: list[int] | None = None
             for arm in options.arms:
+                followed = frontiers(read_results(options.output), seed)
                 result = train(Oracle(arena, held_out, Rules(options.updates), seed), arm, followed)
-                if arm == "following":
-                    followed = [point["frontier"] for point in result["curve"]]
                 _append(options.output, [result])
                 print(summary(base, result), flush=True)
 

@@ -56,7 +56,7 @@ def chances(
     """The estimated chance of each problem.
 
     Args:
-        problems: of one generation: they lend each other inputs and outputs.
+        problems: of one generation: they lend each other inputs and outputs, copies counting once.
         run_jobs: runs jobs in a sandbox, results in order.
         sources: one for each problem, which its random inputs are drawn from.
     """
@@ -66,8 +66,9 @@ def chances(
     shares = dict(
         zip(on_inputs, _on_inputs([(problems[i], sources[i]) for i in on_inputs], run_jobs), strict=True)
     ) | dict(zip(by_stock, _by_stock([problems[i] for i in by_stock], run_jobs), strict=True))
-    told = Counter((problem.problem_type, problem.outputs) for problem in problems)
-    others = Counter(problem.problem_type for problem in problems)
+    unlike = {(each.problem_type, each.outputs, each.program, each.inputs) for each in problems}
+    told = Counter((kind, outputs) for kind, outputs, _, _ in unlike)
+    others = Counter(kind for kind, _, _, _ in unlike)
     for index, (problem, form) in enumerate(zip(problems, forms, strict=True)):
         if form is AnswerForm.OUTPUT and others[problem.problem_type] > 1:
             same = told[problem.problem_type, problem.outputs] - 1

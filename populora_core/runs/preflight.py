@@ -48,7 +48,7 @@ def check_folders(config: Config, source: str) -> None:
             f"{source}: base.path names no folder",
             expected="a folder with config.json, model weights and a tokenizer",
             came=f"{config.base.path} (looked in {folder})",
-            remedy="give the folder of a transformers checkpoint, or bundled:tiny",
+            remedy="give the folder of a transformers checkpoint, or bundled:tiny or bundled:frontier",
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
