@@ -23,6 +23,7 @@ from populora_core.report.summary import (
     generation_summaries,
     run_rows,
 )
+from populora_core.runs.observer import Observer
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
@@ -39,7 +40,7 @@ DOING = {
 }
 
 
-class ConsoleObserver:
+class ConsoleObserver(Observer):
     """Draws progress on a terminal, and one line a generation everywhere."""
 
     def __init__(self, console: Console, directory: Path, generations: int) -> None:
