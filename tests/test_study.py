@@ -402,7 +402,7 @@ def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
     report = html.unescape((COMMITTED / "report.html").read_text())
     body = report[report.index("<tbody") :]
     for row in claims_table(read_results(COMMITTED).answers()).rows:
-        for cell in row:  # in their order, so that a verdict stands in the row of its claim
+        for cell in row.values():  # in their order, so that a verdict stands in the row of its claim
             assert cell in body
             body = body[body.index(cell) + len(cell) :]
 
