@@ -45,13 +45,16 @@ LESS = (
 )
 
 
+say = partial(console.print, highlight=False, soft_wrap=True)
+
+
 def print_plan(config: Config, run_dir: Path) -> None:
     """Print every resolved setting, the stages, and the counts of one generation. Starts nothing."""
     console.print(f"[bold]{run_dir}[/] would be made with this configuration:")
     for section, settings in config.as_json().items():
         console.print(f"\n[bold]\\[{section}][/]")
         for key, value in settings.items():
-            console.print(f"  {key} = {json.dumps(value)}", highlight=False)
+            say(f"  {key} = {json.dumps(value)}")
 
     console.print("\n[bold]the stages of a generation[/], and what each is redone for when it changes:")
     for stage in (FOUND, *LOOP):
@@ -106,7 +109,6 @@ def _print_memory(config: Config) -> None:
     shared, learner = processes * needed.shared + host, processes * needed.learner + host
     on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
     on_two = fit(learner, needed.sampler, capacity)
-    say = partial(console.print, highlight=False, soft_wrap=True)
 
     say(f"\n[bold]memory[/], at most; {processes} process(es) on {place} of {_size(capacity)}:")
     for part, meaning in PARTS.items():
@@ -125,7 +127,6 @@ def _print_disk(config: Config, run_dir: Path) -> None:
         disk = disk_needed(config)
     except BaseModelError:  # `_print_memory` has said so
         return
-    say = partial(console.print, highlight=False, soft_wrap=True)
     whole, free = whole_run(config, disk), free_bytes(run_dir)
     say("\n[bold]disk[/], at most, per generation:")
     say(f"  adapters     {_size(disk.adapters):>8}  float32 weights of every member")
@@ -149,7 +150,6 @@ def _print_time(config: Config, shape: ModelShape) -> None:
     number_size = 4 if config.base.dtype == "float32" else 2
     rates = Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
     proposals, attempts = _counts(config)
-    say = partial(console.print, highlight=False, soft_wrap=True)
     say(
         f"\n[bold]time[/] of one GPU at {config.compute.gpu_tflops:g} TFLOP/s and "
         f"{config.compute.gpu_tb_per_s:g} TB/s, without the sandbox:"

@@ -31,9 +31,9 @@ from populora_core.config.sections import (
     Section,
     SolveSection,
     StoreSection,
+    TrackersSection,
     UpdateSection,
 )
-from populora_core.config.trackers import TrackersSection
 from populora_core.support.errors import ConfigError
 
 

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from populora_core.runs.preflight import check_names
 from populora_core.runs.warm_start import start_digests
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.revision import code_revision
+from populora_core.support.revision import code_revision, version_of
 
 if TYPE_CHECKING:
     from populora_core.sharing.shared import SharedRun
@@ -69,7 +68,8 @@ class Run:
             "config": config.as_json(),
             "base_digest": base_digest,
             "start_from": start_digests(config) if start_from is None else dict(start_from),
-            "versions": _versions(),
+            "versions": {"python": platform.python_version()}
+            | {package: version_of(package) or "absent" for package in VERSIONED},
             "code_revision": code_revision(),
             "forked_from": forked_from,
         }
@@ -203,13 +203,3 @@ def refuse_occupied(directory: Path) -> None:
             expected="a new or an empty folder",
             remedy="choose another --run-dir; nothing was changed",
         )
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in VERSIONED:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
