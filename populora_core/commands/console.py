@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -24,6 +25,9 @@ from populora_core.report.summary import (
     run_rows,
 )
 from populora_core.runs.observer import Observer
+
+if TYPE_CHECKING:
+    from populora_core.runs.run import Run
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
@@ -135,8 +139,9 @@ def population_table(directory: Path) -> Table:
     return glance(directory, "the population now", POPULATION)
 
 
-def closing(console: Console, directory: Path) -> None:
+def closing(console: Console, run: Run) -> None:
     """The summary table, where everything lies, and what to try next."""
+    directory = run.directory
     console.print()
     console.print(population_table(directory))
     console.print(run_rows(directory, OVERALL)[0]["totals"])
@@ -151,10 +156,6 @@ def closing(console: Console, directory: Path) -> None:
         (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
         (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),
         (f'populora query {place} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
-        (f"populora resume {place} --generations {_generations(directory) + 10}", "go on for ten more"),
+        (f"populora resume {place} --generations {max(run.generations()) + 10}", "go on for ten more"),
     ):
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
-
-
-def _generations(directory: Path) -> int:
-    return max((int(path.name) for path in (directory / "generations").glob("[0-9]*")), default=0)

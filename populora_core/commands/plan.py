@@ -65,17 +65,11 @@ def print_plan(config: Config, run_dir: Path) -> None:
 
     _print_memory(config)
     _print_disk(config, run_dir)
-    proposals, attempts = _counts(config)
-    console.print(
-        f"\n{config.run.generations} generations, each of {proposals} proposals and at most {attempts} attempts; "
+    say(
+        f"\n{config.run.generations} generations, "
+        f"each of {config.proposals} proposals and at most {config.attempts} attempts; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
-
-
-def _counts(config: Config) -> tuple[int, int]:
-    """Proposals of one generation, and the attempts that it has at most."""
-    proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
-    return proposals, proposals * config.solve.attempts
 
 
 def _print_memory(config: Config) -> None:
@@ -87,7 +81,7 @@ def _print_memory(config: Config) -> None:
         return
     shards, members = config.compute.shards, config.population.proposers + config.population.students
     processes = shards if config.compute.backend == "local" else 1
-    rows = min(SAMPLER_ROWS, math.ceil(max(_counts(config)) / shards))
+    rows = min(SAMPLER_ROWS, math.ceil(max(config.proposals, config.attempts) / shards))
     needed = estimate(
         shape,
         Workload(
@@ -149,15 +143,14 @@ def _print_time(config: Config, shape: ModelShape) -> None:
     """Print how long the GPU works on one generation and on all, for completions of two lengths."""
     number_size = 4 if config.base.dtype == "float32" else 2
     rates = Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
-    proposals, attempts = _counts(config)
     say(
         f"\n[bold]time[/] of one GPU at {config.compute.gpu_tflops:g} TFLOP/s and "
         f"{config.compute.gpu_tb_per_s:g} TB/s, without the sandbox:"
     )
     for share, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
         batches = [
-            SamplingLoad(proposals, share * config.propose.max_tokens),
-            SamplingLoad(attempts, share * config.solve.max_tokens),
+            SamplingLoad(config.proposals, share * config.propose.max_tokens),
+            SamplingLoad(config.attempts, share * config.solve.max_tokens),
         ]
         sampled = sum(sampling_seconds(shape, batch, SAMPLER_ROWS, number_size, rates) for batch in batches)
         learnt = sum(

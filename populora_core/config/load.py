@@ -77,6 +77,16 @@ class Config(Section):
             )
         return self
 
+    @property
+    def proposals(self) -> int:
+        """Proposals of one generation."""
+        return self.population.proposers * len(self.propose.types) * self.propose.per_type
+
+    @property
+    def attempts(self) -> int:
+        """Attempts of one generation, where every proposal is valid."""
+        return self.proposals * self.solve.attempts
+
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 

@@ -124,6 +124,10 @@ class Run:
         """The PEFT folder of a member after the given generation."""
         return self.directory / "members" / member_id / f"g{generation:04d}"
 
+    def generations(self) -> list[int]:
+        """The numbers of the generations that have a folder, in order."""
+        return sorted(int(path.name) for path in (self.directory / "generations").glob("[0-9]*"))
+
     @property
     def settled(self) -> int:
         """The last generation inherited by a fork: it stays as it is. -1 where nothing was inherited."""
