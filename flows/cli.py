@@ -179,7 +179,7 @@ def _train(opened: Run, generations: int, plain: bool) -> None:
 
             with own_server():
                 train(session, generations, Observed(partial(console.print, markup=False, soft_wrap=True)))
-    closing(console, opened.directory)
+    closing(console, opened)
 
 
 @contextmanager

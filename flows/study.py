@@ -12,11 +12,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.notify import on_end
-from populora_core.study.conduct import Tell, conduct, plan, play_apart
-from populora_core.study.play import Assignment, Told
+from populora_core.study.conduct import conduct, plan, play_apart
+from populora_core.study.play import Assignment
 from populora_core.study.report import write_report
 from populora_core.study.verdicts import as_json, read_results
-from populora_core.support.errors import PopuloraError, StudyError
+from populora_core.support.aliases import Say
+from populora_core.support.errors import StudyError
 from tasks.show import artifact_key
 
 
@@ -30,18 +31,17 @@ def study(config: str) -> State[Any]:
     Returns:
         A failed state that names every run that could not be made.
     """
-    planned, logger = plan(config), get_run_logger()
-    logger.info("%d of %d runs are done", len(planned.done), planned.runs)
-    for name, reason in planned.void.items():
-        logger.warning("%s does not count any more and goes to void/: %s", name, reason)
+    planned = plan(config)
+    for line in planned.lines():
+        _log(line)
     here = copy_context()  # tasks are called from the conductor's threads, which know of no flow run
 
-    def play_as_task(run: Assignment, tell: Tell, stop: Event) -> None:
-        here.copy().run(play, run.name, run, tell, stop)
+    def play_as_task(run: Assignment, say: Say, stop: Event) -> None:
+        here.copy().run(play, run.name, run, say, stop)
 
     failure: StudyError | None = None
     try:
-        conduct(planned, Logged(), play_as_task)
+        conduct(planned, _log, play_as_task)
     except StudyError as error:
         failure = error
     write_report(planned.study.results)
@@ -52,22 +52,14 @@ def study(config: str) -> State[Any]:
 
 
 @task(name="study run", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
-def play(name: str, run: Assignment, tell: Tell, stop: Event) -> None:
+def play(name: str, run: Assignment, say: Say, stop: Event) -> None:
     """Make one run in a process of its own, and its summary."""
-    play_apart(run, tell, stop)
+    play_apart(run, say, stop)
 
 
-class Logged:
-    """Logs how a study goes on; a run's progress in its own task."""
-
-    def told(self, assignment: Assignment, told: Told) -> None:
-        get_run_logger().info("generation %d of %d: %s", told.generation, assignment.generations, told.doing)
-
-    def finished(self, assignment: Assignment) -> None:
-        get_run_logger().info("%s is finished", assignment.name)
-
-    def failed(self, assignment: Assignment, error: PopuloraError) -> None:
-        get_run_logger().error("%s: %s", assignment.name, error)
+def _log(line: str) -> None:
+    """To the log of the flow run, or of the task run that is under way."""
+    get_run_logger().info(line)
 
 
 def _show(name: str, table: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import httpx
 
@@ -27,6 +26,7 @@ from populora_core.config.sections import REPOSITORY
 from populora_core.report.write import SERVED, SERVED_KEY
 from populora_core.support.aliases import Say
 from populora_core.support.errors import PopuloraError
+from populora_core.support.processes import descendants
 
 START_SECONDS = 300.0
 """A server that makes its database anew on a busy two-core machine."""
@@ -171,7 +171,7 @@ def _watch(parts: Mapping[str, tuple[subprocess.Popen[bytes], str]]) -> None:
 
 def _collect(ours: set[int]) -> None:
     """Let adopted orphans that have ended go."""
-    for pid in set(_children(os.getpid())) - ours:
+    for pid in set(descendants(os.getpid(), depth=1)) - ours:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -212,19 +212,6 @@ def _ended_with_everything_below() -> Iterator[None]:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
             time.sleep(0.05)
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, children before their own children."""
-    return [found for child in _children(pid) for found in (child, *descendants(child))]
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # it ended meanwhile
-            found += map(int, children.read_text().split())
-    return found
 
 
 def _signal(pid: int, number: int) -> None:

@@ -18,7 +18,8 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from populora_core.report.stage_summary import stage_summary
 from populora_core.report.text import markdown_table
 from populora_core.report.write import report_address
-from populora_core.runs.session import Observer, Session, Silent
+from populora_core.runs.observer import Observer
+from populora_core.runs.session import Session
 from populora_core.stages.engine import StageResult
 from tasks.interruption import interruption
 
@@ -35,12 +36,12 @@ def artifact_key(*names: str) -> str:
 @contextmanager
 def progress_shown(session: Session, generation: int, stage: str) -> Iterator[None]:
     """While this lasts, the session's progress is also an artifact of the running task."""
-    told = session.observer
-    session.observer = _Both(told, _Progress(artifact_key(session.run.name, stage, "progress"), generation))
+    before = session.observer
+    session.observer = _Progress(before, artifact_key(session.run.name, stage, "progress"), generation)
     try:
         yield
     finally:
-        session.observer = told
+        session.observer = before
 
 
 def show(session: Session, result: StageResult) -> None:
@@ -83,20 +84,29 @@ def _attempt(show: Callable[[], object]) -> bool:
     return True
 
 
-class _Progress(Silent):
-    """A progress artifact, made once a stage has taken a while, brought up to date now and then."""
+class _Progress(Observer):
+    """A progress artifact, made once a stage has taken a while, brought up to date now and then.
 
-    def __init__(self, key: str, generation: int) -> None:
-        self._key, self._generation = key, generation
+    Args:
+        also: hears of the stage as well.
+    """
+
+    def __init__(self, also: Observer, key: str, generation: int) -> None:
+        self._also, self._key, self._generation = also, key, generation
         self._artifact: UUID | None = None
         self._works = True
         self._due = time.monotonic() + FIRST_SECONDS
 
+    def stage_started(self, generation: int, stage: str) -> None:
+        self._also.stage_started(generation, stage)
+
     def stage_progress(self, done: int, total: int) -> None:
+        self._also.stage_progress(done, total)
         if time.monotonic() >= self._due and total:
             self._show(100.0 * done / total)
 
     def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
+        self._also.stage_ended(generation, stage, reused, seconds)
         if self._artifact is not None:
             self._show(100.0)
 
@@ -113,30 +123,3 @@ class _Progress(Silent):
 
         self._works = self._works and _attempt(write)
         self._due = time.monotonic() + EVERY_SECONDS
-
-
-class _Both:
-    """Two observers that hear the same."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def stage_started(self, generation: int, stage: str) -> None:
-        for observer in self._observers:
-            observer.stage_started(generation, stage)
-
-    def stage_progress(self, done: int, total: int) -> None:
-        for observer in self._observers:
-            observer.stage_progress(done, total)
-
-    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
-        for observer in self._observers:
-            observer.stage_ended(generation, stage, reused, seconds)
-
-    def generation_found(self, generation: int) -> None:
-        for observer in self._observers:
-            observer.generation_found(generation)
-
-    def generation_ended(self, generation: int) -> None:
-        for observer in self._observers:
-            observer.generation_ended(generation)

@@ -29,9 +29,10 @@ from populora_core.config.sections import AdapterSection, BaseSection, ComputeSe
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.heartbeat import Beat
+from populora_core.runs.observer import Observer
 from populora_core.runs.reap import reap
 from populora_core.runs.run import Run
-from populora_core.runs.session import Session, Silent
+from populora_core.runs.session import Session
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
@@ -73,7 +74,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
         two.cluster.shutdown()
 
 
-class Faults(Silent):
+class Faults(Observer):
     """Kills a worker in each shared stage of one generation, and takes a node away in each of the next."""
 
     def __init__(self, nodes: TwoNodes, patch: pytest.MonkeyPatch) -> None:

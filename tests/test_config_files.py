@@ -130,8 +130,7 @@ def test_the_single_agent_is_asked_for_one_members_share_or_for_everything() -> 
 
     def completions(name: str) -> int:
         config = load_config(CONFIGS / f"{name}.toml")
-        proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
-        return proposals * (1 + config.solve.attempts)
+        return config.proposals + config.attempts
 
     demo = load_config(CONFIGS / "demo.toml").population
     assert completions("solo") * (demo.teachers + demo.students) == completions("demo")

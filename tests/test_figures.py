@@ -110,7 +110,7 @@ def in_the_report(directory: Path) -> dict[str, float]:
 
 def in_the_reports_verdicts(directory: Path) -> dict[str, float]:
     shown = {section.key: section for section in sections(read_figures(directory))}["verdicts"]
-    shares = {(row[0], row[2]): row[4] for row in shown.tables[0].rows}
+    shares = {(row["of"], row["verdict"]): row["share of the judged"] for row in shown.tables[0].rows}
     assert shares["proposals", "infrastructure"] == shares["attempts", "infrastructure"] == ""
     stacked = {key.label: key.value for plot in shown.plots for key in plot.keys}
     assert (stacked["valid"], stacked["correct"]) == (
@@ -125,7 +125,7 @@ def in_the_reports_verdicts(directory: Path) -> dict[str, float]:
 
 def in_a_comparison(directory: Path) -> dict[str, float]:
     differences = comparison_sections([read_figures(directory)] * 2)[0].tables[0]
-    shown = {row[0]: row[1] for row in differences.rows}
+    shown = {row["figure"]: row[directory.name] for row in differences.rows}
     return {"valid": _number(shown["Valid proposals"]), "solve_rate": _number(shown["Solve rate"])}
 
 

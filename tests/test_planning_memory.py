@@ -47,7 +47,9 @@ QWEN2_5_7B = {  # its published config.json
     "use_sliding_window": False,
     "vocab_size": 152064,
 }
-KERNELS = 8 * 2**20  # bytes that products in bf16 may take on top, on CPUs whose library repacks their operands
+KERNELS = (
+    8 * 2**20
+)  # bytes that products in bf16 may take on top, on CPUs whose library repacks their operands
 A_HUNDRED_MILLION = {
     "model_type": "qwen2",
     "vocab_size": 32_000,

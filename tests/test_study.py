@@ -22,13 +22,14 @@ from conftest import PATIENCE, alive, wait_for
 
 from populora_core.config.sections import REPOSITORY
 from populora_core.study.claims import ClaimResult
-from populora_core.study.conduct import Clock, conduct, plan
+from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
-from populora_core.study.play import Assignment, Tell, Told
+from populora_core.study.play import Assignment
 from populora_core.study.report import write_report
 from populora_core.study.summary import MOST_BYTES, read_summary, recorded_by, stage_versions, write_summary
 from populora_core.study.tables import claims_table
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
+from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
 from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
 from populora_core.support.processes import descendants
@@ -61,12 +62,8 @@ generations = 2
 """
 
 
-class Quiet:
-    def told(self, assignment, told) -> None: ...
-
-    def finished(self, assignment) -> None: ...
-
-    def failed(self, assignment, error) -> None: ...
+def nobody(line: str) -> None:
+    """Who hears nothing of a study."""
 
 
 @pytest.fixture
@@ -202,11 +199,11 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     write_summary(run.summary, replace(run.origin, base_digest="other"), [])
     found = plan(small)
     assert found.void == {run.name: "the base model is another"}
-    conduct(replace(found, left=()), Quiet())
+    conduct(replace(found, left=()), nobody)
     assert not run.summary.exists()
     assert (run.summary.parent / "void" / run.summary.name).exists()
     write_summary(run.summary, replace(run.origin, base_digest="a third"), [])
-    conduct(replace(plan(small), left=()), Quiet())
+    conduct(replace(plan(small), left=()), nobody)
     assert len(list((run.summary.parent / "void").iterdir())) == 2, "what was set aside before is kept"
 
 
@@ -217,7 +214,7 @@ def test_a_run_directory_goes_with_its_summary_also_if_a_kill_came_between(small
     write_summary(run.summary, run.origin, [])
     run.directory.mkdir(parents=True)
     (run.directory / "run.json").touch()
-    conduct(replace(plan(small), left=()), Quiet())
+    conduct(replace(plan(small), left=()), nobody)
     assert run.directory.exists() is keep
     assert plan(small).done == (run.name,)
 
@@ -229,7 +226,7 @@ def test_a_summary_that_the_study_does_not_ask_for_any_more_is_set_aside(small: 
     write_summary(path, other, [])
     found = plan(small)
     assert found.void == {other.name: "the study has no such arm or seed"}
-    conduct(replace(found, left=()), Quiet())
+    conduct(replace(found, left=()), nobody)
     assert not path.exists()
     assert (path.parent / "void" / path.name).exists()
 
@@ -284,40 +281,28 @@ def test_what_a_killed_process_left_among_the_summaries_is_removed(small: Path) 
     left = own.with_name(own.name.replace(f"-{os.getpid()}-", f"-{os.getpid()}-1"))
     found.study.results.mkdir(parents=True)
     left.touch()
-    conduct(replace(found, left=()), Quiet())
+    conduct(replace(found, left=()), nobody)
     assert not left.exists()
 
 
 def test_one_failed_run_does_not_stop_the_others(small: Path) -> None:
-    played = []
+    played, heard = [], []
 
-    def play(run: Assignment, tell: Tell, stop: Event) -> None:
+    def play(run: Assignment, say: Say, stop: Event) -> None:
         played.append(run.name)
         if run.name.startswith("solo"):
             raise SandboxUnavailable("no sandbox works here")
-        tell(Told(2, 1.5, "playing"))
+        say("generation 2 of 2: 1 s")
         write_summary(run.summary, run.origin, [])
 
     planned = plan(small)
     with pytest.raises(StudyError, match=r"1 runs .* solo-seed-0003\n.*no sandbox"):
-        conduct(planned, Quiet(), play)
+        conduct(planned, heard.append, play)
     assert sorted(played) == ["pair-seed-0003", "solo-seed-0003"]
+    assert "solo-seed-0003           failed: no sandbox works here" in heard
+    assert "pair-seed-0003           generation 2 of 2: 1 s" in heard
+    assert any(line.endswith("1 of 2 runs are done") for line in heard)
     assert plan(small).done == ("pair-seed-0003",)
-
-
-def test_what_is_left_is_guessed_from_generations_of_the_same_arm_or_by_work(small: Path) -> None:
-    small.write_text(small.read_text().replace("seeds = [3]", "seeds = [3, 4]"))
-    planned = plan(small)
-    clock = Clock(planned)
-    assert clock.seconds_left() is None
-    solo = next(run for run in planned.left if run.origin.arm == "solo")
-    clock.told(solo, Told(1, 10.0, "playing"))
-    # Three generations of solo and four of the pair, whose proposals are as many; one run at a time.
-    assert clock.seconds_left() == pytest.approx(7 * 10.0)
-    side_by_side = replace(
-        clock, planned=replace(planned, study=planned.study.model_copy(update={"processes": 8}))
-    )
-    assert side_by_side.seconds_left() == pytest.approx(2 * 10.0), "one run is never shared by processes"
 
 
 def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:
@@ -418,7 +403,7 @@ def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
     report = html.unescape((COMMITTED / "report.html").read_text())
     body = report[report.index("<tbody") :]
     for row in claims_table(read_results(COMMITTED).answers()).rows:
-        for cell in row:  # in their order, so that a verdict stands in the row of its claim
+        for cell in row.values():  # in their order, so that a verdict stands in the row of its claim
             assert cell in body
             body = body[body.index(cell) + len(cell) :]
 

@@ -89,8 +89,8 @@ def test_too_few_seeds_are_the_reason_that_is_given(seeds: int) -> None:
         [(claim, overall(own), own) for claim, own in zip(CLAIMS, zip(*by_basis, strict=True), strict=True)]
     )
     for row in table.rows:
-        assert row[1] == "cannot tell"
-        assert row[2], row[0]
+        assert row["verdict"] == "cannot tell"
+        assert row["why"], row["claim"]
 
 
 def results_of(*runs: Summary) -> Results:
@@ -102,7 +102,7 @@ def test_an_arm_that_spends_less_than_the_claims_budget_has_no_row_and_lowers_no
     few = tuple(value for value in population.values if value.generation <= 5)
     short = Summary(replace(population.origin, arm="short"), few)
     table = arms_table(results_of(population, solo, short), Basis.TOTAL)
-    assert [row[0] for row in table.rows] == ["solo", "pop-4+4"]
+    assert [row["arm"] for row in table.rows] == ["solo", "pop-4+4"]
     assert table == arms_table(results_of(population, solo), Basis.TOTAL)
     assert "720,000" in table.title, "120 generations of solo"
 
@@ -113,8 +113,10 @@ def test_scores_stand_by_benchmark_beside_the_base() -> None:
     values = [Value(15, f"held_out{kind}", part, score) for part, score in scores for kind in ("", ".code_o")]
     values += [Value(0, "held_out", "student-00", 0.0)]
     table = benchmarks_table(results_of(Summary(run.origin, tuple(values))))
-    assert table.header == ("arm", "all", "code_o")
-    assert table.rows == [("base", percent(0.3), percent(0.3)), ("pop-4+4", percent(0.5), percent(0.5))]
+    assert table.rows == [
+        {"arm": "base", "all": percent(0.3), "code_o": percent(0.3)},
+        {"arm": "pop-4+4", "all": percent(0.5), "code_o": percent(0.5)},
+    ]
 
 
 def test_lines_end_at_the_budget_of_both_and_the_base_is_drawn(tmp_path: Path) -> None:

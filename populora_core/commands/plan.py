@@ -45,13 +45,16 @@ LESS = (
 )
 
 
+say = partial(console.print, highlight=False, soft_wrap=True)
+
+
 def print_plan(config: Config, run_dir: Path) -> None:
     """Print every resolved setting, the stages, and the counts of one generation. Starts nothing."""
     console.print(f"[bold]{run_dir}[/] would be made with this configuration:")
     for section, settings in config.as_json().items():
         console.print(f"\n[bold]\\[{section}][/]")
         for key, value in settings.items():
-            console.print(f"  {key} = {json.dumps(value)}", highlight=False)
+            say(f"  {key} = {json.dumps(value)}")
 
     console.print("\n[bold]the stages of a generation[/], and what each is redone for when it changes:")
     for stage in (FOUND, *LOOP):
@@ -62,17 +65,11 @@ def print_plan(config: Config, run_dir: Path) -> None:
 
     _print_memory(config)
     _print_disk(config, run_dir)
-    proposals, attempts = _counts(config)
-    console.print(
-        f"\n{config.run.generations} generations, each of {proposals} proposals and at most {attempts} attempts; "
+    say(
+        f"\n{config.run.generations} generations, "
+        f"each of {config.proposals} proposals and at most {config.attempts} attempts; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
-
-
-def _counts(config: Config) -> tuple[int, int]:
-    """Proposals of one generation, and the attempts that it has at most."""
-    proposals = config.population.proposers * len(config.propose.types) * config.propose.per_type
-    return proposals, proposals * config.solve.attempts
 
 
 def _print_memory(config: Config) -> None:
@@ -84,7 +81,7 @@ def _print_memory(config: Config) -> None:
         return
     shards, members = config.compute.shards, config.population.proposers + config.population.students
     processes = shards if config.compute.backend == "local" else 1
-    rows = min(SAMPLER_ROWS, math.ceil(max(_counts(config)) / shards))
+    rows = min(SAMPLER_ROWS, math.ceil(max(config.proposals, config.attempts) / shards))
     needed = estimate(
         shape,
         Workload(
@@ -106,7 +103,6 @@ def _print_memory(config: Config) -> None:
     shared, learner = processes * needed.shared + host, processes * needed.learner + host
     on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
     on_two = fit(learner, needed.sampler, capacity)
-    say = partial(console.print, highlight=False, soft_wrap=True)
 
     say(f"\n[bold]memory[/], at most; {processes} process(es) on {place} of {_size(capacity)}:")
     for part, meaning in PARTS.items():
@@ -125,7 +121,6 @@ def _print_disk(config: Config, run_dir: Path) -> None:
         disk = disk_needed(config)
     except BaseModelError:  # `_print_memory` has said so
         return
-    say = partial(console.print, highlight=False, soft_wrap=True)
     whole, free = whole_run(config, disk), free_bytes(run_dir)
     say("\n[bold]disk[/], at most, per generation:")
     say(f"  adapters     {_size(disk.adapters):>8}  float32 weights of every member")
@@ -148,16 +143,14 @@ def _print_time(config: Config, shape: ModelShape) -> None:
     """Print how long the GPU works on one generation and on all, for completions of two lengths."""
     number_size = 4 if config.base.dtype == "float32" else 2
     rates = Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
-    proposals, attempts = _counts(config)
-    say = partial(console.print, highlight=False, soft_wrap=True)
     say(
         f"\n[bold]time[/] of one GPU at {config.compute.gpu_tflops:g} TFLOP/s and "
         f"{config.compute.gpu_tb_per_s:g} TB/s, without the sandbox:"
     )
     for share, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
         batches = [
-            SamplingLoad(proposals, share * config.propose.max_tokens),
-            SamplingLoad(attempts, share * config.solve.max_tokens),
+            SamplingLoad(config.proposals, share * config.propose.max_tokens),
+            SamplingLoad(config.attempts, share * config.solve.max_tokens),
         ]
         sampled = sum(sampling_seconds(shape, batch, SAMPLER_ROWS, number_size, rates) for batch in batches)
         learnt = sum(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from populora_core.commands.typed import typed
-
-if TYPE_CHECKING:
-    from populora_core.study.conduct import StudyPlan
-    from populora_core.study.play import Assignment, Told
-    from populora_core.support.errors import PopuloraError
 
 study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
 
@@ -36,11 +32,11 @@ def study(
     from populora_core.support.errors import EXIT_INTERRUPTED, StudyError
 
     planned = plan(config)
-    say_plan(planned)
+    print(*planned.lines(), sep="\n")
     if dry_run:
         return
     try:
-        conduct(planned, Lines(planned))
+        conduct(planned, partial(print, flush=True))
     except StudyError:
         write_report(planned.study.results)
         raise
@@ -62,45 +58,3 @@ def report(
     from populora_core.study.report import write_report
 
     print(f"{write_report(directory, output)} is written; open it in any browser")
-
-
-def say_plan(planned: StudyPlan) -> None:
-    """What is done, what does not count any more and why, what is left."""
-    print(f"study {planned.study.name}: {len(planned.done)} of {planned.runs} runs are done")
-    for name, reason in planned.void.items():
-        print(f"  {name} does not count any more and goes to void/: {reason}")
-    left = sum(run.generations for run in planned.left)
-    if left:
-        print(
-            f"  {len(planned.left)} runs are left, together {left} generations, {planned.study.processes} at a time;"
-            f"\n  run directories in {planned.study.runs}, results in {planned.study.results}"
-        )
-
-
-class Lines:
-    """One line a generation, with how long the rest will take."""
-
-    def __init__(self, planned: StudyPlan) -> None:
-        from populora_core.study.conduct import Clock
-
-        self._planned, self._clock = planned, Clock(planned)
-        self._done = len(planned.done)
-
-    def told(self, assignment: Assignment, told: Told) -> None:
-        from populora_core.report.text import seconds
-
-        self._clock.told(assignment, told)
-        line = f"{assignment.name:<24} {told.generation:>3}/{assignment.generations} "
-        line += f"{told.doing if not told.seconds else f'{told.seconds:.0f} s'}"
-        left = self._clock.seconds_left()
-        if told.seconds and left is not None:
-            line += f"   {self._done}/{self._planned.runs} runs done, about {seconds(left)} left"
-        print(line, flush=True)
-
-    def finished(self, assignment: Assignment) -> None:
-        self._done += 1
-        self._clock.at[assignment.name] = assignment.generations
-        print(f"{assignment.name:<24} finished: {assignment.summary}", flush=True)
-
-    def failed(self, assignment: Assignment, error: PopuloraError) -> None:
-        print(f"{assignment.name:<24} failed: {error}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
             came=" -> ".join(map(str, (*descent, above))),
             remedy=f"take {EXTENDS} out of one of them",
         )
-    return _merged(_read(above, descent), data)
+    return merged(_read(above, descent), data)
 
 
 def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
@@ -90,11 +91,12 @@ def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(error.problem, remedy="correct that line") from error
 
 
-def _merged(above: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(above)
+def merged(above: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of both; where both set a key, it has the value of `own`."""
+    found = dict(above)
     for section, settings in own.items():
         inherited = above.get(section)
         if isinstance(inherited, dict) and isinstance(settings, dict):
             settings = inherited | settings
-        merged[section] = settings
-    return merged
+        found[section] = settings
+    return found

@@ -31,10 +31,10 @@ from populora_core.config.sections import (
     Section,
     SolveSection,
     StoreSection,
+    TrackersSection,
     UpdateSection,
     VerifySection,
 )
-from populora_core.config.trackers import TrackersSection
 from populora_core.support.errors import ConfigError
 
 
@@ -78,6 +78,16 @@ class Config(Section):
                 f"it is {self.compute.shards}"
             )
         return self
+
+    @property
+    def proposals(self) -> int:
+        """Proposals of one generation."""
+        return self.population.proposers * len(self.propose.types) * self.propose.per_type
+
+    @property
+    def attempts(self) -> int:
+        """Attempts of one generation, where every proposal is valid."""
+        return self.proposals * self.solve.attempts
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

@@ -21,6 +21,7 @@ Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** 
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Setting = bool | int | float | str
+TrackerName = Literal["tensorboard", "wandb"]
 
 
 class Section(BaseModel):
@@ -327,3 +328,20 @@ class StoreSection(Section):
                 f"keep_adapters = {adapters} is less than keep_states = {states}: states are of no use without adapters"
             )
         return self
+
+
+class WandbSection(Section):
+    """How Weights & Biases is fed."""
+
+    project: str = "populora"
+    entity: str = Field("", description="the user or team; empty for the one that is logged in")
+    mode: Literal["offline", "online"] = Field(
+        "offline", description="offline: nothing leaves this machine until `wandb sync` sends it"
+    )
+
+
+class TrackersSection(Section):
+    """Which trackers are told the figures of every generation (no stage, so it is in no stage's key)."""
+
+    use: tuple[TrackerName, ...] = ()
+    wandb: WandbSection = WandbSection()

@@ -6,8 +6,9 @@ import difflib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,12 @@ def export_member(
     snapshot = take(run, member_id, generation)
     base = base_name or str(run.config.base.folder().resolve())
     card = model_card(snapshot, base, to, merge)
-    merged = _merge(snapshot) if merge else None  # before anything is written: it may be refused
+    # The base is loaded and merged before anything is written: it may be refused.
+    write = _merged(snapshot) if merge else partial(_write_adapter, snapshot, base)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(to.parent, to.name) as new:
-            if merged is None:
-                _write_adapter(snapshot, base, new)
-            else:
-                merged.save(new)
+            write(new)
             (new / CARD).write_text(card, encoding="utf-8")
             fsync_tree(new)
             os.rename(new, to)  # takes the place of an empty folder
@@ -146,29 +145,12 @@ def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:
     (folder / config).write_text(json.dumps(settings, indent=2) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """A model and its tokenizer in memory."""
-
-    model: Any
-    tokenizer: Any
-
-    def save(self, folder: Path) -> None:
-        from populora_core.model.base import quiet_transformers
-
-        with quiet_transformers():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
-        for file in folder.glob("*.safetensors"):  # written for their owner alone
-            file.chmod((folder / "config.json").stat().st_mode)
-
-
-def _merge(snapshot: Snapshot) -> _Checkpoint:
-    """The base with scale * B A added to each weight, summed in float32."""
+def _merged(snapshot: Snapshot) -> Callable[[Path], None]:
+    """Writes the base with scale * B A added to each weight, summed in float32."""
     import torch
 
     from populora_core.model.adapter_files import read_weights
-    from populora_core.model.base import load_base, require_same
+    from populora_core.model.base import load_base, quiet_transformers, require_same
     from populora_core.model.layout import AdapterLayout
 
     run = snapshot.run
@@ -181,4 +163,12 @@ def _merge(snapshot: Snapshot) -> _Checkpoint:
         for name, (a, b) in layout.views(row).items():
             weight = base.model.get_submodule(name).weight
             weight.copy_(weight.float() + layout.scale * (b @ a))
-    return _Checkpoint(base.model, base.tokenizer)
+
+    def write(folder: Path) -> None:
+        with quiet_transformers():
+            base.model.save_pretrained(folder)
+            base.tokenizer.save_pretrained(folder)
+        for file in folder.glob("*.safetensors"):  # written for their owner alone
+            file.chmod((folder / "config.json").stat().st_mode)
+
+    return write

@@ -142,8 +142,7 @@ def supersede_later(run: Run, generation: int) -> None:
 
 def later_generations(run: Run, generation: int) -> list[int]:
     """The numbers of the generations after `generation` that have a folder."""
-    numbers = (int(path.name) for path in (run.directory / "generations").glob("[0-9]*"))
-    return sorted(number for number in numbers if number > generation)
+    return [number for number in run.generations() if number > generation]
 
 
 def fork(source: Run, generation: int, to: Path, config: Config) -> Run:

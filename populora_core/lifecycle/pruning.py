@@ -60,16 +60,16 @@ def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> PrunePl
     with Catalogue(run.directory) as catalogue:
         last = {row["adapter_path"] for row in catalogue.rows("SELECT adapter_path FROM members")}
         rows = catalogue.rows("SELECT generation, path FROM adapters ORDER BY ALL")
-    old = [row for row in rows if not _kept(row["generation"], every)]
+    old = [row for row in rows if not every or row["generation"] % every]
     # An update starts from the states of the generation before.
     states = [run.directory / row["path"] / MOMENTS for row in old if row["generation"] < oldest - 1]
+    states = [path for path in states if path.is_file()]
     adapters = [
         run.directory / row["path"] / WEIGHTS
         for row in old
         # The generation before the oldest is sampled from; what it came from tells the sampler's proof apart.
         if row["generation"] < oldest_adapter - 2 and row["path"] not in last
     ]
-    states = [path for path in states if path.is_file()]
     adapters = [path for path in adapters if path.is_file()]
     blocks = stale_blocks(run.directory)
     freed = _freed([*states, *adapters, *(file for block in blocks for file in block.iterdir())])
@@ -120,10 +120,6 @@ def remove(run: Run, chosen: PrunePlan) -> None:
             path.unlink()
         for block in chosen.blocks:
             shutil.rmtree(block)
-
-
-def _kept(generation: int, every: int) -> bool:
-    return every > 0 and generation % every == 0
 
 
 def _freed(paths: Sequence[Path]) -> int:

@@ -160,8 +160,7 @@ def newest_generation(run: Run) -> int:
     Raises:
         RunDirectoryError: there is none yet.
     """
-    numbers = (int(path.name) for path in (run.directory / "generations").glob("[0-9]*"))
-    for number in sorted(numbers, reverse=True):
+    for number in reversed(run.generations()):
         if read_manifest(_source(run, number)) is not None:
             return number
     raise RunDirectoryError(

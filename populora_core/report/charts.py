@@ -98,7 +98,9 @@ def line_plot(
         lines = [f"{label}: {form(known[at[label]])}" for label, known in values if at[label] in known]
         texts.append((x, "\n".join([f"{along} {number(x)}", *lines])))
     parts.append(svg.hovers(area, texts))
-    parts += [_ring(area, ring, item.style) for item in drawn for ring in item.rings]
+    parts += [
+        svg.ring(area.x(x), area.y(y), item.style.colour, told) for item in drawn for x, y, told in item.rings
+    ]
     keys = tuple(LegendKey(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
     return Plot(title, says, svg.drawing(parts), keys)
 
@@ -111,14 +113,6 @@ def _near(known: Mapping[float, float], x: float) -> float:
     nearest = min(known, key=lambda own: abs(own - x))
     apart = (max(known) - min(known)) / max(1, len(known) - 1)
     return nearest if abs(nearest - x) <= apart / 2 else x
-
-
-def _ring(area: svg.Frame, ring: tuple[float, float, str], style: Style) -> Markup:
-    x, y, text = ring
-    title = svg.element_title(text)
-    return svg.element(
-        "circle", title, cx=area.x(x), cy=area.y(y), r=5, fill="#fff", stroke=style.colour, stroke_width=2
-    )
 
 
 def stacked_plot(
@@ -197,58 +191,34 @@ def heat_map(
     lean = len(columns) > 6
     top += 14.0 if lean else 0.0
     height = top + deep * len(rows) + 24
-    parts = [svg.element("text", "student", x=(left + svg.WIDTH) / 2, y=11.0, text_anchor="middle")]
+    parts = [svg.text("student", (left + svg.WIDTH) / 2, 11.0)]
     for index, column in enumerate(columns):
         x = left + (index + 0.5) * size
         turned = f"rotate(-35 {svg.px(x)} {svg.px(top - 5)})" if lean else None
-        anchor = "start" if lean else "middle"
-        parts.append(svg.element("text", column, x=x, y=top - 5, text_anchor=anchor, transform=turned))
+        parts.append(svg.text(column, x, top - 5, "start" if lean else "middle", transform=turned))
     for index, row in enumerate(rows):
         y = top + index * deep
-        parts.append(svg.element("text", row, x=left - 6, y=y + deep / 2 + 4, text_anchor="end"))
+        parts.append(svg.text(row, left - 6, y + deep / 2 + 4, "end"))
         for place, column in enumerate(columns):
             cell = cells.get((row, column), HeatMapCell(None, f"{row} and {column} never met"))
             parts.append(_cell(left + place * size, y, size, deep, cell, most, len(columns) <= CELL_TEXT))
-    middle = top + deep * len(rows) / 2
-    parts.append(
-        svg.element(
-            "text",
-            "teacher",
-            x=11.0,
-            y=middle,
-            text_anchor="middle",
-            transform=f"rotate(-90 11 {svg.px(middle)})",
-        )
-    )
-    parts.append(_ramp(height - 16, most))
+    parts += [svg.upright("teacher", 11.0, top + deep * len(rows) / 2), _ramp(height - 16, most)]
     return Plot(title, says, svg.drawing(parts, height))
 
 
 def _cell(
     x: float, y: float, width: float, height: float, cell: HeatMapCell, most: float, written: bool
 ) -> Markup:
-    share = None if cell.value is None else cell.value / most
-    square = svg.element(
-        "rect",
-        svg.element_title(cell.text),
-        x=x + 1,
-        y=y + 1,
-        width=width - 2,
-        height=height - 2,
-        fill="#f1f1f1" if share is None else shade(share),
-    )
+    share = 0.0 if cell.value is None else cell.value / most
+    fill = "#f1f1f1" if cell.value is None else shade(share)
+    title = svg.element_title(cell.text)
+    square = svg.element("rect", title, x=x + 1, y=y + 1, width=width - 2, height=height - 2, fill=fill)
     if not written or cell.value is None:
         return square
-    colour = "#fff" if share is not None and share > 0.55 else "#111"
-    return square + svg.element(
-        "text",
-        f"{100 * cell.value:.0f}",
-        x=x + width / 2,
-        y=y + height / 2 + 4,
-        text_anchor="middle",
-        style=f"fill:{colour}",
-        pointer_events="none",
-    )
+    style = f"fill:{'#fff' if share > 0.55 else '#111'}"
+    words = f"{100 * cell.value:.0f}"
+    middle = x + width / 2, y + height / 2 + 4
+    return square + svg.text(words, *middle, style=style, pointer_events="none")
 
 
 def shade(share: float) -> str:
@@ -265,7 +235,7 @@ def _ramp(y: float, most: float) -> Markup:
         for index in range(10)
     ]
     words = [
-        svg.element("text", "0 %", x=164.0, y=y + 8, text_anchor="end"),
-        svg.element("text", f"{percent(most)} solved", x=276.0, y=y + 8),
+        svg.text("0 %", 164.0, y + 8, "end"),
+        svg.text(f"{percent(most)} solved", 276.0, y + 8, "start"),
     ]
     return svg.joined([*steps, *words])

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from populora_core.report.charts import Points, Series, line_plot
+from populora_core.report.charts import Plot, Points, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
-from populora_core.report.sections import ReportSection, ReportTable
+from populora_core.report.sections import ReportSection, ReportTable, drawn
 from populora_core.report.series import where
-from populora_core.report.text import NARROW, finite, percent
+from populora_core.report.text import finite, percent
 from populora_core.store.catalogue import run_labels
 
 UNKNOWN = "–"
@@ -25,18 +25,13 @@ def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
         "overlay",
         "The same plots, overlaid",
         "One line a run. These are single runs: a difference between two of them may be chance.",
-        tuple(
-            plot
-            for metric in METRICS
-            for part in _facets(metric, runs)
-            if (plot := _overlay(metric, part, runs, labels)) is not None
-        ),
+        drawn(_overlay(metric, part, runs, labels) for metric in METRICS for part in _facets(metric, runs)),
     )
     scores = ReportSection(
         "evaluations",
         "Held-out problems",
         "Mean score of a role's members.",
-        tuple(plot for plot in (_scores(key, runs, labels) for key in _suites(runs)) if plot is not None),
+        drawn(_scores(key, runs, labels) for key in _suites(runs)),
     )
     return [
         section
@@ -52,10 +47,10 @@ def _facets(metric: Metric, runs: Sequence[Figures]) -> list[str | None]:
     return list(dict.fromkeys(part for figures in runs for part in metric.parts_of(figures)))
 
 
-def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Any:
+def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Plot | None:
     styles = styled(labels)
     return line_plot(
-        metric.title + (f": {part}" if part else ""),
+        _title(metric, part),
         metric.says,
         metric.unit,
         [
@@ -77,20 +72,12 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
         for part in facets if metric.parts == "roles" else [None, *(facets if facets != [None] else [])]:
             values = [_level(metric, metric.points(figures, part), last, size) for figures in runs]
             if any(value is not None for value in values):
-                rows.append(_difference_row(metric, part, values))
-    header: tuple[str, ...] = ("figure", labels[0])
-    for label in labels[1:]:
-        header = (*header, label, "difference")
+                rows.append(_difference_row(metric, part, dict(zip(labels, values, strict=True))))
     which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
-    table = ReportTable(
-        f"Means over {which}; what is counted so far, at the end of them", header, rows, folded=False
-    )
-    return ReportSection(
-        "differences",
-        "What differs?",
-        f"Differences are from {labels[0]}.",
-        tables=(table,),
-    )
+    title = f"Means over {which}; what is counted so far, at the end of them"
+    table = ReportTable(title, rows, folded=False)
+    says = f"Differences are from {labels[0]}."
+    return ReportSection("differences", "What differs?", says, tables=(table,))
 
 
 def _level(metric: Metric, points: Points, last: int, size: int) -> float | None:
@@ -100,21 +87,27 @@ def _level(metric: Metric, points: Points, last: int, size: int) -> float | None
     return known[-1] if metric.cumulative else sum(known) / len(known)
 
 
-def _difference_row(metric: Metric, part: str | None, values: Sequence[float | None]) -> tuple[str, ...]:
-    def shown(value: float | None) -> str:
-        return UNKNOWN if value is None else metric.form(value)
+def _difference_row(metric: Metric, part: str | None, values: Mapping[str, float | None]) -> dict[str, str]:
+    row = {"figure": _title(metric, part)}
+    first = next(iter(values.values()))
+    for place, (label, value) in enumerate(values.items()):
+        row[label] = UNKNOWN if value is None else metric.form(value)
+        if place:
+            row[f"{label}, difference"] = _difference(metric, first, value)
+    return row
 
-    first, *others = values
-    row = [metric.title + (f": {part}" if part else ""), shown(first)]
-    for value in others:
-        row.append(shown(value))
-        if first is None or value is None:
-            row.append(UNKNOWN)
-        else:
-            points = percent(abs(value - first)).removesuffix(f"{NARROW}%") + f"{NARROW}points"
-            size = points if metric.form is percent else metric.form(abs(value - first)).lstrip("+")
-            row.append(("+" if value >= first else "−") + size)
-    return tuple(row)
+
+def _title(metric: Metric, part: str | None) -> str:
+    return metric.title + (f": {part}" if part else "")
+
+
+def _difference(metric: Metric, first: float | None, value: float | None) -> str:
+    if first is None or value is None:
+        return UNKNOWN
+    size = metric.form(abs(value - first)).lstrip("+")
+    if metric.form is percent:
+        size = size.removesuffix("%") + "points"
+    return ("+" if value >= first else "−") + size
 
 
 def _suites(runs: Sequence[Figures]) -> list[tuple[str, str, str | None]]:
@@ -124,7 +117,7 @@ def _suites(runs: Sequence[Figures]) -> list[tuple[str, str, str | None]]:
     )
 
 
-def _scores(key: tuple[str, str, str | None], runs: Sequence[Figures], labels: Sequence[str]) -> Any:
+def _scores(key: tuple[str, str, str | None], runs: Sequence[Figures], labels: Sequence[str]) -> Plot | None:
     suite, benchmark, role = key
     styles = styled(labels)
     lines = []
@@ -140,15 +133,14 @@ def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
     """The settings that are not the same in all runs."""
     flat = [dict(_flatten(figures.run.config.as_json())) for figures in runs]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
+    values = {key: [json.dumps(settings.get(key)) for settings in flat] for key in keys}
+    values["code revision"] = [figures.run.record["code_revision"] for figures in runs]
     rows = [
-        (key, *(json.dumps(settings.get(key)) for settings in flat))
-        for key in keys
-        if len({json.dumps(settings.get(key)) for settings in flat}) > 1
+        {"setting": key, **dict(zip(labels, own, strict=True))}
+        for key, own in values.items()
+        if len(set(own)) > 1
     ]
-    revisions = [figures.run.record["code_revision"] for figures in runs]
-    if len(set(revisions)) > 1:
-        rows.append(("code revision", *revisions))
-    table = ReportTable("Settings that are not the same", ("setting", *labels), rows, folded=False)
+    table = ReportTable("Settings that are not the same", rows, folded=False)
     return ReportSection("settings", "How were they set?", "", tables=(table,))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from populora_core.report import svg
-from populora_core.report.charts import Plot
+from populora_core.report.charts import GENERATION, Plot
 from populora_core.report.figures import Figures
 from populora_core.report.palette import LINES, Style
 from populora_core.report.series import where
@@ -29,18 +29,18 @@ def lineage_plot(figures: Figures, role: str) -> Plot | None:
     area = svg.frame((0.0, float(figures.last)), (0.0, 1.0), height)
     styles = {slot: LINES[index % len(LINES)] for index, slot in enumerate(slots)}
     known = {member["member_id"]: member for member in members}
-    parts = [_axis(area)]
+    parts = [
+        svg.element("line", class_="grid", x1=area.x(value), x2=area.x(value), y1=svg.TOP, y2=area.bottom)
+        for value in svg.ticks(area.x.low, area.x.high, 8, whole=True)
+    ]
+    parts.append(svg.x_axis(area, GENERATION))
     for child in members:
         for parent in filter(None, map(known.get, child["parent_ids"])):
             parts.append(
                 _descent(area, child, lane[parent["slot"]], lane[child["slot"]], styles[parent["slot"]])
             )
     for slot in slots:
-        parts.append(
-            svg.element(
-                "text", f"{role[0].upper()}{slot}", x=svg.LEFT - 14, y=lane[slot] + 4, text_anchor="end"
-            )
-        )
+        parts.append(svg.text(f"{role[0].upper()}{slot}", svg.LEFT - 14, lane[slot] + 4, "end"))
         lives = sorted(where(members, slot=slot), key=lambda member: member["born_generation"])
         parts += _operators(area, lives, lane[slot])
         for life in lives:
@@ -52,20 +52,6 @@ def lineage_plot(figures: Figures, role: str) -> Plot | None:
     return Plot(f"Lineage of the {role}s", says, svg.drawing(parts, height))
 
 
-def _axis(area: svg.Frame) -> Markup:
-    marks = [
-        svg.element("text", f"{value:.0f}", x=area.x(value), y=area.bottom + 15, text_anchor="middle")
-        for value in svg.ticks(area.x.low, area.x.high, 8, whole=True)
-    ]
-    lines = [
-        svg.element("line", class_="grid", x1=area.x(value), x2=area.x(value), y1=svg.TOP, y2=area.bottom)
-        for value in svg.ticks(area.x.low, area.x.high, 8, whole=True)
-    ]
-    middle = (area.x.start + area.x.end) / 2
-    label = svg.element("text", "generation", x=middle, y=area.bottom + 31, text_anchor="middle")
-    return svg.joined([*lines, *marks, label])
-
-
 def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Markup:
     died = member["died_generation"]
     gone = died is not None and died <= last
@@ -73,23 +59,13 @@ def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Ma
     end = area.x(died if gone else last)
     made = f"{member['operator']} of {listed(member['parent_ids'])}" if member["parent_ids"] else "founder"
     until = f"replaced in generation {died}" if gone else "alive"
-    title = svg.element_title(
-        f"{member['member_id']}: {made}; born in generation {member['born_generation']}, {until}"
-    )
+    told = f"{member['member_id']}: {made}; born in generation {member['born_generation']}, {until}"
+    title, opacity = svg.element_title(told), "0.35" if gone else "0.85"
+    width = max(end - born, 1.0)
     bar = svg.element(
-        "rect",
-        title,
-        x=born,
-        y=y - 4,
-        width=max(end - born, 1.0),
-        height=8,
-        fill=style.colour,
-        fill_opacity="0.35" if gone else "0.85",
+        "rect", title, x=born, y=y - 4, width=width, height=8, fill=style.colour, fill_opacity=opacity
     )
-    ring = svg.element(
-        "circle", title, cx=born, cy=y, r=5, fill="#fff", stroke=style.colour, stroke_width=2.5
-    )
-    return bar + ring
+    return bar + svg.ring(born, y, style.colour, told)
 
 
 def _descent(area: svg.Frame, child: Row, start: float, end: float, style: Style) -> Markup:
@@ -115,20 +91,20 @@ def _operators(area: svg.Frame, lives: Sequence[Row], y: float) -> list[Markup]:
         track = next((track for track, taken in free.items() if x + width <= taken), None)
         if life["parent_ids"] and track is not None:
             free[track] = x - 4
-            names.append(svg.element("text", life["operator"], class_="small", x=x, y=track))
+            names.append(svg.text(life["operator"], x, track, "start", class_="small"))
     return names
 
 
-def replacements(figures: Figures) -> Sequence[tuple[str, ...]]:
+def replacements(figures: Figures) -> list[dict[str, str]]:
     """One row a replacement, the newest first, for a table."""
     return [
-        (
-            str(row["generation"]),
-            row["removed_id"],
-            "" if row["removed_fitness"] is None else f"{row['removed_fitness']:.1f}",
-            row["child_id"],
-            row["operator"],
-            ", ".join(row["parent_ids"]),
-        )
+        {
+            "generation": str(row["generation"]),
+            "removed": row["removed_id"],
+            "its fitness": "" if row["removed_fitness"] is None else f"{row['removed_fitness']:.1f}",
+            "child": row["child_id"],
+            "operator": row["operator"],
+            "parents": ", ".join(row["parent_ids"]),
+        }
         for row in sorted(figures["evolutions"], key=lambda row: -row["generation"])
     ]

@@ -138,7 +138,7 @@ DUPLICATES = Metric(
 ENTROPY = _of_role(
     "entropy",
     "Policy entropy",
-    "Mean over members, the band their range; near zero a policy says one thing only.",
+    "Mean over members; near zero a policy says one thing only.",
     "nats a token",
 )
 LOSS = _of_role(
@@ -179,13 +179,9 @@ TOKENS = _of_run(
     "tokens",
 )
 
+LEARNING = (SOLVE_RATE, LEARNABLE, NEVER, VALID, TEACHER_REWARD, STUDENT_REWARD)
 METRICS = (
-    SOLVE_RATE,
-    LEARNABLE,
-    NEVER,
-    VALID,
-    TEACHER_REWARD,
-    STUDENT_REWARD,
+    *LEARNING,
     *COMPLEXITY,
     PROGRAMS,
     NOVELTY,

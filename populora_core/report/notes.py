@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise, takewhile
+from operator import itemgetter
 from typing import Literal
 
 from populora_core.report import metrics
@@ -200,52 +201,34 @@ def _outages(figures: Figures) -> Iterable[Note]:
 def _leaders(figures: Figures) -> Iterable[Note]:
     """Who leads each role by its lower bound, since when, and whether that means anything."""
     for role in figures.roles():
-        leaders: list[tuple[int, Row, list[Row]]] = []
         rows = where(figures["ratings"], role=role, eligible=True)
-        for generation in sorted({row["generation"] for row in rows}):
-            ranked = sorted(
-                where(rows, generation=generation), key=lambda row: (-row["fitness"], row["member_id"])
-            )
-            leaders.append((generation, ranked[0], ranked))
-        if not leaders or len(leaders[-1][2]) < 2:
+        rows.sort(key=lambda row: (row["generation"], -row["fitness"], row["member_id"]))
+        ranked = {generation: list(own) for generation, own in groupby(rows, itemgetter("generation"))}
+        names = [own[0]["member_id"] for own in ranked.values()]
+        if not ranked or len(ranked[max(ranked)]) < 2:
             continue
-        _, first, ranked = leaders[-1]
-        names = [row["member_id"] for _, row, _ in leaders]
-        # the leader of its reign, counted backwards
-        since = next(
-            (leaders[i + 1][0] for i in range(len(names) - 1, -1, -1) if names[i] != names[-1]), leaders[0][0]
-        )
+        first, second, *_ = ranked[max(ranked)]
+        reign = sum(1 for _ in takewhile(names[-1].__eq__, reversed(names)))
+        text = f"{short_id(names[-1])} leads the {role}s since generation {list(ranked)[-reign]}"
         changes = sum(a != b for a, b in pairwise(names))
-        noise = math.hypot(first["sigma"], ranked[1]["sigma"])
-        close = abs(first["mu"] - ranked[1]["mu"]) < noise
-        text = f"{short_id(first['member_id'])} leads the {role}s since generation {since}"
         if changes:
             text += f" ({changes} change{'s' * (changes > 1)} of lead)"
+        close = abs(first["mu"] - second["mu"]) < math.hypot(first["sigma"], second["sigma"])
         text += ", but the next is within one sigma: no clear best." if close else ", by more than one sigma."
         yield Note("note", text, "ratings")
-    idle = [
-        row["member_id"]
-        for row in figures["ratings"]
-        if row["generation"] == figures.last and not row["eligible"]
-    ]
+    idle = where(figures["ratings"], generation=figures.last, eligible=False)
     if idle:
-        yield Note(
-            "watch",
-            f"{listed([short_id(member) for member in idle])} brought nothing valid or correct lately "
-            "and rank last.",
-            "ratings",
-        )
+        who = listed([short_id(row["member_id"]) for row in idle])
+        yield Note("watch", f"{who} brought nothing valid or correct lately and rank last.", "ratings")
 
 
 def _children(figures: Figures) -> Iterable[Note]:
     """Whether what evolution brings in stays in."""
     removed = {row["removed_id"] for row in figures["evolutions"]}
+    newest = max((row["generation"] for row in figures["evolutions"]), default=0)
     for role in figures.roles():
-        tested = [
-            row["child_id"]
-            for row in where(figures["evolutions"], role=role)
-            if row["generation"] < max((r["generation"] for r in figures["evolutions"]), default=0)
-        ]
+        made = where(figures["evolutions"], role=role)
+        tested = [row["child_id"] for row in made if row["generation"] < newest]
         gone = sum(child in removed for child in tested)
         if len(tested) >= 2 and gone == len(tested):
             yield Note(

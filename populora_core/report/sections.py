@@ -22,7 +22,6 @@ from populora_core.report.palette import (
     STAGES,
     VERDICTS,
     VERMILLION,
-    Style,
     styled,
 )
 from populora_core.report.series import grouped_verdicts, rating_series, role_band, totals, where
@@ -41,12 +40,15 @@ MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Rows of text under a header; `folded` ones open on a click."""
+    """Rows of text by column, all with the same columns; `folded` ones open on a click."""
 
     title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    rows: Sequence[Mapping[str, str]]
     folded: bool = True
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return tuple(self.rows[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,36 @@ def sections(figures: Figures) -> list[ReportSection]:
     """All sections that have something to show."""
     order = figures.types()
     found = (
-        _learning(figures),
+        _metric_section(
+            figures,
+            "learning",
+            "Are both sides learning?",
+            "Teachers earn by problems that are hard but solved at least once; students by solving them. A flat solve "
+            "rate is no failure: both sides may be getting better.",
+            metrics.LEARNING,
+        ),
         _ratings(figures),
-        _complexity(figures),
-        _coverage(figures),
-        _policies(figures),
+        _metric_section(
+            figures,
+            "complexity",
+            "Do problems grow more complex, and stay new?",
+            "Four measures of the programs that teachers write, and how much of them is new.",
+            (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS),
+        ),
+        _metric_section(
+            figures,
+            "coverage",
+            "Do they keep exploring?",
+            "A population that collapses asks the same few things again and again.",
+            (metrics.CELLS, metrics.SPREAD, metrics.DUPLICATES),
+        ),
+        _metric_section(
+            figures,
+            "policies",
+            "How do the policies change?",
+            "Means over a role's members, the band their range.",
+            (metrics.ENTROPY, metrics.LENGTH, metrics.GRADIENT),
+        ),
         _verdicts(figures),
         _evolution(figures),
         _evaluations(figures),
@@ -91,36 +118,28 @@ def sections(figures: Figures) -> list[ReportSection]:
     return [section for section in found if not section.empty]
 
 
+def _metric_section(
+    figures: Figures, key: str, title: str, says: str, shown: Iterable[Metric]
+) -> ReportSection:
+    return ReportSection(key, title, says, drawn(metric_plot(figures, metric) for metric in shown))
+
+
 def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
-    """One run's plot of a metric: a line a type or a role."""
+    """One run's plot of a metric: a line a type, or a role with the range of its members."""
     parts = metric.parts_of(figures)
-    styles: Mapping[str, Style] = ROLES if metric.parts == "roles" else styled(parts)
-    lines = [Series(part, styles[part], metric.points(figures, part)) for part in parts]
     if metric.parts == "none":
         lines = [Series(metric.unit, LINES[0], metric.points(figures, None))]
+    elif metric.parts == "roles":
+        lines = [role_band(figures, role, metric.key, ROLES[role]) for role in parts]
+    else:
+        styles = styled(parts)
+        lines = [Series(part, styles[part], metric.points(figures, part)) for part in parts]
     return line_plot(metric.title, metric.says, metric.unit, lines, metric.form, metric.zero)
 
 
-def _plots(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
+def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
+    """Those that have something to show."""
     return tuple(plot for plot in plots if plot is not None)
-
-
-def _learning(figures: Figures) -> ReportSection:
-    shown = (
-        metrics.SOLVE_RATE,
-        metrics.LEARNABLE,
-        metrics.NEVER,
-        metrics.VALID,
-        metrics.TEACHER_REWARD,
-        metrics.STUDENT_REWARD,
-    )
-    return ReportSection(
-        "learning",
-        "Are both sides learning?",
-        "Teachers earn by problems that are hard but solved at least once; students by solving them. A flat solve "
-        "rate is no failure: both sides may be getting better.",
-        _plots(metric_plot(figures, metric) for metric in shown),
-    )
 
 
 def _ratings(figures: Figures) -> ReportSection:
@@ -137,11 +156,11 @@ def _ratings(figures: Figures) -> ReportSection:
         for role in figures.roles()
     ]
     rows = [
-        (
-            row["member_id"],
-            f"{row['mu']:.1f} ± {row['sigma']:.1f}",
-            f"{row['fitness']:.1f}" + ("" if row["eligible"] else " (idle)"),
-        )
+        {
+            "member": row["member_id"],
+            "mu ± sigma": f"{row['mu']:.1f} ± {row['sigma']:.1f}",
+            "fitness, mu - 3 sigma": f"{row['fitness']:.1f}" + ("" if row["eligible"] else " (idle)"),
+        }
         for row in sorted(
             where(figures["ratings"], generation=figures.last),
             key=lambda row: (row["role"], not row["eligible"], -row["fitness"], row["member_id"]),
@@ -152,12 +171,8 @@ def _ratings(figures: Figures) -> ReportSection:
         "Who is strong, and who beats whom?",
         "Ratings come from matches between the roles, so they compare members of this run with each other, "
         "and both roles cannot rise together.",
-        _plots([*plots, _matchups(figures)]),
-        (
-            ReportTable(
-                "Ratings after the newest matches", ("member", "mu ± sigma", "fitness, mu - 3 sigma"), rows
-            ),
-        ),
+        drawn([*plots, _matchups(figures)]),
+        (ReportTable("Ratings after the newest matches", rows),),
     )
 
 
@@ -185,44 +200,6 @@ def _matchups(figures: Figures) -> Plot | None:
     return heat_map("Match-ups", says, side(0), side(1), cells)
 
 
-def _complexity(figures: Figures) -> ReportSection:
-    return ReportSection(
-        "complexity",
-        "Do problems grow more complex, and stay new?",
-        "Four measures of the programs that teachers write, and how much of them is new.",
-        _plots(
-            metric_plot(figures, metric)
-            for metric in (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS)
-        ),
-    )
-
-
-def _coverage(figures: Figures) -> ReportSection:
-    shown = (metrics.CELLS, metrics.SPREAD, metrics.DUPLICATES)
-    return ReportSection(
-        "coverage",
-        "Do they keep exploring?",
-        "A population that collapses asks the same few things again and again.",
-        _plots(metric_plot(figures, metric) for metric in shown),
-    )
-
-
-def _policies(figures: Figures) -> ReportSection:
-    entropy = line_plot(
-        metrics.ENTROPY.title,
-        metrics.ENTROPY.says,
-        metrics.ENTROPY.unit,
-        [role_band(figures, role, metrics.ENTROPY.key, ROLES[role]) for role in figures.learners()],
-    )
-    others = (metrics.LENGTH, metrics.GRADIENT)
-    return ReportSection(
-        "policies",
-        "How do the policies change?",
-        "",
-        _plots([entropy, *(metric_plot(figures, metric) for metric in others)]),
-    )
-
-
 def _verdicts(figures: Figures) -> ReportSection:
     colours = {group: colour for group, (colour, _) in VERDICTS.items()}
     plots = [
@@ -241,29 +218,33 @@ def _verdicts(figures: Figures) -> ReportSection:
         )
         for name in figures.types()
     ]
-    header = ("of", "type", "verdict", "count", "share of the judged")
-    table = ReportTable("Every verdict, counted", header, list(_counts(figures)))
-    return ReportSection("verdicts", "What did the verifier find?", "", _plots(plots), (table,))
+    table = ReportTable("Every verdict, counted", list(_counts(figures)))
+    return ReportSection("verdicts", "What did the verifier find?", "", drawn(plots), (table,))
 
 
-def _counts(figures: Figures) -> Iterator[tuple[str, ...]]:
+def _counts(figures: Figures) -> Iterator[dict[str, str]]:
     for what, name in product(("proposals", "attempts"), figures.types()):
         judged = sum(row[f"{what}_judged"] for row in where(figures["figures_type"], problem_type=name))
         told = where(figures["verdicts"], what=what, problem_type=name)
         found = totals([row for row in told if row["verdict"] is not None], "verdict", "n")
         for verdict, count in sorted(found.items()):
             share = "" if verdict == INFRASTRUCTURE else percent(count / judged)
-            yield what, name, verdict, f"{count:,.0f}", share
+            yield {
+                "of": what,
+                "type": name,
+                "verdict": verdict,
+                "count": f"{count:,.0f}",
+                "share of the judged": share,
+            }
 
 
 def _evolution(figures: Figures) -> ReportSection:
-    header = ("generation", "removed", "its fitness", "child", "operator", "parents")
     return ReportSection(
         "evolution",
         "Who descends from whom?",
         "The weakest of a role give way to children made in weight space.",
-        _plots(lineage_plot(figures, role) for role in figures.roles()),
-        (ReportTable("Every replacement", header, replacements(figures)),),
+        drawn(lineage_plot(figures, role) for role in figures.roles()),
+        (ReportTable("Every replacement", replacements(figures)),),
     )
 
 
@@ -284,7 +265,7 @@ def _evaluations(figures: Figures) -> ReportSection:
         "evaluations",
         "How do they do on held-out problems?",
         "Objective scores, unlike ratings.",
-        _plots(plots),
+        drawn(plots),
     )
 
 
@@ -303,7 +284,7 @@ def _cost(figures: Figures) -> ReportSection:
         "cost",
         "What does it cost?",
         "",
-        _plots(
+        drawn(
             [
                 stacked_plot(
                     "Time by stage", "Wall-clock seconds of each stage.", "seconds", spent, colours, seconds

@@ -19,7 +19,7 @@ from populora_core.report.text import Format, number
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
 MOST_HOVERS = 60  # tooltips along the x axis; more would be too thin to point at
-MOST_MARKERS = 14
+MARKER, MOST_MARKERS = 3.2, 14  # half its width; of one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,22 @@ def element(name: str, content: object = None, **attributes: object) -> Markup:
     if content is None:
         return Markup("<{} {}/>").format(name, text)
     return Markup("<{} {}>{}</{}>").format(name, text, content, name)
+
+
+def text(words: str, x: float, y: float, anchor: str = "middle", **attributes: object) -> Markup:
+    """Words at a point; `anchor` says which part of them lies there."""
+    return element("text", words, x=x, y=y, text_anchor=anchor, **attributes)
+
+
+def upright(words: str, x: float, y: float) -> Markup:
+    """Words that read upwards."""
+    return text(words, x, y, transform=f"rotate(-90 {px(x)} {px(y)})")
+
+
+def ring(x: float, y: float, colour: str, told: str) -> Markup:
+    """A mark to point out, which tells something when pointed at."""
+    title = element_title(told)
+    return element("circle", title, cx=x, cy=y, r=5, fill="#fff", stroke=colour, stroke_width=2)
 
 
 def joined(parts: Iterable[Markup]) -> Markup:
@@ -115,21 +131,18 @@ def axes(area: Frame, x_label: str, y_label: str, y_format: Format) -> Markup:
         parts.append(
             element("line", class_="zero" if value == 0 else "grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
         )
-        parts.append(element("text", y_format(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
-    for value in ticks(area.x.low, area.x.high, 8, whole=True):
-        parts.append(
-            element("text", number(value), x=area.x(value), y=area.bottom + 15, text_anchor="middle")
-        )
-    middle = (area.y.start + area.y.end) / 2
-    parts.append(
-        element("text", x_label, x=(area.x.start + area.x.end) / 2, y=area.bottom + 31, text_anchor="middle")
-    )
-    parts.append(
-        element(
-            "text", y_label, x=12.0, y=middle, text_anchor="middle", transform=f"rotate(-90 12 {px(middle)})"
-        )
-    )
+        parts.append(text(y_format(value), LEFT - 6, y + 4, "end"))
+    parts += [x_axis(area, x_label), upright(y_label, 12.0, (area.y.start + area.y.end) / 2)]
     return joined(parts)
+
+
+def x_axis(area: Frame, label: str) -> Markup:
+    """Tick labels and the label below them."""
+    marks = [
+        text(number(value), area.x(value), area.bottom + 15)
+        for value in ticks(area.x.low, area.x.high, 8, whole=True)
+    ]
+    return joined([*marks, text(label, (area.x.start + area.x.end) / 2, area.bottom + 31)])
 
 
 def polyline(area: Frame, points: Sequence[tuple[float, float | None]], style: Style) -> Markup:
@@ -150,8 +163,9 @@ def polyline(area: Frame, points: Sequence[tuple[float, float | None]], style: S
     ) + element("path", d=shapes, fill=style.colour)
 
 
-def marker(x: float, y: float, shape: str, size: float = 3.2) -> str:
+def marker(x: float, y: float, shape: str) -> str:
     """The path of one marker."""
+    size = MARKER
     at = f"{px(x)} {px(y)}"
     if shape == "square":
         return f"M{px(x - size)} {px(y - size)}h{2 * size}v{2 * size}h{-2 * size}z"
@@ -182,13 +196,10 @@ def hovers(area: Frame, texts: Sequence[tuple[float, str]]) -> Markup:
     places = [area.x(x) for x, _ in shown]
     edges = [area.x.start, *((a + b) / 2 for a, b in pairwise(places)), area.x.end]
     strips = []
-    for (_, text), left, right in zip(shown, edges, edges[1:], strict=False):
-        title = element_title(text)
-        strips.append(
-            element(
-                "rect", title, class_="hover", x=left, y=TOP, width=right - left, height=area.bottom - TOP
-            )
-        )
+    deep = area.bottom - TOP
+    for (_, told), left, right in zip(shown, edges, edges[1:], strict=False):
+        title = element_title(told)
+        strips.append(element("rect", title, class_="hover", x=left, y=TOP, width=right - left, height=deep))
     return joined(strips)
 
 

@@ -60,12 +60,9 @@ def check_folders(config: Config, source: str) -> None:
 def check_packages(config: Config, source: str) -> None:
     """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
     for name in config.trackers.use:
-        _require_extra(
-            name, name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use"
-        )
+        _require_extra(name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use")
     if config.compute.backend == "ray":
         _require_extra(
-            "ray",
             "ray",
             f'{source}: compute.backend = "ray" needs Ray',
             'run shards in processes of this machine: backend = "local"',
@@ -88,12 +85,12 @@ def _check_gpus(config: Config, source: str) -> None:
         )
 
 
-def _require_extra(extra: str, package: str, use: str, otherwise: str) -> None:
-    """Raise ConfigError unless the package can be imported.
+def _require_extra(extra: str, use: str, otherwise: str) -> None:
+    """Raise ConfigError unless the extra's package, which has its name, can be imported.
 
     A mere folder of its name, such as the one that wandb writes to, does not count.
     """
-    found = importlib.util.find_spec(package)
+    found = importlib.util.find_spec(extra)
     if found is None or found.origin is None:
         raise ConfigError(
             f"{use}, which is not installed",

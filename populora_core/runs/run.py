@@ -7,7 +7,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRec
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.received import below, read_json, require_no_way_out, validated
-from populora_core.support.revision import code_revision
+from populora_core.support.revision import code_revision, version_of
 
 if TYPE_CHECKING:
     from populora_core.sharing.shared import SharedRun
@@ -70,7 +69,8 @@ class Run:
             "config": config.as_json(),
             "base_digest": base_digest,
             "start_from": start_digests(config) if start_from is None else dict(start_from),
-            "versions": _versions(),
+            "versions": {"python": platform.python_version()}
+            | {package: version_of(package) or "absent" for package in VERSIONED},
             "code_revision": code_revision(),
             "forked_from": forked_from,
         }
@@ -117,6 +117,10 @@ class Run:
     def adapter_folder(self, member_id: str, generation: int) -> Path:
         """The PEFT folder of a member after the given generation; ArtifactError where that leads out of the run."""
         return below(self.directory, f"members/{member_id}/g{generation:04d}")
+
+    def generations(self) -> list[int]:
+        """The numbers of the generations that have a folder, in order."""
+        return sorted(int(path.name) for path in (self.directory / "generations").glob("[0-9]*"))
 
     @property
     def settled(self) -> int:
@@ -211,13 +215,3 @@ def _record(path: Path) -> dict[str, Any]:
         )
     record: RunRecord = validated(RECORDED, path.read_bytes(), path)
     return dict(record)
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in VERSIONED:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found

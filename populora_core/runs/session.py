@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
+from populora_core.runs.observer import Observer
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
 from populora_core.sampler.engines import choose_engine
@@ -28,34 +29,6 @@ RAY = "ray"  # the backend of shards on a cluster
 _open: dict[Path, Session] = {}
 
 
-class Observer(Protocol):
-    """Hears what a session does; the command line draws it, Prefect tasks log it."""
-
-    def stage_started(self, generation: int, stage: str) -> None: ...
-
-    def stage_progress(self, done: int, total: int) -> None: ...
-
-    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
-
-    def generation_found(self, generation: int) -> None: ...
-
-    def generation_ended(self, generation: int) -> None: ...
-
-
-class Silent:
-    """The observer that says nothing."""
-
-    def stage_started(self, generation: int, stage: str) -> None: ...
-
-    def stage_progress(self, done: int, total: int) -> None: ...
-
-    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None: ...
-
-    def generation_found(self, generation: int) -> None: ...
-
-    def generation_ended(self, generation: int) -> None: ...
-
-
 class Session:
     """A run held open for writing. Workers and the sandbox start when a stage first needs them.
 
@@ -64,7 +37,7 @@ class Session:
 
     def __init__(self, run: Run, observer: Observer | None = None) -> None:
         self.run = run
-        self.observer: Observer = observer or Silent()
+        self.observer = observer or Observer()
         self.heartbeat = Heartbeat(run.directory, self._workers)
         self.shared: SharedRun | None = None
         self._exit = ExitStack()

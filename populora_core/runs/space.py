@@ -22,8 +22,7 @@ def disk_needed(config: Config) -> Disk:
     """
     shape = read_shape(config.base.folder(), config.adapters.rank)
     population, propose, solve = config.population, config.propose, config.solve
-    proposals = population.proposers * len(propose.types) * propose.per_type
-    tokens = proposals * (propose.max_tokens + solve.attempts * solve.max_tokens)
+    tokens = config.proposals * propose.max_tokens + config.attempts * solve.max_tokens
     return disk_of(shape, population.proposers + population.students, tokens)
 
 

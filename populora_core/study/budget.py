@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate
+
+import numpy as np
 
 from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.summary import Summary
@@ -70,25 +72,23 @@ class Window:
         series = self.run.series(measure, part)
         return sum(series.get(generation, 0.0) for generation in generations)
 
-    def held_out(self, part: str, measure: str = HELD_OUT) -> float | None:
+    def held_out(self, part: str) -> float | None:
         """The score of one slot at the budget's end, on a line between the evaluations beside it.
 
         Before any update every member is the base. None where it was not evaluated on both sides.
         """
         paid = {0: 0.0} | spent(self.run, self.basis)
-        scores = self.run.series(measure, part)
-        base = self.run.series(measure, "base")
+        scores = self.run.series(HELD_OUT, part)
+        base = self.run.series(HELD_OUT, "base")
         points = [(paid[g], score) for g, score in sorted(scores.items()) if g in paid]
         if base and (not points or points[0][0] > 0.0):
             points.insert(0, (0.0, base[min(base)]))
         if not points or self.budget < points[0][0]:
             return None
-        for (x0, y0), (x1, y1) in pairwise(points):
-            if x0 <= self.budget <= x1:
-                return y0 if x1 == x0 else y0 + (y1 - y0) * (self.budget - x0) / (x1 - x0)
-        last_x, last_y = points[-1]
-        reached = max(paid.values())
-        return last_y if self.budget <= last_x or last_x == reached else None
+        amounts, found = np.array(points).T
+        if amounts[-1] < min(self.budget, max(paid.values())):
+            return None
+        return float(np.interp(self.budget, amounts, found))
 
 
 def window(run: Summary, basis: Basis, budget: float) -> Window:

@@ -120,11 +120,11 @@ def level(measure: str, part: str = ALL) -> Statistic:
     return lambda run: run.mean(measure, part, run.late)
 
 
-def change(measure: str, part: str = ALL) -> Statistic:
+def change(measure: str) -> Statistic:
     """The mean over the late window minus that over the early one."""
 
     def statistic(run: Window) -> float | None:
-        late, early = run.mean(measure, part, run.late), run.mean(measure, part, run.early)
+        late, early = run.mean(measure, ALL, run.late), run.mean(measure, ALL, run.early)
         return None if late is None or early is None else late - early
 
     return statistic

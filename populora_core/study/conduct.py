@@ -1,4 +1,4 @@
-"""Conducting a study: which runs are still to be made, some at a time, and how long the rest will take."""
+"""Conducting a study: which runs are still to be made, and making them, some at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median
-from threading import Event, Lock
-from typing import Any, Protocol
+from threading import Event
 
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
@@ -21,14 +20,15 @@ from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
-from populora_core.study.play import Assignment, Tell, Told, serve
+from populora_core.study.play import Assignment, serve
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
+from populora_core.support.aliases import Say
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 
 VOID = "void"
-Play = Callable[[Assignment, Tell, Event], object]
+Play = Callable[[Assignment, Say, Event], object]
 EXIT_SECONDS = 30.0  # for a run's process to end its workers and sandbox
 
 
@@ -51,15 +51,15 @@ class StudyPlan:
     def runs(self) -> int:
         return len(self.done) + len(self.left)
 
-
-class Watcher(Protocol):
-    """Hears how a study goes on."""
-
-    def told(self, assignment: Assignment, told: Told) -> None: ...
-
-    def finished(self, assignment: Assignment) -> None: ...
-
-    def failed(self, assignment: Assignment, error: PopuloraError) -> None: ...
+    def lines(self) -> Iterator[str]:
+        """For a person: what is done, what does not count any more and why, what is left."""
+        yield f"study {self.study.name}: {len(self.done)} of {self.runs} runs are done"
+        for name, reason in self.void.items():
+            yield f"  {name} does not count any more and goes to {VOID}/: {reason}"
+        if self.left:
+            generations = sum(run.generations for run in self.left)
+            yield f"  {len(self.left)} runs of {generations} generations are left, {self.study.processes} at a time"
+            yield f"  run directories in {self.study.runs}, results in {self.study.results}"
 
 
 def plan(path: str | Path) -> StudyPlan:
@@ -100,12 +100,13 @@ def plan(path: str | Path) -> StudyPlan:
     return StudyPlan(study, tuple(done), void, tuple(left))
 
 
-def conduct(planned: StudyPlan, watcher: Watcher, play: Play | None = None) -> None:
+def conduct(planned: StudyPlan, say: Say, play: Play | None = None) -> None:
     """Make all runs that are left, `processes` at a time, and bring the verdicts up to date after each.
 
     One run that fails does not stop the others.
 
     Args:
+        say: told how each run goes on, from the thread that makes it.
         play: makes one run; the Prefect flow takes the place of `play_apart`.
 
     Raises:
@@ -113,11 +114,10 @@ def conduct(planned: StudyPlan, watcher: Watcher, play: Play | None = None) -> N
     """
     make, stop = play or play_apart, Event()
     failures: dict[str, PopuloraError] = {}
-    speaking = Lock()
+    done = len(planned.done)
 
-    def told(run: Assignment, news: Told) -> None:
-        with speaking:  # runs tell from threads of their own
-            watcher.told(run, news)
+    def told(run: Assignment, line: str) -> None:
+        say(f"{run.name:<24} {line}")
 
     prepare(planned)
     with ThreadPoolExecutor(planned.study.processes) as pool:
@@ -129,10 +129,11 @@ def conduct(planned: StudyPlan, watcher: Watcher, play: Play | None = None) -> N
                     future.result()
                 except PopuloraError as error:
                     failures[run.name] = error
-                    watcher.failed(run, error)
+                    told(run, f"failed: {error}")
                 else:
                     write_verdicts(planned.study)
-                    watcher.finished(run)
+                    done += 1
+                    told(run, f"finished: {run.summary}; {done} of {planned.runs} runs are done")
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -161,7 +162,7 @@ def prepare(planned: StudyPlan) -> None:
     write_verdicts(planned.study)
 
 
-def play_apart(run: Assignment, tell: Tell, stop: Event) -> None:
+def play_apart(run: Assignment, say: Say, stop: Event) -> None:
     """Make a run in a process of its own, which ends when this one does, however that goes.
 
     Args:
@@ -178,13 +179,12 @@ def play_apart(run: Assignment, tell: Tell, stop: Event) -> None:
     process.start()
     theirs.close()
     try:
-        for kind, value in _messages(ours, stop):
-            if kind == "told":
-                tell(value)
-            elif kind == "error":
-                raise value
-            else:
+        for message in _messages(ours, stop):
+            if message is None:
                 return
+            if isinstance(message, PopuloraError):
+                raise message
+            say(message)
         if not stop.is_set():
             process.join(1.0)
             raise WorkerLost(
@@ -203,52 +203,14 @@ def play_apart(run: Assignment, tell: Tell, stop: Event) -> None:
             process.join()
 
 
-def _messages(pipe: Connection, stop: Event) -> Iterator[tuple[str, Any]]:
-    """What comes through the pipe, until its other end is closed or `stop` is set."""
+def _messages(pipe: Connection, stop: Event) -> Iterator[str | PopuloraError | None]:
+    """What `serve` sends through the pipe, until its other end is closed or `stop` is set."""
     while not stop.is_set():
         try:
             if pipe.poll(0.5):
                 yield pipe.recv()
         except (EOFError, OSError):
             return
-
-
-@dataclass(slots=True)
-class Clock:
-    """Estimates what a study still takes, from what generations of each arm took here.
-
-    Attributes:
-        took: arm -> seconds of its generations.
-        at: name of a run -> generations that are done.
-    """
-
-    planned: StudyPlan
-    took: dict[str, list[float]] = field(default_factory=dict)
-    at: dict[str, int] = field(default_factory=dict)
-
-    def told(self, run: Assignment, told: Told) -> None:
-        self.at[run.name] = told.generation
-        if told.seconds:
-            self.took.setdefault(run.origin.arm, []).append(told.seconds)
-
-    def seconds_left(self) -> float | None:
-        """None until a generation was made. An arm that was not played yet is guessed by its work."""
-        known = {arm: median(seconds) for arm, seconds in self.took.items()}
-        work = {run.origin.arm: proposals_of(run.config) for run in self.planned.left}
-        if not known:
-            return None
-        rate = median(seconds / work[arm] for arm, seconds in known.items())
-        left = [
-            (run.generations - min(run.generations, self.at.get(run.name, 0)))
-            * known.get(run.origin.arm, rate * work[run.origin.arm])
-            for run in self.planned.left
-        ]
-        return max(*left, sum(left) / self.planned.study.processes)  # one run is never shared by processes
-
-
-def proposals_of(config: Config) -> int:
-    """Proposals of one generation: what a generation costs goes with them."""
-    return config.population.proposers * len(config.propose.types) * config.propose.per_type
 
 
 def _refuse_record(study: StudyConfig) -> None:
@@ -264,10 +226,8 @@ def _refuse_record(study: StudyConfig) -> None:
 
 def _ordered(study: StudyConfig) -> list[tuple[str, int]]:
     """Arms and seeds: every arm's first seed, then every arm's second, so that what is there is balanced."""
-    most = max(len(arm.seeds) for arm in study.arms)
-    return [
-        (arm.name, arm.seeds[place]) for place in range(most) for arm in study.arms if place < len(arm.seeds)
-    ]
+    rounds = zip_longest(*([(arm.name, seed) for seed in arm.seeds] for arm in study.arms))
+    return [run for together in rounds for run in together if run is not None]
 
 
 def _seeded(config: Config, seed: int) -> Config:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config.files import read_config
+from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
 from populora_core.config.sections import Count, Section
 from populora_core.runs.preflight import preflight
@@ -93,8 +93,7 @@ def _resolved(path: Path, study: StudyConfig, arm: Arm) -> Config:
     data = read_config(path.parent / arm.config)
     own = {"run": {"generations": arm.generations, "seed": arm.seeds[0]}}
     for settings in (study.settings, arm.settings, own):
-        for section, values in settings.items():
-            data[section] = data.get(section, {}) | values
+        data = merged(data, settings)
     source = f"{path}, arm {arm.name}"
     config = build_config(data, source)
     preflight(config, source)

@@ -7,20 +7,20 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from populora_core.benchmarks.suite import Suite
 from populora_core.config.load import Config, apply_overrides
+from populora_core.runs.observer import Observer
 from populora_core.runs.run import RECORD, Run, begin
-from populora_core.runs.session import Session, Silent
+from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import measure
 from populora_core.study.summary import Origin, write_summary
+from populora_core.support.aliases import Say
 from populora_core.support.errors import PopuloraError, RunDirectoryError
 from populora_core.support.orphans import end_with_parent
 
@@ -51,24 +51,7 @@ class Assignment:
         return self.config.run.generations
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """How far a run is.
-
-    Attributes:
-        seconds: that the newest generation took; 0 if this is about something else.
-        doing: what it does now, for people.
-    """
-
-    generation: int
-    seconds: float
-    doing: str
-
-
-Tell = Callable[[Told], object]
-
-
-def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
+def play(assignment: Assignment, say: Say) -> None:
     """Make the run, or go on with it, and write its summary.
 
     Raises:
@@ -79,13 +62,12 @@ def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
     from populora_core.lifecycle.run_evaluation import RunEvaluation
 
     run = _open(assignment)
-    observer = _Teller(tell)
-    with Session(run, observer) as session:
+    with Session(run, _Teller(assignment.generations, say)) as session:
         train(session, assignment.generations)
         for generation in _evaluated(assignment):
-            observer.doing(f"evaluating generation {generation}")
+            say(f"evaluating generation {generation}")
             RunEvaluation(session, assignment.suite, "all", generation).run()
-        observer.doing("measuring")
+        say("measuring")
 
         def run_jobs(jobs: list[Job]) -> list[JobResult]:
             from populora_core.sandbox.verify import verify_or_raise
@@ -104,24 +86,21 @@ def play(assignment: Assignment, tell: Tell = lambda told: None) -> None:
 
 
 def serve(pipe: Connection, assignment: Assignment, parent: int) -> None:
-    """Play in a process of its own: tells by the pipe how far it is, then ("done", None) or ("error", why)."""
+    """Play in a process of its own: sends lines that tell how far it is, then None, or the error that ended it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     end_with_parent(parent)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(assignment.config.compute.threads)
-    answer: tuple[str, Any] = ("done", None)
+    failure = None
     try:
-        play(assignment, lambda told: pipe.send(("told", told)))
+        play(assignment, pipe.send)
     except PopuloraError as error:
-        answer = ("error", error)
+        failure = error
     except Exception:
         problem = f"a defect, please report it:\n{traceback.format_exc()}"
-        answer = (
-            "error",
-            PopuloraError(problem, remedy="nothing committed was lost; populora study goes on"),
-        )
-    pipe.send(answer)
+        failure = PopuloraError(problem, remedy="nothing committed was lost; populora study goes on")
+    pipe.send(failure)
 
 
 def _open(assignment: Assignment) -> Run:
@@ -146,22 +125,15 @@ def _evaluated(assignment: Assignment) -> list[int]:
     return sorted({*range(every, last + 1, every), last})
 
 
-class _Teller(Silent):
-    """Passes on how far the run is, once a generation and step."""
+class _Teller(Observer):
+    """Says what each generation took."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell, self._told, self._seconds = tell, Told(0, 0.0, "starting"), 0.0
+    def __init__(self, generations: int, say: Say) -> None:
+        self._generations, self._say, self._seconds = generations, say, 0.0
 
     def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
         self._seconds += seconds
 
-    def generation_found(self, generation: int) -> None:
-        self._told = replace(self._told, generation=generation)
-
     def generation_ended(self, generation: int) -> None:
-        self._told = replace(self._told, generation=generation, seconds=self._seconds, doing="playing")
+        self._say(f"generation {generation} of {self._generations}: {self._seconds:.0f} s")
         self._seconds = 0.0
-        self._tell(self._told)
-
-    def doing(self, what: str) -> None:
-        self._tell(replace(self._told, seconds=0.0, doing=what))

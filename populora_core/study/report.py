@@ -11,7 +11,7 @@ from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
 from populora_core.report.page import page
 from populora_core.report.palette import GREY, Style, styled
-from populora_core.report.sections import ReportSection
+from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.study.budget import Basis, common_budget, spent
 from populora_core.study.claims import LEAST_SEEDS, Claim, ClaimResult, Verdict
@@ -112,7 +112,6 @@ def render(results: Results) -> str:
 
 def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> dict[str, Any]:
     count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in Verdict}
-    population, solo = len(results.of(results.population)), len(results.of(results.solo))
     tiles = [
         *((str(number_of), verdict.value) for verdict, number_of in count.items()),
         *((str(len(results.of(arm))), f"runs of {arm}") for arm in results.arms),
@@ -123,7 +122,7 @@ def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Claim
         "headline": f"Of {len(found)} claims of the paper, {_are(count[Verdict.REPRODUCED])} reproduced at this scale, "
         f"{_are(count[Verdict.NOT_REPRODUCED])} not, and of {count[Verdict.CANNOT_TELL]} it cannot tell.",
         "tiles": tiles,
-        "notes": _notes(results, population, solo),
+        "notes": list(_notes(results)),
     }
 
 
@@ -131,15 +130,14 @@ def _are(count: int) -> str:
     return f"{count} is" if count == 1 else f"{count} are"
 
 
-def _notes(results: Results, population: int, solo: int) -> list[Note]:
-    notes = []
+def _notes(results: Results) -> Iterable[Note]:
+    population, solo = len(results.of(results.population)), len(results.of(results.solo))
     if min(population, solo) < LEAST_SEEDS:
         text = (
             f"{population} runs of {results.population} and {solo} of {results.solo} are there; a verdict "
             f"needs {LEAST_SEEDS} of each, so none is given yet."
         )
-        notes.append(Note("watch", text, "claims"))
-    return notes
+        yield Note("watch", text, "claims")
 
 
 def _sections(
@@ -170,47 +168,40 @@ def _sections(
             title,
             f"Over updates an adapter took, as far as {results.population} and {results.solo} both go; the mean over "
             "seeds, and for these two the band from the lowest to the highest seed.",
-            tuple(_plots(results, shown, Basis.UPDATES)),
+            _plots(results, shown, Basis.UPDATES),
         )
     yield ReportSection(
         "total",
         "The same at equal tokens of all adapters together",
         "A population of eight spends eight times what one adapter does in as many updates. "
         "Lines end where the budget does.",
-        tuple(_plots(results, TOTAL_SHOWN, Basis.TOTAL)),
+        _plots(results, TOTAL_SHOWN, Basis.TOTAL),
     )
     yield ReportSection(
         "held-out",
         "How do they do on held-out problems?",
         "Mean over a role's members, the band from the weakest member's mean over seeds to the best's. A generation "
         "ends with its evolution, so where both fall together a replaced member is a child that was not updated yet.",
-        tuple(_held_out(results)),
+        drawn(_held_out(results)),
         (benchmarks_table(results),),
     )
     yield ReportSection("runs", "Which runs are these?", "", tables=(runs_table(results),))
 
 
-def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> list[Plot]:
+def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot, ...]:
     styles = styled(results.arms)
     compared = [run for arm in (results.population, results.solo) for run in results.of(arm)]
     budget = common_budget(compared or results.runs, basis)
-    plots = (
-        line_plot(
-            item.title,
-            "",
-            item.unit,
-            [
-                line if arm in (results.population, results.solo) else replace(line, bands=())
-                for arm in results.arms
-                if (line := _line(arm, results.of(arm), item, basis, styles[arm], budget)) is not None
-            ],
-            item.form,
-            item.zero,
-            along=basis.label,
-        )
-        for item in shown
-    )
-    return [plot for plot in plots if plot is not None]
+
+    def plot(item: Shown) -> Plot | None:
+        lines = [
+            line if arm in (results.population, results.solo) else replace(line, bands=())
+            for arm in results.arms
+            if (line := _line(arm, results.of(arm), item, basis, styles[arm], budget)) is not None
+        ]
+        return line_plot(item.title, "", item.unit, lines, item.form, item.zero, along=basis.label)
+
+    return drawn(map(plot, shown))
 
 
 def _line(
@@ -243,7 +234,7 @@ def _so_far(series: Mapping[int, float]) -> dict[int, float]:
     return found
 
 
-def _held_out(results: Results) -> Iterable[Plot]:
+def _held_out(results: Results) -> Iterable[Plot | None]:
     """One plot for those who solve and one for teachers, whom nothing trains to solve."""
     styles = styled(results.arms)
     for title, roles in (("Students and the single agent", ("student", "solo")), ("Teachers", ("teacher",))):
@@ -263,9 +254,7 @@ def _held_out(results: Results) -> Iterable[Plot]:
                     band.append((x, sum(map(min, known)) / len(known), sum(map(max, known)) / len(known)))
             lines.append(Series(arm, styles[arm], means, (band,)))
         lines += _base(results)
-        plot = line_plot(title, "", "score", lines, percent, zero=False, along=Basis.UPDATES.label)
-        if plot is not None:
-            yield plot
+        yield line_plot(title, "", "score", lines, percent, zero=False, along=Basis.UPDATES.label)
 
 
 def _base(results: Results) -> list[Series]:

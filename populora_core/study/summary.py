@@ -146,15 +146,9 @@ def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summar
         ArtifactError: it could not be written, or is larger than `MOST_BYTES`.
     """
     ordered = tuple(sorted(values))
-    columns = list(zip(*ordered, strict=True)) or [()] * len(SCHEMA)
-    arrays = [
-        pa.array(column, field.type.value_type).dictionary_encode()
-        if pa.types.is_dictionary(field.type)
-        else pa.array(column, field.type)
-        for column, field in zip(columns, SCHEMA, strict=True)
-    ]
     metadata = {_METADATA: json.dumps(asdict(origin), sort_keys=True).encode()}
-    table = pa.table(arrays, schema=SCHEMA.with_metadata(metadata))
+    rows = [dict(zip(SCHEMA.names, value, strict=True)) for value in ordered]
+    table = pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
     path.parent.mkdir(parents=True, exist_ok=True)
     with durable.replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
@@ -179,8 +173,7 @@ def read_summary(path: Path) -> Summary:
         table = pq.read_table(path)
         found = parse_json(table.schema.metadata[_METADATA], path)
         origin = Origin(**found | {"code_revisions": tuple(found["code_revisions"])})
-        columns = (table[name].to_pylist() for name in SCHEMA.names)
-        return Summary(origin, tuple(Value(*row) for row in zip(*columns, strict=True)))
+        return Summary(origin, tuple(Value(**row) for row in table.select(SCHEMA.names).to_pylist()))
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise ArtifactError(
             f"{path} is no summary of a study's run",

@@ -16,48 +16,25 @@ UNKNOWN = "–"
 MINUS = "−"
 BASE = "base"
 SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
-CLAIM_HEADER = (
-    "claim",
-    "verdict",
-    "why",
-    "the paper says",
-    "measured",
-    "effect (95 % interval)",
-    "margin",
-    "p, Holm",
-)
-BASIS_HEADER = (
-    "claim",
-    "at equal",
-    "population",
-    "solo",
-    "effect",
-    "95 % interval",
-    "g",
-    "p",
-    "p, Holm",
-    "conditions",
-    "verdict",
-)
 
 
 def claims_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
     """One row a claim."""
-    return ReportTable("Claims", CLAIM_HEADER, [_claim_row(*row) for row in found], folded=False)
+    return ReportTable("Claims", [_claim_row(*row) for row in found], folded=False)
 
 
-def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> tuple[str, ...]:
-    largest = max(answer.p_adjusted for answer in own)
-    return (
-        claim.title,
-        verdict.value,
-        why(own),
-        claim.paper,
-        claim.measured,
-        "; ".join(_effect_on(answer) for answer in deciding(verdict, own)) or UNKNOWN,
-        f"{_shown(claim.margin)} {claim.unit}",
-        f"{largest:.3g}",
-    )
+def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> dict[str, str]:
+    effects = "; ".join(_effect_on(answer) for answer in deciding(verdict, own))
+    return {
+        "claim": claim.title,
+        "verdict": verdict.value,
+        "why": why(own),
+        "the paper says": claim.paper,
+        "measured": claim.measured,
+        "effect (95 % interval)": effects or UNKNOWN,
+        "margin": f"{_shown(claim.margin)} {claim.unit}",
+        "p, Holm": f"{max(answer.p_adjusted for answer in own):.3g}",
+    }
 
 
 def deciding(verdict: Verdict, own: Sequence[ClaimResult]) -> list[ClaimResult]:
@@ -106,29 +83,25 @@ def _reasons(answer: ClaimResult) -> list[str]:
 
 def bases_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
     """One row a claim and basis."""
-    return ReportTable(
-        "Every basis", BASIS_HEADER, [row for _, _, own in found for row in map(_basis_row, own)]
-    )
+    return ReportTable("Every basis", [_basis_row(answer) for _, _, own in found for answer in own])
 
 
-def _basis_row(answer: ClaimResult) -> tuple[str, ...]:
+def _basis_row(answer: ClaimResult) -> dict[str, str]:
     marks = {True: "yes", False: "no", None: "unclear"}
-    means = [_shown(answer.means.get(arm)) for arm in (ClaimArm.POPULATION, ClaimArm.SOLO)]
     effect, interval = _effect(answer)
-    test = answer.test
     conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
-    return (
-        answer.claim.title,
-        answer.basis.label,
-        *means,
-        effect,
-        interval,
-        _shown(hedges_g(answer)),
-        UNKNOWN if test is None else f"{test.p:.3g}",
-        f"{answer.p_adjusted:.3g}",
-        conditions or UNKNOWN,
-        answer.verdict.value,
-    )
+    return {
+        "claim": answer.claim.title,
+        "at equal": answer.basis.label,
+        **{arm.value: _shown(answer.means.get(arm)) for arm in ClaimArm},
+        "effect": effect,
+        "95 % interval": interval,
+        "g": _shown(hedges_g(answer)),
+        "p": UNKNOWN if answer.test is None else f"{answer.test.p:.3g}",
+        "p, Holm": f"{answer.p_adjusted:.3g}",
+        "conditions": conditions or UNKNOWN,
+        "verdict": answer.verdict.value,
+    }
 
 
 def _effect(answer: ClaimResult) -> tuple[str, str]:
@@ -156,20 +129,20 @@ def arms_table(results: Results, basis: Basis) -> ReportTable:
     """Every arm over the budget at which the claims are answered; an arm that spends less has no row."""
     compared = [claim for claim in CLAIMS if not claim.oscillation]
     both = [*results.of(results.population), *results.of(results.solo)]
-    header = ("arm", "seeds", *(f"{claim.key.replace('_', ' ')}, {claim.unit}" for claim in compared))
     if not both:
-        return ReportTable(f"At equal {basis.label}", header, [])
+        return ReportTable(f"At equal {basis.label}", [])
     budget = common_budget(both, basis)
     rows = []
     for arm in results.arms:
         runs = results.of(arm)
         if runs and common_budget(runs, basis) >= budget * (1 - 1e-9):
             own = [window(run, basis, budget) for run in runs]
-            found = (
-                [value for run in own if (value := claim.statistic(run)) is not None] for claim in compared
-            )
-            rows.append((arm, str(len(runs)), *map(_spread, found)))
-    return ReportTable(f"At equal {basis.label}: {budget:,.0f}", header, rows)
+            row = {"arm": arm, "seeds": str(len(runs))}
+            for claim in compared:
+                values = [value for run in own if (value := claim.statistic(run)) is not None]
+                row[f"{claim.key.replace('_', ' ')}, {claim.unit}"] = _spread(values)
+            rows.append(row)
+    return ReportTable(f"At equal {basis.label}: {budget:,.0f}", rows)
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -186,7 +159,7 @@ def benchmarks_table(results: Results) -> ReportTable:
     rows = []
     for arm in (BASE, *results.arms):
         runs = results.runs if arm == BASE else results.of(arm)
-        cells = []
+        row = {"arm": arm}
         for name in names:
             scores = [
                 series[max(series)]
@@ -195,24 +168,25 @@ def benchmarks_table(results: Results) -> ReportTable:
                 if part.startswith((BASE,) if arm == BASE else ("student-", "solo-"))
                 and (series := run.series(name, part))
             ]
-            cells.append(percent(sum(scores) / len(scores)) if scores else UNKNOWN)
+            title = "all" if name == HELD_OUT else name.removeprefix(f"{HELD_OUT}.")
+            row[title] = percent(sum(scores) / len(scores)) if scores else UNKNOWN
         if runs:
-            rows.append((arm, *cells))
-    titles = ("all" if name == HELD_OUT else name.removeprefix(f"{HELD_OUT}.") for name in names)
-    return ReportTable("The last evaluation, by benchmark", ("arm", *titles), rows, folded=False)
+            rows.append(row)
+    return ReportTable("The last evaluation, by benchmark", rows, folded=False)
 
 
 def runs_table(results: Results) -> ReportTable:
     """Where every figure comes from."""
     rows = [
-        (
-            run.origin.name,
-            str(run.origin.config["run"]["generations"]),
-            seconds(run.origin.seconds),
-            ", ".join(run.origin.code_revisions),
-            " ".join(f"{name} {version}" for name, version in run.origin.stage_versions.items()),
-        )
+        {
+            "run": run.origin.name,
+            "generations": str(run.origin.config["run"]["generations"]),
+            "in stages and evaluations": seconds(run.origin.seconds),
+            "code revision": ", ".join(run.origin.code_revisions),
+            "stage versions": " ".join(
+                f"{name} {number}" for name, number in run.origin.stage_versions.items()
+            ),
+        }
         for run in results.runs
     ]
-    header = ("run", "generations", "in stages and evaluations", "code revision", "stage versions")
-    return ReportTable("Runs", header, rows, folded=False)
+    return ReportTable("Runs", rows, folded=False)

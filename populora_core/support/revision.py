@@ -1,9 +1,10 @@
-"""Which code runs."""
+"""Which code runs, ours and that of packages."""
 
 from __future__ import annotations
 
 import subprocess
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 
@@ -26,3 +27,11 @@ def code_revision() -> str:
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def version_of(package: str) -> str | None:
+    """The version of a package; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pkgutil
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from populora_core.config.trackers import TrackerName
+from populora_core.config.sections import TrackerName
 from populora_core.report.figures import Figures
 from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of
@@ -81,7 +81,8 @@ class Trackers:
         if agreed < len(earlier) and name in self._open:
             self._open.pop(name).close()
         if name not in self._open:
-            self._open[name] = _opener(name)(self._run, Kept(kept["id"], len(earlier), agreed))
+            opener: Opener = pkgutil.resolve_name(OPENERS[name])
+            self._open[name] = opener(self._run, Kept(kept["id"], len(earlier), agreed))
         tracker = self._open[name]
         # Before anything is told: a process that is killed meanwhile leaves no log that nobody knows of.
         self._keep(name, tracker.id, digests[: tracker.holds])
@@ -132,12 +133,6 @@ def whole_generations(figures: Figures) -> list[str]:
             break
         found.append(hashlib.sha256("\0".join(own[name] for name in names).encode()).hexdigest()[:16])
     return found
-
-
-def _opener(name: TrackerName) -> Opener:
-    module, _, function = OPENERS[name].partition(":")
-    opener: Opener = getattr(import_module(module), function)
-    return opener
 
 
 def _read(directory: Path) -> dict[str, Any]:

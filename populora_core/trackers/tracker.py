@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,7 +49,5 @@ class Tracker(Protocol):
         """End everything that was started."""
 
 
-class Opener(Protocol):
-    """Opens a tracker for a run, going on with what is kept."""
-
-    def __call__(self, run: Run, kept: Kept) -> Tracker: ...
+Opener = Callable[[Run, Kept], Tracker]
+"""Opens a tracker for a run, going on with what is kept."""
