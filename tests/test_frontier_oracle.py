@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from base_model.steps.gains import gain, gates, read_results, tables
+from base_model.steps.gains import RESULTS, gain, gates, read_results, tables
 from base_model.steps.grammar import sample
+from base_model.steps.measure import weights_sha256
 from base_model.steps.oracle import STUDENT, Oracle, Rules, base_result, frontiers, train
 from populora_core.compute.arena import Arena
 from populora_core.config.sections import REPOSITORY
@@ -20,6 +21,7 @@ from populora_core.sandbox.jobs import Limits
 
 torch.set_num_threads(1)
 
+FRONTIER = REPOSITORY / "base_model" / "frontier"
 LEVELS = range(2, 9)
 SMALL = Rules(updates=2, problems=8, attempts=2, score_every=10)
 
@@ -46,7 +48,7 @@ BASE = result("base", 0, "1000", "0000")
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
-        yield Arena(REPOSITORY / "base_model" / "frontier", "compact", sandbox)
+        yield Arena(FRONTIER, "compact", sandbox)
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +125,10 @@ def test_a_result_holds_what_its_tables_need(arena: Arena, held_out: list, tmp_p
     assert [point["frontier"] for point in taught["curve"]] == visited == [4, 4]
     assert {len(level["right"]) for level in followed["after"]["greedy"].values()} == {8}
     assert "| supervised | 1 | 2 | 4 |" in tables([base, followed, taught])
+
+
+def test_the_kept_results_are_of_the_bundled_base_and_pass_their_gates() -> None:
+    results = read_results(RESULTS)
+    assert {one["base_sha256"] for one in results} == {weights_sha256(FRONTIER)}
+    assert len(gates(results)) >= 2
+    assert all(gates(results).values())
