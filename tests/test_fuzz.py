@@ -227,3 +227,11 @@ DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 
 def test_the_cases_are_many() -> None:
     assert OPTION_CASES + FILE_CASES >= 500
+
+
+def test_a_query_of_a_huge_cell_ends(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(["query", str(source / "run"), "SELECT repeat('x', 200000000)"], monkeypatch, capsys)
+    assert "1 rows" in told
+    assert len(told) < 2000
