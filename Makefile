@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_VLLM := .venv-vllm
+VENV_SUPPLY := .venv-supply
 BIN_VLLM := $(VENV_VLLM)/bin
 RUN_DIR ?= runs/demo
 .DEFAULT_GOAL := help
@@ -82,7 +83,21 @@ base-model: install ## train the bundled base from nothing, under an hour on two
 docs: install ## render docs/data-contract.md from the declared columns
 	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
 
-clean: ## remove the environment and caches; runs stay
-	@rm -rf $(VENV) $(VENV_VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .venv, with version and licence (CycloneDX)
+	@$(VENV_SUPPLY)/bin/cyclonedx-py environment $(BIN)/python --output-file sbom.json
+	@echo "sbom.json is written"
 
-.PHONY: help install extras vllm sandbox demo ui test test-vllm audit lint format base-model docs clean
+advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv against known advisories; needs a network
+	@$(VENV_SUPPLY)/bin/pip-audit --progress-spinner off --skip-editable \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+# An environment of their own: what looks at the packages is none of them.
+$(VENV_SUPPLY)/.installed:
+	@$(PYTHON) -m venv $(VENV_SUPPLY)
+	@$(VENV_SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
+	@touch $@
+
+clean: ## remove the environment and caches; runs stay
+	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help install extras vllm sandbox demo ui test test-vllm audit lint format base-model docs sbom advisories clean

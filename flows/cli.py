@@ -220,8 +220,16 @@ def main() -> None:
         app()
     except PopuloraError as error:
         error.remedy = typed(error.remedy)
-        print(f"populora: {error}", file=sys.stderr)
-        sys.exit(EXIT_ERROR)
+        _fail(str(error))
+    except (OSError, UnicodeError) as error:  # a name that no file can have, a folder that may not be read
+        _fail(f"{type(error).__name__}: {error}")
+    except RecursionError:
+        _fail("what was given is nested too deeply")
+
+
+def _fail(said: str) -> NoReturn:
+    print("populora:", said.encode(errors="backslashreplace").decode(), file=sys.stderr)
+    sys.exit(EXIT_ERROR)
 
 
 if __name__ == "__main__":

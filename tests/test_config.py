@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.config.load import Config, apply_overrides, load_config
+from populora_core.config.load import Config, apply_overrides, build_config, load_config
 from populora_core.runs.preflight import load_runnable
 from populora_core.support.errors import ConfigError
 
@@ -88,3 +88,25 @@ def test_overriding_a_config_keeps_the_rest() -> None:
 
 def test_a_config_survives_its_own_json() -> None:
     assert Config.model_validate(Config().as_json()) == Config()
+
+
+@pytest.mark.parametrize(
+    ("setting", "bound"),
+    [
+        ("sandbox.workers=100000000", "less than or equal to 1024"),
+        ("adapters.rank=100000000", "less than or equal to 4096"),
+        ("sandbox.cpu_seconds=1e-300", "greater than or equal to 0.01"),
+        ("sandbox.wall_seconds=inf", "finite number"),
+        ("sandbox.memory_mib=100000000000", "less than or equal to 1000000"),
+        ("run.generations=1000000000", "less than or equal to 1000000"),
+        ("run.seed=true", "valid integer"),
+        ("run.seed=1e30", "valid integer"),
+        ("compute.threads=5000", "less than or equal to 1024"),
+        ("update.learning_rate=inf", "finite number"),
+    ],
+)
+def test_an_absurd_setting_is_refused_with_the_bound_that_it_passed(setting: str, bound: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        apply_overrides(build_config({}, "here"), [setting])
+    assert setting.partition("=")[0] in str(refused.value)
+    assert bound in str(refused.value)

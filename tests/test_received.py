@@ -25,7 +25,8 @@ from populora_core.runs.session import Session
 from populora_core.sharing.places import LocalObjects
 from populora_core.store.artifacts import StageWriter, stage_dir, supersede
 from populora_core.store.manifest import read_manifest
-from populora_core.support.errors import ArtifactError, PopuloraError
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import ArtifactError, PopuloraError, RunDirectoryError
 from populora_core.support.received import below
 
 Document = Any
@@ -329,3 +330,19 @@ def test_a_nested_configuration_is_refused_with_its_name(tmp_path: Path) -> None
     )
     assert isinstance(done.exception, PopuloraError)
     assert "nested too deeply" in str(done.exception)
+
+
+def test_a_run_inside_a_run_is_refused(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", "").directory
+    with pytest.raises(RunDirectoryError, match="lies in the run"):
+        begin(run / "members" / "inner", "")
+    assert not (run / "members").exists()
+
+
+def test_a_file_is_put_in_place_of_plain_files_alone(tmp_path: Path) -> None:
+    """As `populora report --output /dev/null` by root would have replaced the device."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ArtifactError, match="no plain file"):
+            write_atomically(path, "text")
+    assert (tmp_path / "pipe").is_fifo()

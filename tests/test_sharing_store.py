@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +24,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import SharedRun
+from populora_core.sharing.shared import SharedRun, try_out
 from populora_core.sharing.sweeping import sweep
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import file_name
@@ -34,6 +35,7 @@ from populora_core.support.errors import (
     ConfigError,
     DamagedObject,
     RunDirectoryError,
+    StoreUnavailable,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -386,3 +388,18 @@ def test_without_a_url_nothing_is_shared(tmp_path: Path) -> None:
         assert session.shared is None
     make(run)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_store_check_names_the_first_failure_and_not_that_cleaning_up_failed(
+    store: LocalObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(word: str) -> Callable[..., NoReturn]:
+        def refused(*arguments: object) -> NoReturn:
+            raise StoreUnavailable(f"it does not {word}")
+
+        return refused
+
+    monkeypatch.setattr(store, "get", refuse("answer"))
+    monkeypatch.setattr(store, "delete", refuse("delete"))
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        list(try_out(store))

@@ -30,8 +30,8 @@ def verify(
     sandbox: Annotated[Literal["auto", "docker", "bubblewrap", "launcher"], typer.Option()] = "auto",
     no_policy: Annotated[bool, typer.Option("--no-policy", help="skip the static import policy")] = False,
     once: Annotated[bool, typer.Option("--once", help="run once, without the determinism check")] = False,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="CPU seconds of one program")] = 2.0,
-    memory_limit: Annotated[int, typer.Option(min=32, help="MiB of one program")] = 256,
+    time_limit: Annotated[float, typer.Option(min=0.1, max=86_400, help="CPU seconds of one program")] = 2.0,
+    memory_limit: Annotated[int, typer.Option(min=32, max=1 << 20, help="MiB of one program")] = 256,
 ) -> None:
     """Run programs in the sandbox: JSON lines in, JSON lines out, in the same order."""
     from populora_core.sandbox.backends import open_sandbox

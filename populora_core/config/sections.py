@@ -19,7 +19,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** steps
 Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
+Integer = Annotated[int, Field(strict=True)]  # a truth value is none
+Count = Annotated[Integer, Field(ge=1, le=1_000_000)]  # beyond it a number is a slip
+Natural = Annotated[Integer, Field(ge=0, le=1_000_000)]
+Seed = Annotated[Integer, Field(ge=0, lt=1 << 63)]
+Seconds = Annotated[
+    float, Field(ge=0.01, le=1_000_000.0)
+]  # of programs: shorter is no time, longer no timer's
 Setting = bool | int | float | str
 TrackerName = Literal["tensorboard", "wandb"]
 
@@ -27,14 +33,14 @@ TrackerName = Literal["tensorboard", "wandb"]
 class Section(BaseModel):
     """A frozen group of settings that refuses unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RunSection(Section):
     """What the run is. `generations` is the target that `resume` goes on to."""
 
     generations: Count = 10
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
 
 class BaseSection(Section):
@@ -55,9 +61,11 @@ class BaseSection(Section):
 class PopulationSection(Section):
     """How many members each sub-population has: teachers and students, or one solo member (found)."""
 
-    teachers: Annotated[int, Field(ge=0, le=9999)] = 4
-    students: Annotated[int, Field(ge=0, le=9999)] = 4
-    solo: Annotated[int, Field(ge=0, le=1)] = Field(0, description="1: a single agent that plays both roles")
+    teachers: Annotated[Integer, Field(ge=0, le=9999)] = 4
+    students: Annotated[Integer, Field(ge=0, le=9999)] = 4
+    solo: Annotated[Integer, Field(ge=0, le=1)] = Field(
+        0, description="1: a single agent that plays both roles"
+    )
 
     @model_validator(mode="after")
     def _somebody_for_each_role(self) -> PopulationSection:
@@ -90,7 +98,7 @@ class StartSection(Section):
 class AdapterSection(Section):
     """LoRA on every linear layer of the decoder (found, propose, solve, update, evaluate, evolve)."""
 
-    rank: Count = 8
+    rank: Annotated[Count, Field(le=4096)] = 8
     alpha: Positive = 16.0
     start_from: StartSection = StartSection()
 
@@ -156,10 +164,10 @@ class SandboxSection(Section):
     """Where and how long a model-written program may run (verify, grade)."""
 
     backend: Literal["auto", "docker", "bubblewrap", "launcher"] = "auto"
-    workers: Count = 2
-    cpu_seconds: Positive = 2.0
-    wall_seconds: Positive = 8.0
-    memory_mib: Annotated[int, Field(ge=32)] = 256
+    workers: Annotated[Count, Field(le=1024)] = 2
+    cpu_seconds: Seconds = 2.0
+    wall_seconds: Seconds = 8.0
+    memory_mib: Annotated[Count, Field(ge=32)] = 256
     output_kib: Count = 16
 
     @model_validator(mode="after")
@@ -172,7 +180,7 @@ class SandboxSection(Section):
 class SolveSection(Section):
     """How a student answers (solve)."""
 
-    attempts: Annotated[int, Field(ge=1, le=99)] = 8
+    attempts: Annotated[Integer, Field(ge=1, le=99)] = 8
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     max_tokens: Count = 96
@@ -188,7 +196,7 @@ class SamplerSection(Section):
         0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"
     )
     cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
-    max_loras: Annotated[int, Field(ge=0)] = Field(
+    max_loras: Natural = Field(
         0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
     )
     recycle_after: Count = Field(
@@ -227,7 +235,7 @@ class UpdateSection(Section):
         0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
     )
     grad_clip: Positive = Field(1.0, description="largest gradient norm of one member")
-    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+    warmup_steps: Natural = Field(
         0, description="a newborn's first steps, over which its learning rate rises linearly"
     )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
@@ -242,7 +250,7 @@ class UpdateSection(Section):
 class EvolveSection(Section):
     """When and how the weakest are replaced (evolve)."""
 
-    every: Annotated[int, Field(ge=0)] = Field(10, description="generations between replacements; 0: never")
+    every: Natural = Field(10, description="generations between replacements; 0: never")
     fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
     minimum_age: Count = 10
     crossover_probability: Share = 0.5
@@ -267,7 +275,7 @@ class EvolveSection(Section):
 class EvaluateSection(Section):
     """When the population is measured on problems that it did not set (evaluate)."""
 
-    every: Annotated[int, Field(ge=0)] = Field(0, description="generations between evaluations; 0: never")
+    every: Natural = Field(0, description="generations between evaluations; 0: never")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
     report_every: Annotated[int, Field(ge=0)] = Field(
@@ -289,8 +297,8 @@ class ComputeSection(Section):
     backend: Literal["local", "inline", "ray"] = Field(
         "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
     )
-    shards: Count = 2
-    threads: Count = Field(1, description="threads of one shard")
+    shards: Annotated[Count, Field(le=4096)] = 2
+    threads: Annotated[Count, Field(le=1024)] = Field(1, description="threads of one shard")
     address: str = Field(
         "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
     )

@@ -192,6 +192,13 @@ def refuse_occupied(directory: Path) -> None:
             came=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
             remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
         )
+    outer = next((parent for parent in directory.parents if (parent / RECORD).is_file()), None)
+    if outer is not None:
+        raise RunDirectoryError(
+            f"{directory} lies in the run {outer}",
+            expected="a folder beside other runs",
+            remedy="choose another folder; nothing was changed",
+        )
     passing = (LOCK, TEMPORARY_PREFIX)  # of a process that starts a run here now, or was killed while it did
     if directory.exists() and (
         not directory.is_dir() or any(not path.name.startswith(passing) for path in directory.iterdir())

@@ -11,6 +11,8 @@ from populora_core.sandbox.status import Status
 from populora_core.support.errors import ConfigError, SandboxUnavailable
 
 MIB = 1 << 20
+MOST_SECONDS = 1_000_000  # timers and polls take no more
+MOST_BYTES = 1 << 46  # half of the address space
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Limits:
             allows; more memory for each program, and no wall less.
 
     Raises:
-        ConfigError: a limit that is not positive, which would be no limit at all.
+        ConfigError: a limit that is not positive, or beyond what the kernel can hold a program to.
     """
 
     cpu_seconds: float = 2.0
@@ -73,10 +75,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name != "modules" and value <= 0:
+            most = MOST_SECONDS if name.endswith("seconds") else MOST_BYTES
+            if name != "modules" and not 0 < value <= most:
                 raise ConfigError(
-                    f"the sandbox limit {name} is not positive",
-                    expected="a number above 0",
+                    f"the sandbox limit {name} is none",
+                    expected=f"a number above 0, at most {most}",
                     came=str(value),
                     remedy=f"set {name} to what one program may take",
                 )

@@ -16,6 +16,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,13 @@ from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
 from populora_core.store.record import RECORD, RECORDED, REWRITTEN, RunRecord
 from populora_core.support.digest import file_sha256
-from populora_core.support.errors import ArtifactError, DamagedText, RunDirectoryError, StoreUnavailable
+from populora_core.support.errors import (
+    ArtifactError,
+    DamagedText,
+    PopuloraError,
+    RunDirectoryError,
+    StoreUnavailable,
+)
 from populora_core.support.received import below, validated
 
 STAGES = "stages"
@@ -319,11 +326,9 @@ def require_conditional(objects: ObjectStore) -> None:
         StoreUnavailable: it is not, or the store does not answer.
     """
     key = f"{PROBES}/{secrets.token_hex(16)}"
-    try:
+    with _removed(objects, key):
         heard = [objects.put_if_absent(key, text) for text in (b"first", b"second")]
         stands = objects.get(key)
-    finally:
-        objects.delete(key)
     if heard != [True, False] or stands != b"first":
         raise StoreUnavailable(
             f"{objects.url} cannot hold a run that several machines write",
@@ -331,6 +336,18 @@ def require_conditional(objects: ObjectStore) -> None:
             came=f"{'both were taken' if all(heard) else 'neither held'}: the condition is ignored",
             remedy="use a server that honours it (AWS S3, Ceph, MinIO of 2024 or later), or a shared folder",
         )
+
+
+@contextmanager
+def _removed(objects: ObjectStore, key: str) -> Iterator[None]:
+    """Remove what a trial put; where it failed, that is told, and not that removing fails too."""
+    try:
+        yield
+    except BaseException:
+        with suppress(PopuloraError):
+            objects.delete(key)
+        raise
+    objects.delete(key)
 
 
 def try_out(objects: ObjectStore) -> Iterator[str]:
@@ -343,7 +360,7 @@ def try_out(objects: ObjectStore) -> Iterator[str]:
     yield "a second writer of a key is refused"
     data = secrets.token_bytes(1 << 10)
     sha256 = objects.put_bytes(data)
-    try:
+    with _removed(objects, object_key(sha256)):
         objects.get_bytes(sha256)  # raises where they differ
         yield "bytes come back as they went"
         listed = any(item.key == object_key(sha256) for item in objects.listing(OBJECTS))
@@ -352,8 +369,6 @@ def try_out(objects: ObjectStore) -> Iterator[str]:
             if listed
             else "listings lag: sweep and pull may miss what is new"
         )
-    finally:
-        objects.delete(object_key(sha256))
     yield f"{objects.url} can hold a run"
 
 

@@ -65,7 +65,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=6,
+        version=7,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
@@ -89,7 +89,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "solve",
-        version=6,
+        version=7,
         needs={"matches": When.NOW, "problems": When.NOW, "population": When.BEFORE},
         gives=("attempts",),
         config=("adapters", "solve", "compute"),

@@ -53,8 +53,15 @@ def replacing(path: Path) -> Iterator[Path]:
     """A hidden path beside `path` to write to, which takes its place when the block ends well.
 
     Raises:
-        ArtifactError: it could not be written; what was at `path` is untouched.
+        ArtifactError: it could not be written, or is there and no plain file; what was at `path` is untouched.
     """
+    if path.exists() and not path.is_file():
+        raise ArtifactError(
+            f"{path} is no plain file, so none is put in its place",
+            expected="a new or an existing plain file",
+            came="a folder" if path.is_dir() else "a device, a pipe or a socket",
+            remedy="choose another file; nothing was changed",
+        )
     temporary = temporary_name(path.parent, path.name)
     with writing(path):
         try:

@@ -26,7 +26,7 @@ from populora_core.problems.parsing import FormatError, read_arguments, read_out
 from populora_core.problems.types import AnswerForm, TypeRules, problem_type
 from populora_core.sandbox.literals import compact, parse_arguments, parse_literal
 
-GRAMMAR_VERSION = "2"
+GRAMMAR_VERSION = "1"
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<po>", "<pi>", "<pf>", "<so>", "<si>", "<sf>", "<ref>", "<new>")
 INPUT_MARK = "\n#"
 OUTPUT_MARK = "\n="
