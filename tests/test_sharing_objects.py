@@ -19,8 +19,8 @@ from shared_run import age
 from populora_core.sharing import places as module
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import require_conditional
 from populora_core.sharing.sweeping import DAY
+from populora_core.sharing.trials import require_conditional
 from populora_core.support.errors import (
     ArtifactError,
     ConfigError,

@@ -24,8 +24,9 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import SharedRun, try_out
+from populora_core.sharing.shared import SharedRun
 from populora_core.sharing.sweeping import sweep
+from populora_core.sharing.trials import try_out
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import file_name
 from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir

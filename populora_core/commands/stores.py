@@ -35,7 +35,7 @@ def pull(
 def check(url: Url) -> None:
     """Try whether a store refuses a second writer, keeps bytes as they are, and lists and deletes them."""
     from populora_core.sharing.places import open_objects
-    from populora_core.sharing.shared import try_out
+    from populora_core.sharing.trials import try_out
 
     for line in try_out(open_objects(url)):
         print(line)

@@ -22,8 +22,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 Integer = Annotated[int, Field(strict=True)]  # a truth value is none
 Count = Annotated[Integer, Field(ge=1, le=1_000_000)]  # beyond it a number is a slip
 Natural = Annotated[Integer, Field(ge=0, le=1_000_000)]
-Seed = Annotated[Integer, Field(ge=0, lt=1 << 63)]
-Seconds = Annotated[
+DrawSeed = Annotated[Integer, Field(ge=0, lt=1 << 63)]
+ProgramSeconds = Annotated[
     float, Field(ge=0.01, le=1_000_000.0)
 ]  # of programs: shorter is no time, longer no timer's
 Setting = bool | int | float | str
@@ -40,7 +40,7 @@ class RunSection(Section):
     """What the run is. `generations` is the target that `resume` goes on to."""
 
     generations: Count = 10
-    seed: Seed = 0
+    seed: DrawSeed = 0
 
 
 class BaseSection(Section):
@@ -165,8 +165,8 @@ class SandboxSection(Section):
 
     backend: Literal["auto", "docker", "bubblewrap", "launcher"] = "auto"
     workers: Annotated[Count, Field(le=1024)] = 2
-    cpu_seconds: Seconds = 2.0
-    wall_seconds: Seconds = 8.0
+    cpu_seconds: ProgramSeconds = 2.0
+    wall_seconds: ProgramSeconds = 8.0
     memory_mib: Annotated[Count, Field(ge=32)] = 256
     output_kib: Count = 16
 

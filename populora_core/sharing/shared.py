@@ -13,10 +13,8 @@ nobody names. Nothing is overwritten: other inputs or another seed make another 
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +22,9 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from populora_core.sharing.objects import OBJECTS, ObjectStore, object_key
+from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
+from populora_core.sharing.trials import require_conditional
 from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, STATE_FILES, staged_adapter
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
@@ -34,7 +33,6 @@ from populora_core.support.digest import file_sha256
 from populora_core.support.errors import (
     ArtifactError,
     DamagedText,
-    PopuloraError,
     RunDirectoryError,
     StoreUnavailable,
 )
@@ -42,7 +40,6 @@ from populora_core.support.received import below, validated
 
 STAGES = "stages"
 HISTORY = "history"
-PROBES = "probes"  # what `require_conditional` puts and removes
 SHARDS = "shards"  # documents of finished shards, until their stage is committed
 STREAMS = 8  # files on their way at a time
 _MEMBER = (*ADAPTER_FILES, MOMENTS, PROBE)  # the files of a member's folder
@@ -317,59 +314,6 @@ def read_history(objects: ObjectStore) -> list[dict[str, int]]:
         where = f"{objects.url}/{_rewrite(len(history) + 1)}"
         history.append(validated(REWRITTEN, data, where)["redraws"])
     return history
-
-
-def require_conditional(objects: ObjectStore) -> None:
-    """Try the one thing that everything rests upon: a second writer of a key is refused.
-
-    Raises:
-        StoreUnavailable: it is not, or the store does not answer.
-    """
-    key = f"{PROBES}/{secrets.token_hex(16)}"
-    with _removed(objects, key):
-        heard = [objects.put_if_absent(key, text) for text in (b"first", b"second")]
-        stands = objects.get(key)
-    if heard != [True, False] or stands != b"first":
-        raise StoreUnavailable(
-            f"{objects.url} cannot hold a run that several machines write",
-            expected="of two puts with If-None-Match: * the second is refused with 412, and the first stands",
-            came=f"{'both were taken' if all(heard) else 'neither held'}: the condition is ignored",
-            remedy="use a server that honours it (AWS S3, Ceph, MinIO of 2024 or later), or a shared folder",
-        )
-
-
-@contextmanager
-def _removed(objects: ObjectStore, key: str) -> Iterator[None]:
-    """Remove what a trial put; where it failed, that is told, and not that removing fails too."""
-    try:
-        yield
-    except BaseException:
-        with suppress(PopuloraError):
-            objects.delete(key)
-        raise
-    objects.delete(key)
-
-
-def try_out(objects: ObjectStore) -> Iterator[str]:
-    """Try everything that a run asks of its store; says what holds, a line each.
-
-    Raises:
-        StoreUnavailable: something does not, or the store does not answer.
-    """
-    require_conditional(objects)
-    yield "a second writer of a key is refused"
-    data = secrets.token_bytes(1 << 10)
-    sha256 = objects.put_bytes(data)
-    with _removed(objects, object_key(sha256)):
-        objects.get_bytes(sha256)  # raises where they differ
-        yield "bytes come back as they went"
-        listed = any(item.key == object_key(sha256) for item in objects.listing(OBJECTS))
-        yield (
-            "what was put is listed at once"
-            if listed
-            else "listings lag: sweep and pull may miss what is new"
-        )
-    yield f"{objects.url} can hold a run"
 
 
 def _adapters_of(manifest: Manifest) -> Sequence[str]:

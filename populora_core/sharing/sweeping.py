@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from populora_core.sharing.objects import OBJECTS, ObjectStore, Stored
-from populora_core.sharing.shared import PROBES, SHARDS, STREAMS, read_record
+from populora_core.sharing.shared import SHARDS, STREAMS, read_record
+from populora_core.sharing.trials import PROBES
 from populora_core.support.errors import ConfigError
 
 DAY = 86400.0

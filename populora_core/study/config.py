@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
-from populora_core.config.sections import Count, Section, Seed
+from populora_core.config.sections import Count, DrawSeed, Section
 from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
 
@@ -22,7 +22,7 @@ class Arm(Section):
 
     name: Name
     config: str = Field(description="a configuration file, relative to the study's")
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[DrawSeed, ...], Field(min_length=1)]
     generations: Count = 60
     settings: ArmSettings = Field({}, description="sections of the configuration, in place of the file's own")
 
