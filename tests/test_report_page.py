@@ -363,7 +363,7 @@ def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None
     refresh(written)
     before = (written / REPORT).read_text()
     (problem,) = (written / "generations" / "0002" / "verify").glob("problems.parquet")
-    problem.write_bytes(b"damaged")
+    problem.write_bytes(b"x" * problem.stat().st_size)
     publish(written)
     with pytest.warns(ReportWarning, match=r"report\.html was not brought up to date: \w+: .*"):
         refresh(written)
