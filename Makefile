@@ -7,6 +7,7 @@ VENV_VLLM := .venv-vllm
 VENV_SUPPLY := .venv-supply
 BIN_VLLM := $(VENV_VLLM)/bin
 RUN_DIR ?= runs/demo
+SEED ?= 0
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -51,9 +52,9 @@ sandbox: install ## make sure that a sandbox works, installing bubblewrap where 
 	@sh verifier_image/install-bubblewrap.sh
 	@$(BIN)/populora doctor --require sandbox > $(VENV)/doctor.txt || { cat $(VENV)/doctor.txt; exit 1; }
 
-demo: install sandbox ## 4 teachers and 4 students co-evolve on this machine, under 8 minutes on two cores
+demo: install sandbox ## 2 teachers and 2 students learn from each other on this machine, under 8 minutes on two cores
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
-	  $(BIN)/populora run --config configs/demo.toml --run-dir "$$dir"
+	  $(BIN)/populora run --config configs/frontier.toml --set run.seed=$(SEED) --run-dir "$$dir"
 
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui

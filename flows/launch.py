@@ -38,7 +38,7 @@ EVOLVE = "evolve"
 REVIEW_SECONDS = 30 * 24 * 3600
 """How long a run waits for its review before Prefect fails it; Retry then asks again."""
 
-Preset = Literal["demo", "paper-7b", "quick", "solo", "solo-7b", "solo-total"]
+Preset = Literal["demo", "frontier", "paper-7b", "quick", "solo", "solo-7b", "solo-total"]
 StageName = Literal["match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
 
 Seed = Annotated[int, Field(ge=0)]
@@ -63,7 +63,7 @@ def train(
 
     Args:
         run_dir: A new folder for everything the run makes, for instance runs/first.
-        preset: The configuration: quick takes a minute on two cores, demo eight, 7b a GPU; solo is the single agent.
+        preset: The configuration: quick takes a minute on two cores, demo and frontier eight, 7b a GPU; solo is the single agent.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
         generations: How many generations; empty for what the configuration says.
         seed: Equal seeds give equal runs; empty for what the configuration says.

@@ -50,7 +50,7 @@ def test_the_closing_lines_of_a_run_can_be_typed_as_they_stand(
 def test_the_demo_leaves_the_path_alone() -> None:
     """Else the command took its own folder for one on the user's PATH."""
     told = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert ".venv/bin/populora run --config configs/demo.toml" in told
+    assert ".venv/bin/populora run --config configs/frontier.toml" in told
     assert "PATH=" not in told
 
 
