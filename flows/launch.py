@@ -63,8 +63,8 @@ def train(
 
     Args:
         run_dir: A new folder for everything the run makes, for instance runs/first.
-        preset: The configuration: quick takes a minute on two cores, frontier four, demo eight, 7b a GPU; solo is the single
-            agent.
+        preset: The configuration: quick takes a minute on two cores, frontier four, demo eight, 7b a GPU;
+            solo is the single agent.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
         generations: How many generations; empty for what the configuration says.
         seed: Equal seeds give equal runs; empty for what the configuration says.
