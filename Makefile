@@ -81,8 +81,9 @@ format: install ## let ruff put the code in order
 base-model: install ## train the bundled base from nothing, under an hour on two cores
 	@$(BIN)/python -m base_model.recipe --out base_model/tiny
 
-docs: install ## render docs/data-contract.md from the declared columns
+docs: install ## render the pages of columns and settings from their declarations
 	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
+	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
 
 sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .venv, with version and licence (CycloneDX)
 	@$(VENV_SUPPLY)/bin/cyclonedx-py environment $(BIN)/python --output-file sbom.json

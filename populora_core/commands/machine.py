@@ -20,6 +20,28 @@ machine_app.add_typer(image_app, name="image")
 
 
 @machine_app.command()
+def config(
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="a section, a key, or the end of one: attempts")
+    ] = None,
+) -> None:
+    """Every setting of a run, or those of one name: default, what it may be, what it means."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from populora_core.commands.console import console
+    from populora_core.config.reference import groups, matching
+
+    for group in groups() if key is None else matching(key):
+        table = Table(title=f"[bold]{group.name}[/]  {group.meaning}", title_justify="left", box=None)
+        for name in ("key", "default", "value", "meaning"):
+            table.add_column(name, overflow="fold")
+        for item in group.settings:
+            table.add_row(*map(Text, (item.key, item.default, item.kind, item.meaning)))
+        console.print(table)
+
+
+@machine_app.command()
 def verify(
     file: Annotated[
         typer.FileText,

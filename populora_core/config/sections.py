@@ -39,17 +39,21 @@ class Section(BaseModel):
 class RunSection(Section):
     """What the run is. `generations` is the target that `resume` goes on to."""
 
-    generations: Count = 10
-    seed: DrawSeed = 0
+    generations: Count = Field(10, description="the target; `populora resume` goes on to it")
+    seed: DrawSeed = Field(0, description="every draw of the run derives from it")
 
 
 class BaseSection(Section):
     """The frozen base model and how it is spoken to (all stages but match and evolve)."""
 
     path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
-    dialect: Literal["compact", "instruct"] = "compact"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    device: Literal["cpu", "cuda"] = "cpu"
+    dialect: Literal["compact", "instruct"] = Field(
+        "compact", description="prompts and grammar: compact for the bundled bases, instruct for chat models"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="precision of the base; adapters and optimiser are float32"
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where base and adapters lie")
 
     def folder(self) -> Path:
         """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project."""
@@ -61,8 +65,8 @@ class BaseSection(Section):
 class PopulationSection(Section):
     """How many members each sub-population has: teachers and students, or one solo member (found)."""
 
-    teachers: Annotated[Integer, Field(ge=0, le=9999)] = 4
-    students: Annotated[Integer, Field(ge=0, le=9999)] = 4
+    teachers: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that write problems")
+    students: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that answer them")
     solo: Annotated[Integer, Field(ge=0, le=1)] = Field(
         0, description="1: a single agent that plays both roles"
     )
@@ -90,35 +94,41 @@ class PopulationSection(Section):
 class StartSection(Section):
     """PEFT folders that founders start from, in the order of slots; members without one are newborn (found)."""
 
-    teachers: tuple[str, ...] = ()
-    students: tuple[str, ...] = ()
-    solo: tuple[str, ...] = ()
+    teachers: tuple[str, ...] = Field((), description="folders for the first teachers")
+    students: tuple[str, ...] = Field((), description="folders for the first students")
+    solo: tuple[str, ...] = Field((), description="folder for the single agent")
 
 
 class AdapterSection(Section):
     """LoRA on every linear layer of the decoder (found, propose, solve, update, evaluate, evolve)."""
 
-    rank: Annotated[Count, Field(le=4096)] = 8
-    alpha: Positive = 16.0
-    start_from: StartSection = StartSection()
+    rank: Annotated[Count, Field(le=4096)] = Field(8, description="of every low-rank factor")
+    alpha: Positive = Field(16.0, description="the adapter is scaled by alpha / rank")
+    start_from: StartSection = Field(StartSection(), description="PEFT folders that founders start from")
 
 
 class RatingSection(Section):
     """TrueSkill constants (found, match, grade, evolve)."""
 
-    mu: float = 25.0
-    sigma: Positive = 25.0 / 3.0
-    beta: Positive = 25.0 / 6.0
-    tau: Annotated[float, Field(ge=0.0)] = 25.0 / 300.0
-    draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    draw_band: Share = 0.02
+    mu: float = Field(25.0, description="mean of a newborn")
+    sigma: Positive = Field(25.0 / 3.0, description="standard deviation of a newborn")
+    beta: Positive = Field(25.0 / 6.0, description="how far skill shows in one match")
+    tau: Annotated[float, Field(ge=0.0)] = Field(
+        25.0 / 300.0, description="what a generation adds to every sigma"
+    )
+    draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.1, description="how often equals draw"
+    )
+    draw_band: Share = Field(0.02, description="a solve rate this near to the predicted one is a draw")
 
 
 class MatchSection(Section):
     """How teachers draw students (match)."""
 
-    scheme: str = "pfsp"
-    uniform_floor: Share = 0.1
+    scheme: str = Field(
+        "pfsp", description="how pairs are drawn: pfsp, pfsp_hard, uniform, round_robin, or module:function"
+    )
+    uniform_floor: Share = Field(0.1, description="share of the draw that ratings do not decide")
     parameters: dict[str, Setting] = Field(
         {}, description="settings of the scheme: hardness, the k of pfsp_hard's (1 - p)^k"
     )
@@ -127,17 +137,21 @@ class MatchSection(Section):
 class ProposeSection(Section):
     """What a teacher is asked for in one generation (propose)."""
 
-    types: tuple[str, ...] = ("code_o", "code_i", "code_f")
-    per_type: Count = 32
+    types: tuple[str, ...] = Field(
+        ("code_o", "code_i", "code_f"), description="problem types that teachers are asked for"
+    )
+    per_type: Count = Field(32, description="proposals of each type, per teacher and generation")
     references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
     reference_source: Literal["buffer", "archive"] = Field(
         "buffer",
         description="archive: the most learnable problem of every cell of the problem space",
     )
-    buffer_capacity: Count = 16384
-    temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    max_tokens: Count = 160
+    buffer_capacity: Count = Field(16384, description="newest problems that references are drawn from")
+    temperature: Positive = Field(1.0, description="of the draw of tokens")
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0, description="smallest set of tokens with this probability is drawn from"
+    )
+    max_tokens: Count = Field(160, description="longest proposal")
 
     @model_validator(mode="after")
     def _references_in_order(self) -> ProposeSection:
@@ -163,12 +177,14 @@ class VerifySection(Section):
 class SandboxSection(Section):
     """Where and how long a model-written program may run (verify, grade)."""
 
-    backend: Literal["auto", "docker", "bubblewrap", "launcher"] = "auto"
-    workers: Annotated[Count, Field(le=1024)] = 2
-    cpu_seconds: ProgramSeconds = 2.0
-    wall_seconds: ProgramSeconds = 8.0
-    memory_mib: Annotated[Count, Field(ge=32)] = 256
-    output_kib: Count = 16
+    backend: Literal["auto", "docker", "bubblewrap", "launcher"] = Field(
+        "auto", description="auto: the strongest that works here"
+    )
+    workers: Annotated[Count, Field(le=1024)] = Field(2, description="sandbox processes at a time")
+    cpu_seconds: ProgramSeconds = Field(2.0, description="CPU time of one program")
+    wall_seconds: ProgramSeconds = Field(8.0, description="wall time of one program")
+    memory_mib: Annotated[Count, Field(ge=32)] = Field(256, description="memory of one program")
+    output_kib: Count = Field(16, description="largest output of one program")
 
     @model_validator(mode="after")
     def _wall_beyond_cpu(self) -> SandboxSection:
@@ -180,10 +196,12 @@ class SandboxSection(Section):
 class SolveSection(Section):
     """How a student answers (solve)."""
 
-    attempts: Annotated[Integer, Field(ge=1, le=99)] = 8
-    temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    max_tokens: Count = 96
+    attempts: Annotated[Integer, Field(ge=1, le=99)] = Field(8, description="answers per problem")
+    temperature: Positive = Field(1.0, description="of the draw of tokens")
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0, description="smallest set of tokens with this probability is drawn from"
+    )
+    max_tokens: Count = Field(96, description="longest answer")
 
 
 class SamplerSection(Section):
@@ -214,12 +232,12 @@ class GradeSection(Section):
         "off",
         description="what guessing would solve: subtract takes it out of the solve rate, discount out of the pay",
     )
-    teacher_invalid: float = -1.0
-    teacher_unsolved: float = 0.0
+    teacher_invalid: float = Field(-1.0, description="reward of a proposal that is no problem")
+    teacher_unsolved: float = Field(0.0, description="reward of a problem that no attempt solves")
     teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")
-    student_correct: float = 1.0
-    student_wrong: float = -0.5
-    student_format: float = -1.0
+    student_correct: float = Field(1.0, description="reward of a correct answer")
+    student_wrong: float = Field(-0.5, description="reward of a wrong answer")
+    student_format: float = Field(-1.0, description="reward of an answer that cannot be read")
     eligible_window: Count = Field(4, description="generations without success before a member ranks last")
 
 
@@ -227,9 +245,9 @@ class UpdateSection(Section):
     """The policy-gradient step of every member (update)."""
 
     estimator: str = Field("reinforce_pp", description="how rewards become advantages: trr_pp, grpo")
-    learning_rate: Positive = 2e-3
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    learning_rate: Positive = Field(2e-3, description="AdamW's")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="AdamW's decay of the two moments")
+    weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.0, description="AdamW's, decoupled")
     clip: Positive = Field(0.2, description="half-width of the trust region of the probability ratio")
     importance_cap: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="largest importance weight of learner against sampler, apart from the clip; 0: off"
@@ -243,19 +261,27 @@ class UpdateSection(Section):
         192, description="completions of one prompt share its tokens in sequences up to this length"
     )
     gradient_checkpointing: bool = Field(False, description="a third more time for much less memory")
-    std_floor: Positive = 0.1
-    advantage_clip: Positive = 5.0
+    std_floor: Positive = Field(0.1, description="least standard deviation that advantages are divided by")
+    advantage_clip: Positive = Field(5.0, description="largest advantage, either way")
 
 
 class EvolveSection(Section):
     """When and how the weakest are replaced (evolve)."""
 
     every: Natural = Field(10, description="generations between replacements; 0: never")
-    fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
-    minimum_age: Count = 10
-    crossover_probability: Share = 0.5
-    mutations: tuple[str, ...] = ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian")
-    crossovers: tuple[str, ...] = ("dare_triplets", "layer_choice", "svd_mix", "average")
+    fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.25, description="share of each role that is replaced, at least one"
+    )
+    minimum_age: Count = Field(10, description="generations before a member can be replaced")
+    crossover_probability: Share = Field(0.5, description="share of children that have two parents")
+    mutations: tuple[str, ...] = Field(
+        ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian"),
+        description="operators of one parent, drawn alike",
+    )
+    crossovers: tuple[str, ...] = Field(
+        ("dare_triplets", "layer_choice", "svd_mix", "average"),
+        description="operators of two or three parents, drawn alike",
+    )
     fitness: str = Field("internal", description="what ranks members: internal, external, blend")
     selection: str = Field("truncation", description="which survivors breed")
     replacement: str = Field("worst_fraction", description="who makes room; none: evolution without effect")
@@ -278,9 +304,9 @@ class EvaluateSection(Section):
     every: Natural = Field(0, description="generations between evaluations; 0: never")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
-    report_every: Annotated[int, Field(ge=0)] = Field(
+    report_every: Natural = Field(
         0,
-        description="generations between scores of solvers and base on the reported half, from 0 on; 0: never",
+        description="generations between scores of solvers and base, from 0 on; 0: never",
     )
     report_problems: Count = Field(200, description="problems of each benchmark that these scores take")
 
@@ -297,7 +323,9 @@ class ComputeSection(Section):
     backend: Literal["local", "inline", "ray"] = Field(
         "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
     )
-    shards: Annotated[Count, Field(le=4096)] = 2
+    shards: Annotated[Count, Field(le=4096)] = Field(
+        2, description="parts that a stage is cut into; results follow from it"
+    )
     threads: Annotated[Count, Field(le=1024)] = Field(1, description="threads of one shard")
     address: str = Field(
         "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
@@ -341,7 +369,7 @@ class StoreSection(Section):
 class WandbSection(Section):
     """How Weights & Biases is fed."""
 
-    project: str = "populora"
+    project: str = Field("populora", description="that runs appear in")
     entity: str = Field("", description="the user or team; empty for the one that is logged in")
     mode: Literal["offline", "online"] = Field(
         "offline", description="offline: nothing leaves this machine until `wandb sync` sends it"
@@ -351,5 +379,5 @@ class WandbSection(Section):
 class TrackersSection(Section):
     """Which trackers are told the figures of every generation (no stage, so it is in no stage's key)."""
 
-    use: tuple[TrackerName, ...] = ()
-    wandb: WandbSection = WandbSection()
+    use: tuple[TrackerName, ...] = Field((), description="tensorboard, wandb, or both")
+    wandb: WandbSection = Field(WandbSection(), description="how Weights & Biases is fed")
