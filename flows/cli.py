@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="populora",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Co-evolve LoRA teachers and students on one frozen base model.\n\n"
@@ -50,6 +50,21 @@ Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="run without Prefect; results are the same")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"populora {version('populora-core')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="say which version this is", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Keeps what holds for every command."""
 
 
 SHARED = "POPULORA_SHARED"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,8 @@ def test_what_commands_write_is_their_users_alone_unless_it_is_shared(
     finally:
         os.umask(before)
     assert (tmp_path / "written").stat().st_mode & 0o777 == mode
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = populora("--version")
+    assert done.stdout.strip() == f"populora {version('populora-core')}"

@@ -127,7 +127,7 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
 def closest(name: str, known: Iterable[str]) -> str:
     """A hint for a person who wrote `name`."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else "See populora_core/config/sections.py for every key"
+    return f"Did you mean {close[0]}?" if close else "`populora config` lists every key"
 
 
 def _explain(item: Mapping[str, Any]) -> str:
