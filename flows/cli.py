@@ -18,7 +18,7 @@ import typer
 
 import flows  # sets Prefect's environment before anything imports it
 from populora_core.commands.machine import machine_app
-from populora_core.commands.options import Overrides, RunDir
+from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, RunDir
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
@@ -43,8 +43,8 @@ app = typer.Typer(
 app.add_typer(runs_app)
 app.add_typer(machine_app)
 app.add_typer(stores_app)
-app.add_typer(suite_app, name="suite")
-app.add_typer(study_app, name="study")
+app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)
+app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
 
 Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
@@ -71,7 +71,7 @@ SHARED = "POPULORA_SHARED"
 """Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def run(
     config: Annotated[Path, typer.Option(help="a TOML file; see configs/")],
     run_dir: Annotated[Path, typer.Option(help="a new directory for everything the run makes")],
@@ -96,7 +96,7 @@ def run(
     _train(begin(run_dir, loaded), loaded.run.generations, plain)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def resume(directory: RunDir, generations: Generations = None, plain: Plain = False) -> None:
     """Go on with a run: finished stages stay, missing or damaged ones are made again."""
     from populora_core.runs.run import Run
@@ -105,7 +105,7 @@ def resume(directory: RunDir, generations: Generations = None, plain: Plain = Fa
     _train(opened, generations or opened.config.run.generations, plain)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def rerun(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the generation of the stage")],
@@ -130,7 +130,7 @@ def rerun(
     print(typed(f"populora resume {directory} goes on from here"))
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def reap(directory: RunDir) -> None:
     """End what a killed run left: workers, sandboxes, temporary files, its lock, flow runs that stayed Running.
 
@@ -154,7 +154,7 @@ def reap(directory: RunDir) -> None:
         print(line)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINES)
 def ui(
     port: Annotated[
         int, typer.Option(min=1, max=65534, help="of the Prefect UI; reports are on the next one")

@@ -10,16 +10,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from populora_core.commands.options import MACHINES, SCIENCE
 from populora_core.support.errors import EXIT_ERROR
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 
 machine_app = typer.Typer()
 image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
-machine_app.add_typer(image_app, name="image")
+machine_app.add_typer(image_app, name="image", rich_help_panel=MACHINES)
 
 
-@machine_app.command()
+@machine_app.command(rich_help_panel=MACHINES)
 def config(
     key: Annotated[
         str | None, typer.Argument(metavar="[KEY]", help="a section, a key, or the end of one: attempts")
@@ -41,7 +42,7 @@ def config(
         console.print(table)
 
 
-@machine_app.command()
+@machine_app.command(rich_help_panel=SCIENCE)
 def verify(
     file: Annotated[
         typer.FileText,
@@ -92,7 +93,7 @@ def image_build(
     print(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it")
 
 
-@machine_app.command()
+@machine_app.command(rich_help_panel=SCIENCE)
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"one of: {', '.join(BENCHES)}")],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of a table")] = False,
@@ -111,7 +112,7 @@ def bench(
     print(harness.as_json(name, rows)) if as_json else harness.print_table(name, rows)
 
 
-@machine_app.command()
+@machine_app.command(rich_help_panel=MACHINES)
 def doctor(
     require: Annotated[
         Literal["nothing", "sandbox"], typer.Option(help="fail unless this works")

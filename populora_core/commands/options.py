@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, and the groups that `--help` shows commands in."""
 
 from __future__ import annotations
 
@@ -11,3 +11,5 @@ RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
 ]
+
+RUNS, LOOK, MACHINES, SCIENCE = "Run a population", "Look into runs", "Machines", "Science"

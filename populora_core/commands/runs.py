@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import Overrides, RunDir
+from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir
 from populora_core.commands.typed import typed
 from populora_core.support.errors import EXIT_INTERRUPTED
 
 runs_app = typer.Typer()
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=RUNS)
 def fork(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
@@ -37,7 +37,7 @@ def fork(
     )
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def inspect(
     directory: RunDir,
     generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
@@ -62,7 +62,7 @@ def inspect(
         inspection.show_run(opened)
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def query(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="one run, or several to ask as one")
@@ -86,7 +86,7 @@ def query(
         print_answer(catalogue.query(sql), format)
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=RUNS)
 def prune(
     directory: RunDir,
     keep: Annotated[int, typer.Option(min=1, help="of the newest generations every stage can be redone")] = 3,
@@ -109,7 +109,7 @@ def prune(
     show_plan(opened, chosen, dry_run)
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def report(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="one run, or several to compare")
@@ -129,7 +129,7 @@ def report(
     print(f"{write_report(directories, output or default)} is written; open it in any browser")
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def export(
     directory: RunDir,
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id, e.g. student-00-g0000")],
@@ -164,7 +164,7 @@ def export(
     print(f"with vLLM:    {done.command}")
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def problems(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="one run, or several")],
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
@@ -190,7 +190,7 @@ def problems(
     print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
 
 
-@runs_app.command()
+@runs_app.command(rich_help_panel=LOOK)
 def evaluate(
     directory: RunDir,
     suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],

@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
+from populora_core.commands.options import MACHINES
 from populora_core.commands.typed import typed
 
 stores_app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
-stores_app.add_typer(store_app, name="store")
+stores_app.add_typer(store_app, name="store", rich_help_panel=MACHINES)
 
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="file:///folder or s3://bucket/prefix, as in store.url")
 ]
 
 
-@stores_app.command()
+@stores_app.command(rich_help_panel=MACHINES)
 def pull(
     url: Url,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
