@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -75,11 +76,11 @@ def _write(run: Run, generation: int, stage: Stage, key: str, inputs: dict[str, 
 def resumed(session: Session, generations: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How many manifests a resume of so many generations reads, and how many files it asks the disk about."""
     manifests._parsed.cache_clear()
-    asked, stat = 0, os.stat
+    asked, stat, own = 0, os.stat, threading.get_ident()
 
     def count(*arguments: object, **named: object) -> os.stat_result:
         nonlocal asked
-        asked += 1
+        asked += threading.get_ident() == own  # the heartbeat asks, too
         return stat(*arguments, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:

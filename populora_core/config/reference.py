@@ -20,7 +20,7 @@ ABSURD = 1e6  # a bound from here on only keeps nonsense out
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DescribedSetting:
     """One key of a configuration.
 
     Attributes:
@@ -35,25 +35,25 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DescribedSection:
     """A section: what its settings are for, and the settings."""
 
     name: str
     meaning: str
-    settings: tuple[Setting, ...]
+    settings: tuple[DescribedSetting, ...]
 
 
-def groups() -> list[Group]:
+def groups() -> list[DescribedSection]:
     """All sections, in the order in which a configuration shows them."""
     found = []
     for name, field in Config.model_fields.items():
         section: type[Section] = field.annotation  # type: ignore[assignment]
         meaning = " ".join((section.__doc__ or "").split("\n\n")[0].split())
-        found.append(Group(name, meaning, tuple(_settings(section, name))))
+        found.append(DescribedSection(name, meaning, tuple(_settings(section, name))))
     return found
 
 
-def matching(key: str) -> list[Group]:
+def matching(key: str) -> list[DescribedSection]:
     """The section of that name, or the settings whose key is it or ends with it.
 
     Raises:
@@ -68,7 +68,7 @@ def matching(key: str) -> list[Group]:
             if key in (group.name, setting.key) or setting.key.endswith(f".{key}")
         )
         if own:
-            found.append(Group(group.name, group.meaning, own))
+            found.append(DescribedSection(group.name, group.meaning, own))
     if not found:
         keys = [setting.key for group in known for setting in group.settings]
         raise ConfigError(
@@ -79,13 +79,13 @@ def matching(key: str) -> list[Group]:
     return found
 
 
-def _settings(section: type[Section], prefix: str) -> Iterator[Setting]:
+def _settings(section: type[Section], prefix: str) -> Iterator[DescribedSetting]:
     for name, field in section.model_fields.items():
         key = f"{prefix}.{name}"
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from _settings(field.annotation, key)
         else:
-            yield Setting(key, _toml(field.default), _kind(field), field.description or "")
+            yield DescribedSetting(key, _toml(field.default), _kind(field), field.description or "")
 
 
 def _kind(field: FieldInfo) -> str:

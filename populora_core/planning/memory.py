@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.support.errors import BaseModelError
-from populora_core.support.received import read_json
 
 GB = 10**9
 MASTER = 4  # bytes of a float32 number: weights, gradients and moments of the adapters
@@ -59,6 +58,9 @@ def read_shape(folder: Path, rank: int) -> ModelShape:
     Raises:
         BaseModelError: there is no such file, or it is not JSON, or the widths are not there.
     """
+    # Here, because bench/gpu.py plans without pydantic.
+    from populora_core.support.received import read_json
+
     try:
         config = read_json(folder / "config.json")
     except (OSError, ValueError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from populora_core.config.reference import Group, groups
+from populora_core.config.reference import DescribedSection, groups
 from populora_core.report.text import markdown_table
 
 _INTRODUCTION = """# Configuration
@@ -27,7 +27,7 @@ def render() -> str:
     return "\n".join([_INTRODUCTION, *map(_section, groups())])
 
 
-def _section(group: Group) -> str:
+def _section(group: DescribedSection) -> str:
     rows = [
         (f"`{item.key.partition('.')[2]}`", f"`{item.default}`", item.kind, item.meaning)
         for item in group.settings

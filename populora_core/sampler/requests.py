@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from populora_core.store.adapters import adapter_whole, what_is_wrong
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError
 from populora_core.support.finish import FinishReason
@@ -79,6 +78,9 @@ class Served:
 
     def require_whole(self) -> None:
         """Raise AdapterError unless the folder is there and its weights file has the recorded hash."""
+        # Here, because bench/gpu.py samples without pydantic.
+        from populora_core.store.adapters import adapter_whole, what_is_wrong
+
         if not adapter_whole(self.folder, self.sha256):
             raise AdapterError(
                 f"the adapter of {self.member_id} in {self.folder} is not the one that the run recorded",

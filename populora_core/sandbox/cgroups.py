@@ -21,7 +21,7 @@ from populora_core.support.processes import started
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 PREFIX = "populora-"
 MOST_PROCESSES = 16
-END_SECONDS = 2.0  # until the kernel has let go of what was killed
+END_SECONDS = 10.0  # until the kernel has let go of what was killed
 _CONTROLLERS = ("memory", "pids")
 _MEMORY = ("memory.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 _ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
