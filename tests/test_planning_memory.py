@@ -47,9 +47,6 @@ QWEN2_5_7B = {  # its published config.json
     "use_sliding_window": False,
     "vocab_size": 152064,
 }
-KERNELS = (
-    8 * 2**20
-)  # bytes that products in bf16 may take on top, on CPUs whose library repacks their operands
 A_HUNDRED_MILLION = {
     "model_type": "qwen2",
     "vocab_size": 32_000,
@@ -149,10 +146,12 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
 
 @pytest.fixture(scope="module")
 def measured_update() -> Iterator[Popen[str]]:
-    """The process that measures updates. It gives freed memory back at once, so that the peak is what tensors take."""
+    """The process that measures updates. The peak is what tensors take: freed memory is given back at once, and the
+    kernels that oneDNN compiles for a shape (6 MB of them in bfloat16) are not kept.
+    """
     process = Popen(
         [sys.executable, str(TESTS / "measured_update.py")],
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 17)},
+        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 17), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0"},
         stdin=PIPE,
         stdout=PIPE,
         text=True,
@@ -198,4 +197,4 @@ def test_a_real_update_peaks_where_the_estimate_says(
     goes = needed.states // 3
     working = max(needed.activations + needed.logits, needed.step + goes)
     peak = needed.adapters + needed.gradient + working
-    assert 0.5 * peak < measured < peak + KERNELS
+    assert 0.5 * peak < measured < peak
