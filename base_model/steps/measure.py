@@ -140,11 +140,9 @@ def gates(levels: dict[str, _Figures], proposals: Sequence[_Figures]) -> dict[st
     def every(of: Sequence[int], name: str, holds: Callable[[float], bool]) -> bool:
         return all(holds(levels[str(level)][name][0]) for level in of)
 
-    edge = float(np.mean([levels[str(level)]["greedy"][0] for level in EDGE]))
-
     return {
         "a: greedy at least .6 at levels 2 and 3": every(MASTERED, "greedy", lambda v: v >= 0.6),
-        "a: greedy .10 to .35 over levels 4 and 5": 0.1 <= edge <= 0.35,
+        "a: greedy .10 to .35 at levels 4 and 5": every(EDGE, "greedy", lambda v: 0.1 <= v <= 0.35),
         "a: greedy at most .10 at levels 6 to 8": every(BEYOND, "greedy", lambda v: v <= 0.1),
         "b: every answer has its thought (.99)": every(LEVELS, "with_a_thought", lambda v: v >= 0.99),
         "c: mixed groups at least .3 at levels 4 and 5": every(EDGE, "mixed_groups", lambda v: v >= 0.3),
