@@ -10,12 +10,14 @@ import argparse
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.multiprocessing
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from base_model.documents import write_document
 from base_model.tokenizer import build_tokenizer
@@ -26,17 +28,26 @@ DEFAULT_TOKENS = 14_000_000
 CHECKED_DOCUMENTS = 500
 
 
-def check_checkpoint(folder: Path, seed: int = 0) -> None:
+def check_checkpoint(
+    folder: Path,
+    original: PreTrainedTokenizerFast,
+    write: Callable[[np.random.Generator], str],
+    seed: int = 0,
+) -> None:
     """Load the checkpoint as any user would and try it.
+
+    Args:
+        original: the tokenizer of training.
+        write: draws a document.
 
     Raises:
         BaseModelError: the tokenizer is not the one of training or loses text, or the logits are not finite.
     """
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    loaded, original = AutoTokenizer.from_pretrained(folder), build_tokenizer()
+    loaded = AutoTokenizer.from_pretrained(folder)
     rng = np.random.default_rng(seed)
     for _ in range(CHECKED_DOCUMENTS):
-        text = write_document(rng, original).text
+        text = write(rng)
         ids = loaded(text)["input_ids"]
         if ids != original(text)["input_ids"] or loaded.decode(ids) != text:
             raise BaseModelError(
@@ -56,14 +67,13 @@ def check_checkpoint(folder: Path, seed: int = 0) -> None:
         )
 
 
-def make(out: Path, training: Training) -> None:
-    """Train in a folder beside ``out`` and rename it there once it passes `check_checkpoint`."""
+def make(out: Path, train: Callable[[Path], None], check: Callable[[Path], None]) -> None:
+    """Train in a folder beside ``out`` and rename it there once it passes the check (see `check_checkpoint`)."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        torch.multiprocessing.spawn(train_process, (training, str(folder)), nprocs=training.processes)
-        (folder / "rendezvous").unlink(missing_ok=True)
-        check_checkpoint(folder)
+        train(folder)
+        check(folder)
         folder.chmod(0o755)
         if out.exists():
             os.replace(out, folder.with_suffix(".old"))
@@ -71,6 +81,18 @@ def make(out: Path, training: Training) -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(folder.with_suffix(".old"), ignore_errors=True)
+
+
+def train_tiny(training: Training, folder: Path) -> None:
+    """Train the tiny base in its processes; the checkpoint is in the folder."""
+    torch.multiprocessing.spawn(train_process, (training, str(folder)), nprocs=training.processes)
+    (folder / "rendezvous").unlink(missing_ok=True)
+
+
+def check_tiny(folder: Path) -> None:
+    """See `check_checkpoint`."""
+    original = build_tokenizer()
+    check_checkpoint(folder, original, lambda rng: write_document(rng, original).text)
 
 
 def main() -> None:
@@ -83,7 +105,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=5)
     arguments = parser.parse_args()
     training = Training(int(arguments.tokens), arguments.seed, arguments.processes, arguments.layers)
-    make(arguments.out, training)
+    make(arguments.out, partial(train_tiny, training), check_tiny)
     print(f"{arguments.out}: done")
 
 

@@ -51,15 +51,17 @@ class Training:
     constant_share: float = 0.35
 
 
-def model_config(vocabulary: int, layers: int) -> Qwen2Config:
+def model_config(
+    vocabulary: int, layers: int, width: int = 192, heads: int = 6, feed_forward: int = 512
+) -> Qwen2Config:
     """The architecture: Qwen2, embeddings tied."""
     return Qwen2Config(
         vocab_size=vocabulary,
-        hidden_size=192,
+        hidden_size=width,
         num_hidden_layers=layers,
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        intermediate_size=512,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        intermediate_size=feed_forward,
         max_position_embeddings=MAX_LENGTH,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},

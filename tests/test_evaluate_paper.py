@@ -17,10 +17,10 @@ from conftest import small_config, start
 from random_base import write_random_base
 
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE
+from populora_core.benchmarks.scores import BASE
 from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE
 from populora_core.store.catalogue import Catalogue
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]

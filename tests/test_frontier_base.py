@@ -23,7 +23,7 @@ from base_model.steps.grammar import (
 )
 from base_model.steps.measure import gates, weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
-from base_model.steps.recipe import CLOSING, OPENING, check_checkpoint
+from base_model.steps.recipe import CLOSING, OPENING, check_frontier
 from base_model.steps.suite import make
 from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
 from base_model.steps.words import tokenizer
@@ -119,7 +119,7 @@ def test_positions_rise_with_jumps_in_most_documents() -> None:
 
 
 def test_the_bundled_checkpoint_loads_and_its_tokenizer_loses_nothing() -> None:
-    check_checkpoint(FRONTIER)
+    check_frontier(FRONTIER)
     assert BaseSection(path="bundled:frontier").folder() == FRONTIER
 
 

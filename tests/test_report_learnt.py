@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
-from populora_core.benchmarks.metrics import Interval
 from populora_core.lifecycle.loop import train
 from populora_core.report.learnt import Scored, lines, score_line, scored, verdict, won
 from populora_core.runs.run import Run
@@ -53,7 +52,7 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
     founded, later = scored(reported)
     assert (founded.generation, later.generation) == (0, 2)
     assert {item.suite for item in (founded, later)} == {NAME}
-    assert founded.gain.value == 0.0 == founded.solvers - founded.base, "founders equal the base"
+    assert founded.gain().value == 0.0 == founded.solvers - founded.base, "founders equal the base"
     asked = [sorted({row["item_id"] for row in item.rows}) for item in (founded, later)]
     assert asked[0] == asked[1]
     assert len(asked[0]) == 3 * PROBLEMS
@@ -92,11 +91,13 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "says"),
-    [(0.05, 0.2, "13 points more"), (-0.2, -0.06, "13 points less"), (-0.1, 0.3, "no more than chance")],
+    ("solvers", "base", "says"),
+    [(0.6, 0.0, "more than the base"), (0.0, 0.4, "less than the base"), (0.4, 0.4, "no more than chance")],
 )
-def test_a_gain_counts_where_its_interval_is_on_one_side_of_zero(low: float, high: float, says: str) -> None:
-    gain = Interval((low + high) / 2 if says[0] == "n" else 0.13 * (1 if low > 0 else -1), low, high)
-    item = Scored(4, "suite-9", 0.4, 0.27, gain, 12.0, ())
+def test_a_gain_counts_where_its_interval_is_on_one_side_of_zero(
+    solvers: float, base: float, says: str
+) -> None:
+    answers = [[1.0] * round(20 * share) + [0.0] * round(20 * (1 - share)) for share in (solvers, base)]
+    item = Scored(4, "suite-20", [(answers[0], answers[1][::-1])], 0, 12.0, ())
     assert says in verdict(item)
-    assert "solvers 40" in score_line(item)
+    assert f"solvers {round(100 * solvers)}" in score_line(item)

@@ -17,6 +17,7 @@ import pytest
 from conftest import PATIENCE, contents, small_config, start
 
 from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import fork, rerun, train
@@ -25,7 +26,6 @@ from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluate import _shares
-from populora_core.stages.evaluation import BASE
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError

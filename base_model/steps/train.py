@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 from base_model.corpus import generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.steps.documents import Corpus
 from base_model.steps.words import tokenizer
-from base_model.tokenizer import EOS, MAX_LENGTH, PAD
-from base_model.train import initialise
+from base_model.tokenizer import EOS, PAD
+from base_model.train import initialise, model_config
 
 JUMPING_DOCUMENTS = 0.7
 JUMP_PROBABILITY = 0.06
@@ -55,24 +55,6 @@ class StepsTraining:
     constant_share: float = 0.6
     last_rate: float = 0.02
     corpus: Corpus = field(default_factory=Corpus)
-
-
-def model_config(training: StepsTraining, vocabulary: int) -> Qwen2Config:
-    """The architecture: Qwen2, embeddings tied."""
-    return Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=training.width,
-        num_hidden_layers=training.layers,
-        num_attention_heads=training.heads,
-        num_key_value_heads=training.heads,
-        intermediate_size=training.feed_forward,
-        max_position_embeddings=MAX_LENGTH,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        bos_token_id=None,
-    )
 
 
 def jumping_positions(generator: torch.Generator, rows: int, columns: int) -> Tensor:
@@ -132,7 +114,8 @@ def train(
 
 def newborn(training: StepsTraining, generator: torch.Generator) -> Qwen2ForCausalLM:
     """A model with random weights."""
-    model = Qwen2ForCausalLM(model_config(training, len(tokenizer())))
+    shape = (training.layers, training.width, training.heads, training.feed_forward)
+    model = Qwen2ForCausalLM(model_config(len(tokenizer()), *shape))
     initialise(model, generator)
     return model
 

@@ -14,6 +14,8 @@ from populora_core.support import ids
 from populora_core.support.aliases import Row
 
 ALL = "all"
+BASE = "base"
+"""What stands where a player has a member's id, for the base without an adapter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from populora_core.benchmarks.contamination import Contamination
-from populora_core.benchmarks.scores import ALL, group_interval, headline_rows
+from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console
 from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE, Evaluation
+from populora_core.stages.evaluation import Evaluation
 from populora_core.support.aliases import Row
 
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names

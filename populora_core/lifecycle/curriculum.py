@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +21,8 @@ import pyarrow.parquet as pq
 from populora_core.benchmarks.heldout import held_out
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
-from populora_core.support.durable import fsync, fsync_tree, temporary_folder
-from populora_core.support.errors import ArtifactError, RunDirectoryError
+from populora_core.support.durable import new_folder, require_free
+from populora_core.support.errors import RunDirectoryError
 
 CARD = "README.md"
 SPLIT = "train.parquet"
@@ -104,10 +103,7 @@ def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters(
         ArtifactError: `to` is not free, or could not be written.
     """
     to = to.expanduser()
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ArtifactError(
-            f"{to} is not free", expected="a new or empty folder", remedy="choose another --to"
-        )
+    require_free(to)
     tables, left_out = _tables(runs, filters)
     if not tables["problems"].num_rows:
         raise RunDirectoryError(
@@ -117,24 +113,11 @@ def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters(
             remedy="widen --solve-rate, --statements or --novelty; populora inspect RUN shows what there is",
         )
     rows = {name: table.num_rows for name, table in tables.items()}
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(to.parent, to.name) as new:
-            for name, table in tables.items():
-                (new / name).mkdir()
-                pq.write_table(table, new / name / SPLIT, compression="zstd")
-            (new / CARD).write_text(
-                card(tables, [run.name for run in runs], filters, left_out), encoding="utf-8"
-            )
-            fsync_tree(new)
-            os.rename(new, to)
-            fsync(to.parent)
-    except OSError as error:
-        raise ArtifactError(
-            f"{to} could not be written; nothing of it was left behind",
-            came=str(error),
-            remedy="free space on the disk, or choose another --to",
-        ) from error
+    with new_folder(to) as new:
+        for name, table in tables.items():
+            (new / name).mkdir()
+            pq.write_table(table, new / name / SPLIT, compression="zstd")
+        (new / CARD).write_text(card(tables, [run.name for run in runs], filters, left_out), encoding="utf-8")
     return Curriculum(to, rows, left_out)
 
 

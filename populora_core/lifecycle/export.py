@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.runs.run import Run
 from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
 from populora_core.store.catalogue import Catalogue
-from populora_core.support.durable import fsync, fsync_tree, temporary_folder
-from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
+from populora_core.support.durable import new_folder, require_free
+from populora_core.support.errors import AdapterError, RunDirectoryError
 from populora_core.support.received import below, read_json
 
 CARD = "README.md"
@@ -58,26 +57,18 @@ def export_member(
         ArtifactError: `to` is not free, or could not be written.
     """
     to = Path(to).expanduser()
-    _refuse_occupied(to)
+    require_free(to)
     snapshot = take(run, member_id, generation)
     base = base_name or str(run.config.base.folder().resolve())
     card = model_card(snapshot, base, to, merge)
     # The base is loaded and merged before anything is written: it may be refused.
     write = _merged(snapshot) if merge else partial(_write_adapter, snapshot, base)
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(to.parent, to.name) as new:
+    with new_folder(to) as new:
+        try:
             write(new)
-            (new / CARD).write_text(card, encoding="utf-8")
-            fsync_tree(new)
-            os.rename(new, to)  # takes the place of an empty folder
-            fsync(to.parent)
-    except (OSError, SafetensorError) as error:
-        raise ArtifactError(
-            f"{to} could not be written; nothing of it was left behind",
-            came=str(error),
-            remedy="free space on the disk, or choose another --to",
-        ) from error
+        except SafetensorError as error:  # how safetensors tells of a disk that refuses
+            raise OSError(str(error)) from error
+        (new / CARD).write_text(card, encoding="utf-8")
     command = serve_command(snapshot, base, to, merge)
     return Exported(to, member_id, snapshot.generation, command)
 
@@ -124,16 +115,6 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
 def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
     numbers = [row["generation"] for row in adapters] or [member["born_generation"]]
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
-
-
-def _refuse_occupied(to: Path) -> None:
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ArtifactError(
-            f"{to} is not free",
-            expected="a new or an empty folder",
-            came="a folder with other files" if to.is_dir() else "a file",
-            remedy="choose another --to; nothing was changed",
-        )
 
 
 def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:

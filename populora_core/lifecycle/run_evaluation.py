@@ -13,24 +13,23 @@ from pathlib import Path
 
 from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.scores import score_rows
+from populora_core.benchmarks.scores import BASE, score_rows
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.population.fitness import rank
 from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE, BASE_PLAYER, ITEMS, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, players_of
 from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import Manifest, generation_dir, shards_dir
+from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, shards_dir
 from populora_core.store.schema import to_table
 from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
-PREFIX = "evaluate-"
 SELECTION = "members"
 EVALUATE = "evaluate"
 
@@ -71,7 +70,7 @@ class RunEvaluation:
         self.session, self.suite = session, suite
         run = session.run
         self.generation = newest_generation(run) if generation is None else generation
-        self._folder = stage_dir(run.directory, self.generation, PREFIX + suite.suite)
+        self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = _choose(run, self.generation, members)
         alive = read_table(_source(run, self.generation), "population").num_rows
@@ -194,7 +193,7 @@ def selection(evaluation: Manifest) -> str:
 
 def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:
     """The committed evaluations of the members after a generation."""
-    for folder in sorted(generation_dir(run.directory, generation).glob(f"{PREFIX}*")):
+    for folder in sorted(generation_dir(run.directory, generation).glob(f"{EVALUATION}*")):
         manifest = read_manifest(folder)
         if manifest is not None:
             yield folder, manifest

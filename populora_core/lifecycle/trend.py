@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.benchmarks.scores import by_problem, difference, group_interval, headlines, shared_scores
+from populora_core.benchmarks.scores import (
+    BASE,
+    by_problem,
+    difference,
+    group_interval,
+    headlines,
+    shared_scores,
+)
 from populora_core.benchmarks.suite import Suite
-from populora_core.lifecycle.run_evaluation import PREFIX, selection
+from populora_core.lifecycle.run_evaluation import selection
 from populora_core.runs.run import Run
-from populora_core.stages.evaluation import BASE
 from populora_core.store.artifacts import intact, read_manifest, read_table, stage_dir
-from populora_core.store.manifest import generation_dir
+from populora_core.store.manifest import EVALUATION, generation_dir
 from populora_core.support.aliases import Row
 
 
@@ -62,7 +68,7 @@ def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
 def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[int]:
     """The generations with a whole evaluation of these members by this very suite, oldest first."""
     found = []
-    for folder in generation_dir(run.directory, 0).parent.glob(f"[0-9]*/{PREFIX}{suite.suite}"):
+    for folder in generation_dir(run.directory, 0).parent.glob(f"[0-9]*/{EVALUATION}{suite.suite}"):
         manifest = read_manifest(folder)
         if (
             manifest is not None
@@ -75,7 +81,7 @@ def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[
 
 
 def _members_items(run: Run, generation: int, suite: Suite) -> list[Row]:
-    folder = stage_dir(run.directory, generation, PREFIX + suite.suite)
+    folder = stage_dir(run.directory, generation, EVALUATION + suite.suite)
     rows = read_table(folder, "evaluation_items").to_pylist()
     return [row for row in rows if row["member_id"] != BASE]
 

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.benchmarks.scores import by_problem, difference, headlines, shared_scores
+from populora_core.benchmarks.scores import BASE, Pairs, by_problem, difference, headlines, shared_scores
 from populora_core.benchmarks.suite import Suite
 from populora_core.report.text import percent
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import read_manifest, stage_dir
+from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
 from populora_core.support.aliases import Row
 
-BASE = "base"
 # The evaluations of solvers beside the base, the newest suite's, oldest first.
 SCORED = f"""
 WITH shown AS (
@@ -40,18 +40,33 @@ class Scored:
     """Solvers and base on the same problems, after one generation.
 
     Attributes:
-        solvers, base: mean scores.
-        gain: solvers minus base, paired over problems.
+        pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
+        seed: of the suite, which the intervals are drawn from.
         tokens: mean length of the solvers' answers.
     """
 
     generation: int
     suite: str
-    solvers: float
-    base: float
-    gain: Interval
+    pairs: Sequence[Pairs]
+    seed: int
     tokens: float
     rows: Sequence[Row]
+
+    @property
+    def solvers(self) -> float:
+        """The solvers' mean score."""
+        return fmean(fmean(own) for own, _ in self.pairs)
+
+    @property
+    def base(self) -> float:
+        """The base's mean score."""
+        return fmean(fmean(own) for _, own in self.pairs)
+
+    def gain(self) -> Interval:
+        """Solvers minus base, paired over problems: a bootstrap, so only for what is shown."""
+        found = difference(self.pairs, self.seed, "solvers")
+        assert found is not None, "every benchmark has a problem that all answered"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,7 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
     with Catalogue(directory) as catalogue:
         for row in catalogue.rows(SCORED):
             number, name = row["generation"], row["suite"]
-            manifest = read_manifest(stage_dir(directory, number, f"evaluate-{name}"))
+            manifest = read_manifest(stage_dir(directory, number, EVALUATION + name))
             if generation in (None, number) and manifest is not None:
                 suite = Suite.model_validate(manifest.config["suite"])
                 found.append(_scored(number, suite, catalogue.rows(ANSWERED, [number, name])))
@@ -89,21 +104,15 @@ def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None
         if BASE not in own or not solvers:
             return None
         pairs.append(shared_scores([own[member].scores for member in solvers], [own[BASE].scores]))
-    gain = difference(pairs, suite.seed, "solvers")
-    if gain is None:
+    if not all(solved for solved, _ in pairs):
         return None
-    mean = [sum(map(_mean, side)) / len(pairs) for side in zip(*pairs, strict=True)]
-    tokens = [row["completion_tokens"] for row in rows if row["member_id"] != BASE]
-    return Scored(generation, suite.suite, mean[0], mean[1], gain, _mean(tokens), rows)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
+    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows)
 
 
 def score_line(item: Scored) -> str:
     """One line of a generation."""
-    gain = item.gain
+    gain = item.gain()
     return (
         f"held-out ({item.suite}): solvers {percent(item.solvers)}, base {percent(item.base)}, "
         f"{100 * gain.value:+.0f} points ({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
@@ -135,7 +144,7 @@ def lines(directory: Path) -> list[str]:
 
 def verdict(item: Scored) -> str:
     """Whether the solvers are better than the base, by the interval."""
-    gain = item.gain
+    gain = item.gain()
     interval = f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
     if gain.low > 0:
         return f"It gets {100 * gain.value:.0f} points more than the base {interval}."

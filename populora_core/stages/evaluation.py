@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
 from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards, towards
 from populora_core.compute.work import Generate, Prompt
@@ -33,7 +34,6 @@ from populora_core.support import durable, ids
 from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
 
-BASE = "base"
 SHARD_COMPLETIONS = 512
 ITEMS = "evaluation_items"
 ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept

@@ -29,6 +29,7 @@ from populora_core.support.received import (
 
 MANIFEST = "manifest.json"
 SHARDS_PREFIX = ".shards-"
+EVALUATION = "evaluate-"  # and the suite: the folder of an evaluation, beside the stages of its generation
 _STRICT = ConfigDict(extra="forbid")
 PRUNED = ".pruned"  # an empty file of this suffix stands for one that `populora prune` removed
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from populora_core.benchmarks.scores import BASE
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
 from populora_core.report.page import page
@@ -18,7 +19,6 @@ from populora_core.study.claims import LEAST_SEEDS, Claim, ClaimResult, Verdict
 from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.summary import Summary
 from populora_core.study.tables import (
-    BASE,
     arms_table,
     bases_table,
     benchmarks_table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
@@ -14,7 +15,6 @@ from populora_core.study.verdicts import Results, hedges_g
 
 UNKNOWN = "–"
 MINUS = "−"
-BASE = "base"
 SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
 
 

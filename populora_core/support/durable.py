@@ -91,6 +91,39 @@ def temporary_folder(parent: Path, label: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def require_free(to: Path) -> None:
+    """Raise ArtifactError unless a new folder may appear there."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ArtifactError(
+            f"{to} is not free",
+            expected="a new or an empty folder",
+            came="a folder with other files" if to.is_dir() else "a file",
+            remedy="choose another --to; nothing was changed",
+        )
+
+
+@contextmanager
+def new_folder(to: Path) -> Iterator[Path]:
+    """A folder to fill, which appears as `to` at the end: whole, or not at all (see `require_free`).
+
+    Raises:
+        ArtifactError: it could not be written.
+    """
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(to.parent, to.name) as folder:
+            yield folder
+            fsync_tree(folder)
+            os.rename(folder, to)  # takes the place of an empty folder
+            fsync(to.parent)
+    except OSError as error:
+        raise ArtifactError(
+            f"{to} could not be written; nothing of it was left behind",
+            came=str(error),
+            remedy="free space on the disk, or choose another --to",
+        ) from error
+
+
 def sweep(parent: Path) -> list[Path]:
     """Remove what processes of this host that are gone left in `parent` under temporary names.
 
