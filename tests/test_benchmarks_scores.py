@@ -9,10 +9,10 @@ from store_run import item_row
 
 from populora_core.benchmarks.scores import ALL, group_interval, headline_rows, metrics_of, score_rows
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.lifecycle.run_evaluation import PREFIX
 from populora_core.lifecycle.trend import trend
 from populora_core.runs.run import Run
 from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import EVALUATION
 from populora_core.store.schema import to_table
 
 ENTRIES = tuple(
@@ -91,7 +91,7 @@ def test_the_mean_of_a_group_is_over_problems() -> None:
 
 
 def commit(run: Run, generation: int, items: list[dict], suite: Suite = SUITE, members: str = "all") -> None:
-    with StageWriter(run.directory, generation, PREFIX + suite.suite) as writer:
+    with StageWriter(run.directory, generation, EVALUATION + suite.suite) as writer:
         writer.write_table("evaluation_items", to_table("evaluation_items", items))
         writer.commit(
             writer.draft(
