@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from peft import LoraConfig, get_peft_model
+import torch.nn.functional as F
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -69,14 +70,15 @@ def train_alone(
     for _ in range(steps):
         optimiser.zero_grad()
         for start in range(0, len(rows), batch_size):
-            (_loss(peft_model, rows[start : start + batch_size], rules.clip) / total).backward()
+            batch = rows[start : start + batch_size]
+            (_loss(peft_model, batch, rules.clip, rules.kl) / total).backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), rules.grad_clip)
         gradient = vector({name: parameter.grad for name, parameter in parameters.items()})
         optimiser.step()
         yield Step(gradient, vector(parameters))
 
 
-def _loss(model: PreTrainedModel, rows: Sequence[TrainingRow], clip: float) -> Tensor:
+def _loss(model: PeftModel, rows: Sequence[TrainingRow], clip: float, kl: float) -> Tensor:
     """The sum over the completion tokens of rows padded on the right, where causal attention never looks."""
     ids = torch.zeros(
         len(rows), max(len(row.prompt_ids + row.completion_ids) for row in rows), dtype=torch.long
@@ -87,6 +89,8 @@ def _loss(model: PreTrainedModel, rows: Sequence[TrainingRow], clip: float) -> T
         )
     logits = model(input_ids=ids, use_cache=False).logits
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    with torch.no_grad(), model.disable_adapter():
+        bare = model(input_ids=ids, use_cache=False).logits.to(logits.dtype)
     losses = []
     for index, row in enumerate(rows):
         start, count = len(row.prompt_ids) - 1, len(row.completion_ids)
@@ -95,4 +99,7 @@ def _loss(model: PreTrainedModel, rows: Sequence[TrainingRow], clip: float) -> T
         ratio = torch.exp(taken - torch.tensor(row.old_logprobs, dtype=logits.dtype))
         clipped = ratio.clamp(1 - clip, 1 + clip)
         losses.append(-torch.minimum(ratio * row.advantage, clipped * row.advantage).sum())
+        if kl:
+            base = torch.log_softmax(bare[index, start : start + count] / row.temperature, -1)
+            losses.append(kl * F.kl_div(base, logprobs, reduction="sum", log_target=True))
     return torch.stack(losses).sum()

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.config.load import Config, apply_overrides
-from populora_core.learner.estimators import ESTIMATORS, advantages, grpo, reinforce_pp, scale, trr_pp
+from populora_core.learner.estimators import (
+    ESTIMATORS,
+    advantages,
+    grpo,
+    maxrl,
+    reinforce_pp,
+    scale,
+    success_only,
+    trr_pp,
+)
 from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
 
@@ -19,6 +28,8 @@ rewards_in_groups = st.lists(
     max_size=30,
 )
 every_estimator = pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+whitening = pytest.mark.parametrize("estimator", ["grpo", "reinforce_pp", "trr_pp"])
+centring = pytest.mark.parametrize("estimator", ["grpo", "maxrl", "reinforce_pp", "trr_pp"])
 
 
 def estimate(estimator: str, *columns: list, clip: float = 5.0) -> list[float | None]:
@@ -58,7 +69,24 @@ class TestGRPO:
         assert grpo([1.0, 1.0, -0.5, -0.5], list("ppqq"), ["s"] * 4) == [0.0] * 4
 
 
-@every_estimator
+class TestSuccessOnly:
+    def test_only_what_did_better_than_its_group_counts(self):
+        rewards, groups = [1.0, -0.5, 1.0, 1.0], list("ppqq")
+        whitened = reinforce_pp(rewards, groups, ["s"] * 4)
+        assert success_only(rewards, groups, ["s"] * 4) == [whitened[0], 0.0, 0.0, 0.0]
+
+
+class TestMaxRL:
+    def test_a_problem_weighs_by_the_inverse_of_its_success_rate(self):
+        found = maxrl([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], list("ppppqqqq"), ["s"] * 8)
+        # p: rate 1/4, (1 - 1/4) * 4 = 3; q: rate 1/2, (1 - 1/2) * 2 = 1
+        assert found == pytest.approx([3.0, -1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+
+    def test_without_a_success_rewards_are_only_centred(self):
+        assert maxrl([-0.5, -1.0], ["p", "p"], ["s", "s"]) == pytest.approx([0.25, -0.25])
+
+
+@whitening
 def test_the_divisor_has_a_floor(estimator: str):
     found = estimate(estimator, [0.51, 0.49], ["p", "p"], ["s", "s"])
     assert found == pytest.approx([0.1, -0.1])
@@ -79,7 +107,7 @@ def test_a_single_centred_row_has_no_spread():
     assert scale([0.7], ["s"], std_floor=0.1, clip=5.0) == [0.0]
 
 
-@every_estimator
+@whitening
 def test_infrastructure_rows_stay_null_and_count_nowhere(estimator: str):
     found = estimate(estimator, [1.0, None, -1.0, None], ["p", "p", "p", "q"], ["s", "s", "s", "t"])
     assert found == pytest.approx([1.0, None, -1.0, None])
@@ -97,7 +125,7 @@ def test_members_do_not_share_statistics(estimator: str):
     assert both[:3] == estimate(estimator, calm, ["p"] * 3, ["a"] * 3)
 
 
-@every_estimator
+@centring
 @given(rows=rewards_in_groups)
 def test_what_is_centred_together_keeps_zero_mean(estimator: str, rows: list[tuple[float | None, str]]):
     rewards, groups = [reward for reward, _ in rows], [group for _, group in rows]

@@ -81,15 +81,16 @@ def settings_of(rules: UpdateRules, member: str) -> UpdateSection:
 
 
 @pytest.mark.parametrize(
-    ("pack_tokens", "checkpointing"), [(1, False), (24, False), (24, True), (200, False)]
+    ("pack_tokens", "checkpointing", "kl"),
+    [(1, False, 0.0), (24, False, 0.0), (24, True, 0.0), (200, False, 0.0), (24, True, 0.3)],
 )
 def test_five_steps_of_four_members_equal_each_ones_own_run_in_float64(
-    norms_in_float64: None, pack_tokens: int, checkpointing: bool
+    norms_in_float64: None, pack_tokens: int, checkpointing: bool, kl: float
 ):
     model = tiny_model(torch.float64)
     layout = layout_of(model)
     weights = {member: row.double() for member, row in random_rows(layout, *PROBLEMS).items()}
-    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing}
+    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing, "kl": kl}
     rules = UpdateRules(RULES.settings.model_copy(update=packed), RULES.members)
     rows = training_rows(PROBLEMS)
     stacked = StackedAdapters(model, layout, torch.float64)

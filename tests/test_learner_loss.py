@@ -56,6 +56,21 @@ def test_the_gradient_is_that_of_the_loss_written_out(
     torch.testing.assert_close(found.mismatch, mismatch, rtol=1e-12, atol=1e-12)
 
 
+def test_the_divergence_from_the_base_is_exact_and_weighed(head: torch.nn.Linear):
+    given, plain, written = inputs(), inputs(), inputs()
+    base = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = backward_policy_gradient(head, reference=base, kl_weight=0.3, **given)
+    backward_policy_gradient(head, **plain)
+
+    temperatures = written["temperatures"][:, None]
+    own, other = (torch.log_softmax(head(states) / temperatures, -1) for states in (written["hidden"], base))
+    kl = torch.nn.functional.kl_div(other, own, reduction="none", log_target=True).sum(-1)
+    (0.3 * kl * written["token_weights"]).sum().backward()
+    torch.testing.assert_close(found.kl, kl.detach(), rtol=1e-12, atol=1e-12)
+    gradient = given["hidden"].grad - plain["hidden"].grad
+    torch.testing.assert_close(gradient, written["hidden"].grad, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("cap", [0.9, 2.0, 1e9])
 def test_an_importance_cap_weights_the_plain_policy_gradient(head: torch.nn.Linear, cap: float):
     given = inputs()

@@ -107,6 +107,40 @@ def test_what_others_do_changes_a_member_by_rounding_only():
     torch.testing.assert_close(together["b"].exp_avg, alone["b"].exp_avg, rtol=1e-4, atol=1e-6)
 
 
+def test_minibatches_are_steps_one_after_the_other_on_groups_that_stay_whole():
+    stacked = stack()
+    rows = [replace(row, group=number // 4) for number, row in enumerate(some_rows())]
+    states = newborns(stacked, *MEMBERS)
+    found, stats = update_members(stacked, states, rows, changed(minibatches=2))
+    one_by_one, steps = dict(states), []
+    for part in range(2):
+        own = [row for row in rows if row.group % 2 == part]
+        one_by_one, of_step = update_members(stacked, one_by_one, own, RULES)
+        steps.append(of_step)
+    for member in MEMBERS:
+        assert torch.equal(found[member].weights, one_by_one[member].weights)
+        assert found[member].steps == stats[member].steps == sum(step[member].steps for step in steps)
+        assert stats[member].tokens == sum(step[member].tokens for step in steps)
+        assert stats[member].largest_mismatch == next(
+            step[member].largest_mismatch for step in steps if step[member].steps
+        )
+    assert max(stats[member].steps for member in MEMBERS) == 2
+
+
+def test_a_member_at_the_base_has_no_divergence_and_a_weight_keeps_it_nearer():
+    stacked = stack()
+    rows, far = some_rows(), {}
+    for kl in (1e-9, 3.0):
+        states = {member: MemberState.newborn(torch.zeros(stacked.layout.dimension)) for member in MEMBERS}
+        states = {m: MemberState.newborn(stacked.layout.init_row(np.random.default_rng(0))) for m in states}
+        states, first = update_members(stacked, states, rows, changed(kl=kl, learning_rate=1e-2))
+        assert all(first[member].kl == pytest.approx(0.0, abs=1e-6) for member in MEMBERS)
+        for _ in range(5):
+            states, stats = update_members(stacked, states, rows, changed(kl=kl, learning_rate=1e-2))
+        far[kl] = sum(stats[member].kl for member in MEMBERS)
+    assert far[3.0] < 0.5 * far[1e-9]
+
+
 def test_the_learning_rate_of_a_newborn_warms_up():
     rules = UpdateRules(UpdateSection(learning_rate=8e-3, warmup_steps=4))
     assert [rules.learning_rate("m", steps) for steps in range(6)] == [2e-3, 4e-3, 6e-3, 8e-3, 8e-3, 8e-3]

@@ -45,12 +45,14 @@ class Lesson:
 
     Attributes:
         row: of the table that holds the completions of the role.
+        group: lessons of one group, the attempts at a problem, come into the same minibatch.
     """
 
     role: str
     row: int
     member_id: str
     advantage: float
+    group: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +62,19 @@ class Update:
     Attributes:
         members: member_id -> its folder.
         completions: role -> the Parquet file of what was sampled in it, at its temperature.
-        steps: what each step learns from.
+        steps: what each role's steps learn from, and their rules.
     """
 
     members: Mapping[str, Path]
     completions: Mapping[str, Path]
     temperatures: Mapping[str, float]
-    steps: Sequence[Sequence[Lesson]]
-    rules: UpdateRules
+    steps: Sequence[tuple[Sequence[Lesson], UpdateRules]]
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
 
         Returns:
-            "stats" holds a member's statistics of every step, in order; "hashes" what `export` returns.
+            "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns.
         """
         from populora_core.learner.update import update_members
         from populora_core.model.adapter_files import read_state
@@ -82,8 +83,8 @@ class Update:
         stacked = worker.learn()
         states = {member: read_state(source) for member, source in self.members.items()}
         stats = []
-        for rows in self._rows():
-            states, of_step = update_members(stacked, states, rows, self.rules, progress)
+        for rows, rules in self._rows():
+            states, of_step = update_members(stacked, states, rows, rules, progress)
             stats.append(of_step)
         seconds = time.perf_counter() - started
         return {
@@ -92,17 +93,19 @@ class Update:
             "hashes": export(worker, states, folder),
         }
 
-    def _rows(self) -> Iterator[list[TrainingRow]]:
-        """What each step learns from, with its tokens. They are read here: they pass through no driver and no key."""
+    def _rows(self) -> Iterator[tuple[list[TrainingRow], UpdateRules]]:
+        """What each role's steps learn from. Tokens are read here: they pass through no driver and no key."""
         tables = {role: pq.ParquetFile(file).read(TOKENS) for role, file in self.completions.items()}
 
         def row(lesson: Lesson) -> TrainingRow:
             table = tables[lesson.role]
             prompt, completion, logprobs = (tuple(table[name][lesson.row].as_py()) for name in TOKENS)
             temperature = self.temperatures[lesson.role]
-            return TrainingRow(lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature)
+            return TrainingRow(
+                lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature, lesson.group
+            )
 
-        return ([row(lesson) for lesson in lessons] for lessons in self.steps)
+        return (([row(lesson) for lesson in lessons], rules) for lessons, rules in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,8 +244,23 @@ class GradeSection(Section):
 class UpdateSection(Section):
     """The policy-gradient step of every member (update)."""
 
-    estimator: str = Field("reinforce_pp", description="how rewards become advantages: trr_pp, grpo")
+    estimator: str = Field(
+        "reinforce_pp", description="how rewards become advantages: trr_pp, grpo, success_only, maxrl"
+    )
+    roles: Literal["both", "teachers", "students"] = Field("both", description="who learns")
     learning_rate: Positive = Field(2e-3, description="AdamW's")
+    teacher_learning_rate: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="of members in the role of teachers; 0: as learning_rate"
+    )
+    minibatches: Count = Field(
+        1, description="optimiser steps of a role in a generation, each on its share of the problems"
+    )
+    kl: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="weight of the divergence from the bare base"
+    )
+    shuffle_rewards: bool = Field(
+        False, description="a control: deal each member's rewards of a type out among its completions"
+    )
     betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="AdamW's decay of the two moments")
     weight_decay: Annotated[float, Field(ge=0.0)] = Field(0.0, description="AdamW's, decoupled")
     clip: Positive = Field(0.2, description="half-width of the trust region of the probability ratio")

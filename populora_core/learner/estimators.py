@@ -76,7 +76,41 @@ def grpo(
     return scale(centre(rewards, groups), groups, std_floor=std_floor, clip=clip)
 
 
-ESTIMATORS: dict[str, Estimator | str] = {"reinforce_pp": reinforce_pp, "trr_pp": trr_pp, "grpo": grpo}
+def success_only(
+    rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float = 0.1, clip: float = 5.0
+) -> Advantages:
+    """Learn from what did better than its group, and from nothing else (cf. RAFT, arXiv 2304.06767).
+
+    The positive part of `reinforce_pp`. Nothing is made less likely but by what is made more likely.
+    """
+    whitened = reinforce_pp(rewards, groups, cohorts, std_floor=std_floor, clip=clip)
+    return [None if value is None else max(value, 0.0) for value in whitened]
+
+
+def maxrl(
+    rewards: Rewards, groups: Keys, cohorts: Keys, *, std_floor: float = 0.1, clip: float = 5.0
+) -> Advantages:
+    """Centre rewards within groups, and divide by the group's success rate (maximum-likelihood RL, arXiv 2602.02710).
+
+    The gradient of log p in place of that of p: a problem that is solved once in eight attempts weighs eight times
+    one that is nearly always solved. Success is a positive reward; a group without any gives what centring gives.
+    `std_floor` and cohorts do not matter.
+    """
+
+    def by_success(values: Array) -> Array:
+        p = (values > 0.0).mean()
+        return np.clip((values - values.mean()) / (p or 1.0), -clip, clip)
+
+    return _by_key(rewards, groups, np.ptp, by_success)
+
+
+ESTIMATORS: dict[str, Estimator | str] = {
+    "reinforce_pp": reinforce_pp,
+    "trr_pp": trr_pp,
+    "grpo": grpo,
+    "success_only": success_only,
+    "maxrl": maxrl,
+}
 """Name -> function, or its place as "package.module:function"."""
 
 

@@ -13,11 +13,12 @@ CHUNK_LOGITS = 1 << 24  # logits held at once
 
 @dataclass(frozen=True, slots=True)
 class TokenStats:
-    """What the loss found at each of n tokens, all [n]."""
+    """What the loss found at each of n tokens, all [n]; `kl` is 0 where no reference was given."""
 
     loss: Tensor
     entropy: Tensor
     clipped: Tensor
+    kl: Tensor
     mismatch: Tensor
 
 
@@ -32,11 +33,15 @@ def backward_policy_gradient(
     token_weights: Tensor,
     clips: Tensor,
     importance_cap: float = 0.0,
+    reference: Tensor | None = None,
+    kl_weight: float = 0.0,
 ) -> TokenStats:
-    """Back-propagate sum over tokens of weight * -min(ratio A, clamp(ratio, 1 - clip, 1 + clip) A).
+    """Back-propagate sum over tokens of weight * (-min(ratio A, clamp(ratio, 1 - clip, 1 + clip) A) + kl_weight KL).
 
-    The objective is PPO's (arXiv 1707.06347) without a value function or KL term. Its old log-probabilities
-    are the sampler's, so that the ratio also corrects for how the sampler's numbers differ from the learner's.
+    The objective is PPO's (arXiv 1707.06347) without a value function. KL(member || base) is exact: a sum over
+    the vocabulary at the states that were sampled, not an estimate from the sampled token. The old
+    log-probabilities are the sampler's, so that the ratio also corrects for how the sampler's numbers differ
+    from the learner's.
     With an importance cap C that correction is apart from the trust region: A is multiplied by the constant
     min(learner's old probability / sampler's, C), truncated importance sampling (Ionides 2008), and the ratio
     is taken against the learner itself: it is 1 and nothing is clipped. Where these are no longer the weights
@@ -50,10 +55,11 @@ def backward_policy_gradient(
         hidden: [n, d], the states that predict the targets, still attached to the decoder's graph.
         targets: [n] int64. old_logprobs, advantages, temperatures, clips: [n].
         token_weights: [n], 1 / tokens of the token's member for a token mean in each member.
+        reference: [n, d], the states of the bare base at the same tokens, without a graph.
 
     Returns:
-        Per-token loss (unweighted), entropy in nats, whether the clip cut its gradient off, and how far the
-        log-probability is from the old one.
+        Per-token policy-gradient loss (unweighted), entropy in nats, whether the clip cut its gradient off, KL to
+        the base in nats, and how far the log-probability is from the old one.
     """
     states = hidden.detach()
     gradient = torch.empty_like(states)
@@ -62,9 +68,7 @@ def backward_policy_gradient(
     for start in range(0, len(states), size):
         chosen = slice(start, start + size)
         leaf = states[chosen].requires_grad_()
-        logits = output_layer(leaf)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperatures[chosen, None]
-        logprobs = torch.log_softmax(logits, dim=-1)
+        logprobs = _logprobs(output_layer(leaf), temperatures[chosen])
         taken = logprobs.gather(-1, targets[chosen, None]).squeeze(-1)
         old, advantage = old_logprobs[chosen], advantages[chosen]
         mismatch = (taken.detach() - old).abs()
@@ -74,10 +78,21 @@ def backward_policy_gradient(
         ratio = torch.exp(taken - old)
         free = ratio * advantage
         kept = torch.clamp(ratio, 1.0 - clips[chosen], 1.0 + clips[chosen]) * advantage
-        loss = -torch.minimum(free, kept)
-        (gradient[chosen],) = torch.autograd.grad((loss * token_weights[chosen]).sum(), leaf)
+        loss = objective = -torch.minimum(free, kept)
+        kl = torch.zeros_like(mismatch)
+        if reference is not None:
+            base = _logprobs(output_layer(reference[chosen]), temperatures[chosen])
+            kl = (logprobs.exp() * (logprobs - base)).sum(-1)
+            objective = loss + kl_weight * kl
+        (gradient[chosen],) = torch.autograd.grad((objective * token_weights[chosen]).sum(), leaf)
         with torch.no_grad():
             entropy = -(logprobs.exp() * logprobs).sum(-1)
-            parts.append((loss.detach(), entropy, kept < free, mismatch))
+            parts.append((loss.detach(), entropy, kept < free, kl.detach(), mismatch))
     hidden.backward(gradient)
     return TokenStats(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _logprobs(logits: Tensor, temperatures: Tensor) -> Tensor:
+    """Logits [m, V] as log-probabilities at the temperatures [m], in float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(logits / temperatures[:, None], dim=-1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class TrainingRow:
             softmax(logits / temperature).
         advantage: None where infrastructure failed: the row takes no part.
         temperature: the temperature that the completion was sampled at; 1 for greedy ones.
+        group: rows of one group, the attempts at a problem, come into the same minibatch.
     """
 
     member_id: str
@@ -28,6 +30,7 @@ class TrainingRow:
     old_logprobs: tuple[float, ...]
     advantage: float | None
     temperature: float = 1.0
+    group: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt_ids or not self.completion_ids:
@@ -73,14 +76,17 @@ class UpdateRules:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What one step did to one member.
+    """What an update did to one member.
 
     Attributes:
         tokens: completion tokens of its rows with an advantage, the denominator of its loss.
+        steps: optimiser steps; 0 for a member that was skipped.
         loss: clipped policy-gradient loss before the step.
         grad_norm: before clipping; 0 for a member that was skipped.
-        entropy: mean entropy in nats over the tokens with a nonzero advantage; None where there are none.
+        entropy: mean entropy in nats over the tokens with a nonzero advantage; None where there are none. With a KL
+            term, this and what follows are over all tokens of rows with an advantage.
         clip_fraction: share of those tokens whose ratio the clip cut off; None where there are none.
+        kl: mean KL to the bare base in nats; None where it was not asked for.
         logprob_mismatch: mean over those tokens of the absolute difference between the learner's
             log-probability, at the weights that sampled, and the sampler's; None where there are none.
         largest_mismatch: the largest of them.
@@ -89,9 +95,39 @@ class UpdateStats:
     n_rows: int
     tokens: int
     learning_rate: float
+    steps: int = 0
     loss: float = 0.0
     grad_norm: float = 0.0
     entropy: float | None = None
     clip_fraction: float | None = None
+    kl: float | None = None
     logprob_mismatch: float | None = None
     largest_mismatch: float | None = None
+
+    @classmethod
+    def over(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
+        """What several steps, each on its own rows, come to: sums of rows, tokens and steps, else means over the steps
+        that were taken. The mismatch is the first one's, at the weights that sampled.
+        """
+        n_rows, tokens = sum(step.n_rows for step in steps), sum(step.tokens for step in steps)
+        taken = [step for step in steps if step.steps]
+        if not taken:
+            return cls(n_rows, tokens, steps[-1].learning_rate)
+        return replace(
+            taken[0],
+            n_rows=n_rows,
+            tokens=tokens,
+            learning_rate=taken[-1].learning_rate,
+            steps=sum(step.steps for step in taken),
+            loss=fmean(step.loss for step in taken),
+            grad_norm=fmean(step.grad_norm for step in taken),
+            entropy=_mean(step.entropy for step in taken),
+            clip_fraction=_mean(step.clip_fraction for step in taken),
+            kl=_mean(step.kl for step in taken),
+        )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None where any is."""
+    known = list(values)
+    return None if None in known else fmean(value for value in known if value is not None)

@@ -1,8 +1,8 @@
-"""One policy-gradient step for every member, in one pass over the frozen base.
+"""Policy-gradient steps for every member, all members in one pass over the frozen base.
 
-Rows whose advantage is exactly zero cannot move anything and are not run; their tokens still count in the
-token mean of their member, so that skipping them changes no gradient. A member without any nonzero advantage
-has nothing to learn from and keeps its state, optimiser moments and step count included.
+Rows whose advantage is exactly zero cannot move anything and are not run, unless a KL term moves by every row;
+their tokens still count in the token mean of their member, so that skipping them changes no gradient. A member
+without any nonzero advantage has nothing to learn from and keeps its state, optimiser moments and step count included.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from populora_core.model.state import MemberState
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopulationError
 
+if TYPE_CHECKING:
+    from populora_core.config.sections import UpdateSection
+
 STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 EPS = 1e-8  # of AdamW
 
@@ -36,7 +40,7 @@ def update_members(
     rules: UpdateRules,
     progress: Progress | None = None,
 ) -> tuple[dict[str, MemberState], dict[str, UpdateStats]]:
-    """One optimiser step for every member that has something to learn from.
+    """An optimiser step on each minibatch, for every member that has something to learn from there.
 
     Args:
         stacked: the adapters over the base; the members trained become its residents.
@@ -49,8 +53,31 @@ def update_members(
     Raises:
         PopulationError: a gradient is not finite.
     """
+    parts: list[list[TrainingRow]] = [[] for _ in range(rules.settings.minibatches)]
+    for row in rows:
+        parts[row.group % len(parts)].append(row)
+    steps: list[dict[str, UpdateStats]] = []
+    now = dict(states)
+    for part in parts:
+        now, stats = _step(stacked, now, part, rules, progress)
+        steps.append(stats)
+    return now, {member: UpdateStats.over([stats[member] for stats in steps]) for member in states}
+
+
+def _step(
+    stacked: StackedAdapters,
+    states: Mapping[str, MemberState],
+    rows: Sequence[TrainingRow],
+    rules: UpdateRules,
+    progress: Progress | None,
+) -> tuple[dict[str, MemberState], dict[str, UpdateStats]]:
+    """One optimiser step on these rows."""
+    settings = rules.settings
     graded = [row for row in rows if row.advantage is not None]
     useful = [row for row in graded if row.advantage != 0.0]
+    learning = {row.member_id for row in useful}
+    if settings.kl:
+        useful = [row for row in graded if row.member_id in learning]
     tokens, n_rows = dict.fromkeys(states, 0), dict.fromkeys(states, 0)
     for row in graded:
         tokens[row.member_id] += len(row.completion_ids)
@@ -60,7 +87,7 @@ def update_members(
         member: UpdateStats(n_rows[member], tokens[member], rules.learning_rate(member, state.steps))
         for member, state in states.items()
     }
-    trained = {row.member_id: states[row.member_id] for row in useful}
+    trained = {member_id: states[member_id] for member_id in sorted(learning)}
     if not trained:
         return dict(states), stats
 
@@ -68,30 +95,31 @@ def update_members(
     grad = stacked.zero_grad()
     totals = _Totals.zero(len(trained))
     token_weights = torch.tensor([1.0 / tokens[member] for member in stacked.members], dtype=torch.float64)
-    settings = rules.settings
     clips, largest = (
         torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
         for name in ("clip", "grad_clip")
     )
     with checkpointed(stacked.model, settings.gradient_checkpointing):
         for batch in micro_batches(pack_rows(useful, settings.pack_tokens), settings.token_budget):
-            totals.add(*_accumulate(stacked, batch, token_weights, clips, settings.importance_cap))
+            totals.add(*_accumulate(stacked, batch, token_weights, clips, settings))
             if progress is not None:
                 progress(batch.n_rows)
     norms = clip_by_member(grad, largest.to(grad)).tolist()
     _refuse_not_finite(dict(zip(stacked.members, norms, strict=True)))
     for slot, (member_id, norm) in enumerate(zip(stacked.members, norms, strict=True)):
-        count, loss, entropy, clipped, mismatch = totals.sums[slot].tolist()
+        count, loss, entropy, clipped, kl, mismatch = totals.sums[slot].tolist()
         stats[member_id] = replace(
             stats[member_id],
+            steps=1,
             loss=loss / tokens[member_id],
             grad_norm=norm,
             entropy=entropy / count,
             clip_fraction=clipped / count,
+            kl=kl / count if settings.kl else None,
             logprob_mismatch=mismatch / count,
             largest_mismatch=float(totals.largest[slot]),
         )
-    return {**states, **_step(stacked, trained, grad, rules)}, stats
+    return {**states, **_stepped(stacked, trained, grad, rules)}, stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +127,7 @@ class _Totals:
     """What the tokens of each member come to.
 
     Attributes:
-        sums: [P, 5], tokens and the sums of loss, entropy, clipped and mismatch.
+        sums: [P, 6], tokens and the sums of loss, entropy, clipped, KL and mismatch.
         largest: [P], the largest mismatch.
     """
 
@@ -109,20 +137,22 @@ class _Totals:
     @classmethod
     def zero(cls, n_members: int) -> _Totals:
         return cls(
-            torch.zeros(n_members, 5, dtype=torch.float64), torch.zeros(n_members, dtype=torch.float64)
+            torch.zeros(n_members, 6, dtype=torch.float64), torch.zeros(n_members, dtype=torch.float64)
         )
 
     def add(self, slots: Tensor, found: TokenStats) -> None:
         """Add tokens [n] of the members in rows `slots` [n]."""
         ones = torch.ones_like(found.loss)
-        columns = torch.stack([ones, found.loss, found.entropy, found.clipped, found.mismatch], dim=1)
+        columns = torch.stack(
+            [ones, found.loss, found.entropy, found.clipped, found.kl, found.mismatch], dim=1
+        )
         columns = columns.to("cpu", torch.float64)
         self.sums.index_add_(0, slots, columns)
         self.largest.scatter_reduce_(0, slots, columns[:, -1], "amax")
 
 
 def _accumulate(
-    stacked: StackedAdapters, batch: MicroBatch, token_weights: Tensor, clips: Tensor, importance_cap: float
+    stacked: StackedAdapters, batch: MicroBatch, token_weights: Tensor, clips: Tensor, settings: UpdateSection
 ) -> tuple[Tensor, TokenStats]:
     """Add the micro-batch's gradients; returns each token's population row [n] and what was found there.
 
@@ -140,8 +170,13 @@ def _accumulate(
         mask = torch.zeros(unseen.shape, dtype=stacked.compute_dtype, device=device)
         attention["attention_mask"] = mask.masked_fill_(unseen, torch.finfo(mask.dtype).min)
         attention["position_ids"] = torch.from_numpy(batch.position_ids).to(device)
+    input_ids = torch.from_numpy(batch.input_ids).to(device)
+    reference = None
+    if settings.kl:
+        with torch.no_grad(), stacked.routed([None] * len(slots), batch.input_ids.shape[1]):
+            base = hidden_states(model, input_ids=input_ids, use_cache=False, **attention)
+            reference = base.flatten(0, 1).index_select(0, where)
     with torch.enable_grad(), stacked.routed(slots, batch.input_ids.shape[1]):
-        input_ids = torch.from_numpy(batch.input_ids).to(device)
         states = hidden_states(model, input_ids=input_ids, use_cache=False, **attention)
         found = backward_policy_gradient(
             output_layer(model),
@@ -152,12 +187,14 @@ def _accumulate(
             temperatures=torch.from_numpy(batch.temperatures).to(device, real),
             token_weights=token_weights[token_slots].to(device, real),
             clips=clips[token_slots].to(device, real),
-            importance_cap=importance_cap,
+            importance_cap=settings.importance_cap,
+            reference=reference,
+            kl_weight=settings.kl,
         )
     return token_slots, found
 
 
-def _step(
+def _stepped(
     stacked: StackedAdapters, states: Mapping[str, MemberState], grad: Tensor, rules: UpdateRules
 ) -> dict[str, MemberState]:
     """AdamW on every resident member; `stacked` keeps the weights that the gradient was taken at.

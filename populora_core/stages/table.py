@@ -115,7 +115,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "update",
-        version=4,
+        version=5,
         needs={
             "proposals": When.NOW,
             "attempts": When.NOW,

@@ -1,14 +1,16 @@
-"""update: one policy-gradient step for every member in each role that it plays."""
+"""update: policy-gradient steps for every member in each role that it plays."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from populora_core.compute.members import Lesson, Update
 from populora_core.compute.shards import towards
+from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
-from populora_core.learner.rows import UpdateRules
+from populora_core.learner.rows import MemberRules, UpdateRules
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
@@ -26,21 +28,30 @@ def run(ctx: StageContext) -> None:
 
     cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in proposals]
     proposal_advantages = estimate(
-        _rewards(ctx, "proposal_grades", "proposal_id", proposals),
+        _rewards(ctx, "proposal_grades", "proposal_id", proposals, cohorts),
         groups=cohorts,
         cohorts=cohorts,
     )
+    problem_ids = [row["problem_id"] for row in attempts]
+    cohorts = [f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts]
     attempt_advantages = estimate(
-        _rewards(ctx, "attempt_grades", "attempt_id", attempts),
-        groups=[row["problem_id"] for row in attempts],
-        cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts],
+        _rewards(ctx, "attempt_grades", "attempt_id", attempts, cohorts),
+        groups=problem_ids,
+        cohorts=cohorts,
     )
+    number = {problem_id: number for number, problem_id in enumerate(type_of)}
     lessons = {
-        Role.TEACHER: _lessons(Role.TEACHER, "teacher_id", proposals, proposal_advantages),
-        Role.STUDENT: _lessons(Role.STUDENT, "student_id", attempts, attempt_advantages),
+        Role.TEACHER: _lessons(
+            Role.TEACHER, "teacher_id", proposals, proposal_advantages, range(len(proposals))
+        ),
+        Role.STUDENT: _lessons(
+            Role.STUDENT, "student_id", attempts, attempt_advantages, [number[each] for each in problem_ids]
+        ),
     }
+    if settings.roles != "both":
+        lessons = {role: own if settings.roles == f"{role}s" else [] for role, own in lessons.items()}
     members = ctx.members()
-    steps = _steps(members, lessons)
+    steps = _steps(members, lessons, settings)
 
     before = ctx.member_folders()
     parts = [
@@ -55,12 +66,11 @@ def run(ctx: StageContext) -> None:
                 Role.TEACHER: ctx.config.propose.temperature,
                 Role.STUDENT: ctx.config.solve.temperature,
             },
-            steps=[[row for row in step if row.member_id in share] for step in steps],
-            rules=UpdateRules(settings),
+            steps=[([row for row in step if row.member_id in share], rules) for step, rules in steps],
         )
         for share in ctx.shares(before)
     ]
-    learned = sum(row.advantage != 0.0 for step in steps for row in step)
+    learned = sum(row.advantage != 0.0 or settings.kl > 0.0 for step, _ in steps for row in step)
     done = ctx.shards.map(parts, towards(ctx.progress, learned))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
@@ -78,25 +88,63 @@ def run(ctx: StageContext) -> None:
     ctx.write_adapters({member: hashes for part in done for member, hashes in part["hashes"].items()})
 
 
-def _steps(members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]]) -> list[list[Lesson]]:
-    """The lessons of every member's first role, then those of the second role of members that play two."""
+def _steps(
+    members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]], settings: UpdateSection
+) -> list[tuple[list[Lesson], UpdateRules]]:
+    """The lessons of every member's first role, then those of the second role of members that play two; with rules."""
     plays = {member.member_id: member.role.plays for member in members}
+    of_teachers = MemberRules(learning_rate=settings.teacher_learning_rate or None)
     return [
-        [each for role, own in lessons.items() for each in own if plays[each.member_id].index(role) == step]
+        (
+            [
+                each
+                for role, own in lessons.items()
+                for each in own
+                if plays[each.member_id].index(role) == step
+            ],
+            UpdateRules(
+                settings,
+                {
+                    member: of_teachers
+                    for member, roles in plays.items()
+                    if roles[step:][:1] == (Role.TEACHER,)
+                },
+            ),
+        )
         for step in range(max(map(len, plays.values())))
     ]
 
 
-def _rewards(ctx: StageContext, grades: str, key: str, rows: Iterable[Row]) -> list[float | None]:
+def _rewards(
+    ctx: StageContext, grades: str, key: str, rows: Sequence[Row], cohorts: Sequence[str]
+) -> list[float | None]:
+    """The rows' rewards; where they are to be shuffled, each cohort's dealt out among its rows at random."""
     found: Mapping[str, float | None] = {row[key]: row["reward"] for row in ctx.rows(grades)}
-    return [found[row[key]] for row in rows]
+    rewards = [found[row[key]] for row in rows]
+    if not ctx.config.update.shuffle_rewards:
+        return rewards
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, (reward, cohort) in enumerate(zip(rewards, cohorts, strict=True)):
+        if reward is not None:
+            places[cohort].append(place)
+    rng, dealt = ctx.rng("shuffle", grades), list(rewards)
+    for own in places.values():
+        for place, source in zip(own, rng.permutation(own).tolist(), strict=True):
+            dealt[place] = rewards[source]
+    return dealt
 
 
-def _lessons(role: Role, owner: str, rows: Iterable[Row], advantages: Iterable[float | None]) -> list[Lesson]:
+def _lessons(
+    role: Role,
+    owner: str,
+    rows: Iterable[Row],
+    advantages: Iterable[float | None],
+    groups: Iterable[int],
+) -> list[Lesson]:
     """What there is to learn from the rows of a role; those that infrastructure failed for are not in it."""
     return [
-        Lesson(role, number, row[owner], advantage)
-        for number, (row, advantage) in enumerate(zip(rows, advantages, strict=True))
+        Lesson(role, number, row[owner], advantage, group)
+        for number, (row, advantage, group) in enumerate(zip(rows, advantages, groups, strict=True))
         if advantage is not None
     ]
 

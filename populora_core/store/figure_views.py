@@ -139,8 +139,7 @@ _TRAINED = _part(
     "trained",
     "tables.updates",
     ("members", INT, "Members that learnt.", "count(DISTINCT member_id)"),
-    # The entropy is that of the tokens that a step was taken on, null without a step.
-    ("updates", INT, "Policy-gradient steps, of all members and roles.", "count(entropy)"),
+    ("updates", INT, "Policy-gradient steps, of all members and roles.", "sum(steps)"),
     ("trained_tokens", LONG, "Tokens trained on, of all members and roles.", "sum(tokens)"),
 )
 _TOOK = _part(

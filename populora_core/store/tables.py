@@ -253,18 +253,25 @@ _DECLARED = (
     Table(
         "updates",
         ("update",),
-        "The policy-gradient step of each member and role.",
+        "The policy-gradient steps of each member and role.",
         (
             GENERATION,
             MEMBER_ID,
             PLAYED,
             Column("n_rows", INT, "Completions with an advantage."),
             Column("tokens", INT, "Tokens of those completions, over which the loss is averaged."),
+            Column("steps", INT, "Optimiser steps: one a minibatch in which there was something to learn."),
             Column("loss", FLOAT, "Clipped policy-gradient loss, a token mean.", nullable=True),
             Column("grad_norm", FLOAT, "Norm of the gradient before clipping.", nullable=True),
             Column("entropy", FLOAT, "Mean entropy in nats where advantages are not 0.", nullable=True),
             Column("clip_fraction", FLOAT, "Share of those tokens whose ratio was clipped.", nullable=True),
-            Column("learning_rate", FLOAT, "Learning rate of the step."),
+            Column(
+                "kl",
+                FLOAT,
+                "Mean divergence from the bare base in nats; null where it was not asked for.",
+                nullable=True,
+            ),
+            Column("learning_rate", FLOAT, "Learning rate of the last step."),
             Column(
                 "logprob_mismatch",
                 FLOAT,

@@ -58,12 +58,7 @@ _COUNTS = (
     ("prompt_tokens", "Tokens of the prompts, one prompt for every completion.", "spent.prompt_tokens"),
     ("generated_tokens", "Tokens of the completions.", "spent.generated_tokens"),
     ("trained_tokens", "Tokens of the completions with an advantage.", "updates.tokens"),
-    # The entropy is that of the tokens that a step was taken on, null without a step.
-    (
-        "updates",
-        "Policy-gradient steps: 0 where there was nothing to learn from.",
-        "updates.entropy IS NOT NULL",
-    ),
+    ("updates", "Policy-gradient steps: 0 where there was nothing to learn from.", "updates.steps"),
 )
 
 
@@ -231,7 +226,7 @@ _DECLARED = (
                 "generation member_id role tokens loss grad_norm entropy clip_fraction learning_rate",
             ),
             *_joined("member_seconds", "seconds"),
-            *_of("updates", "n_rows logprob_mismatch largest_mismatch"),
+            *_of("updates", "n_rows logprob_mismatch largest_mismatch steps kl"),
         ),
     ),
     View(

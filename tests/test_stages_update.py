@@ -1,0 +1,77 @@
+"""update in a run: who learns, in how many steps, and from whose rewards."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from conftest import small_config, start
+
+from populora_core import open_run
+from populora_core.config.load import Config
+from populora_core.runs.session import Session
+from populora_core.stages.engine import run_generation
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+HERE = "test_stages_update"
+
+
+def rewards_as_they_are(rewards, groups, cohorts, *, std_floor, clip):
+    """An estimator that shows what it was given."""
+    return list(rewards)
+
+
+def played(directory: Path, **update: object) -> Path:
+    """One generation of one teacher and one student."""
+    config: Config = small_config(
+        population={"teachers": 1, "students": 1},
+        propose={"per_type": 8, "types": ("code_o", "code_i")},
+        solve={"attempts": 4},
+        update=update,
+    )
+    with Session(start(directory, config)) as session:
+        run_generation(session, 0)
+        run_generation(session, 1)
+    return directory
+
+
+def test_students_alone_learn_in_minibatches_held_to_the_base(tmp_path: Path) -> None:
+    run = played(tmp_path / "run", roles="students", minibatches=2, kl=0.1, estimator="maxrl")
+    with open_run(run) as catalogue:
+        (teacher,) = catalogue.rows("SELECT * FROM updates WHERE role = 'teacher'")
+        (student,) = catalogue.rows("SELECT * FROM updates WHERE role = 'student'")
+        hashes = catalogue.rows(
+            "SELECT count(DISTINCT adapter_sha256) AS kept FROM tables.population WHERE role = 'teacher'"
+        )
+        (tokens,) = catalogue.rows("SELECT sum(updates) AS updates FROM tokens")
+    assert (teacher["steps"], teacher["n_rows"], teacher["kl"]) == (0, 0, None)
+    assert hashes == [{"kept": 1}]
+    assert student["steps"] == tokens["updates"] == 2
+    assert student["kl"] > 0.0  # at the second step it is no longer the base
+
+
+def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_path: Path) -> None:
+    run = played(
+        tmp_path / "run",
+        teacher_learning_rate=1e-4,
+        shuffle_rewards=True,
+        estimator=f"{HERE}:rewards_as_they_are",
+    )
+    with open_run(run) as catalogue:
+        rates = {
+            row["role"]: row["learning_rate"]
+            for row in catalogue.rows("SELECT role, learning_rate FROM updates")
+        }
+        attempts = catalogue.rows(
+            "SELECT student_id, problem_type, reward, advantage FROM attempts JOIN problems USING (problem_id)"
+        )
+    assert rates == {"teacher": 1e-4, "student": 2e-3}
+    paid, dealt = defaultdict(Counter), defaultdict(Counter)
+    for row in attempts:
+        cohort = row["student_id"], row["problem_type"]
+        paid[cohort][row["reward"]] += 1
+        dealt[cohort][row["advantage"]] += 1
+    assert dealt == paid
+    assert any(row["reward"] != row["advantage"] for row in attempts)
