@@ -23,14 +23,15 @@ class Daemon:
     def __init__(self, folder: Path) -> None:
         self.address = f"unix://{folder}/docker.sock"
         self._log = folder / "log"
-        self._command = ["dockerd", "--host", self.address, "--pidfile", f"{folder}/pid", "--bridge=none"]
-        self._command += [
-            "--data-root",
-            f"{folder}/data",
-            "--exec-root",
-            f"{folder}/exec",
-            "--iptables=false",
-        ]
+        options = {
+            "host": self.address,
+            "pidfile": folder / "pid",
+            "data-root": folder / "data",
+            "exec-root": folder / "exec",
+            "bridge": "none",
+            "iptables": "false",
+        }
+        self._command = ["dockerd", *(f"--{name}={value}" for name, value in options.items())]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
