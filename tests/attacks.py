@@ -73,7 +73,7 @@ TIME = (
     body("endless loop that swallows every exception", swallowing("while True: pass"), TIMEOUT),
     whole("endless loop before f is defined", "while True: pass", TIMEOUT),
     body("endless arithmetic in C", "return 7 ** 10 ** 9", TIMEOUT),
-    body("endless digits in C", "sys.set_int_max_str_digits(0)\nreturn len(str(1 << 10 ** 7))", TIMEOUT),
+    body("endless digits in C", "sys.set_int_max_str_digits(0)\nwhile True:\n    str(1 << 10 ** 7)", TIMEOUT),
     body("endless regular expression", "return re.match('(a+)+$', 'a' * 50 + 'b')", TIMEOUT),
     body("endless iteration in C", "return sum(itertools.repeat(0))", TIMEOUT),
     body(
@@ -297,7 +297,7 @@ text = ctypes.string_at(min(near), max(near) - min(near))
 return ctypes.CFUNCTYPE(ctypes.c_int)(min(near) + text.index(b"\\xcd\\x80"))()  # the gate of 32-bit programs
 """,
     KILLED,
-    says="signal 31",
+    says=r"signal (31|11)\b",
 )
 
 MACHINE_CODE = (FORGED_SIGNAL_FRAME, FOREIGN_SYSTEM_CALL)

@@ -7,8 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.client import HTTPConnection
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -120,6 +126,92 @@ def test_a_server_answers_to_its_key_its_own_pages_and_its_own_name_alone(server
         assert asked("OPTIONS", runs, Origin=name, **asks).headers["access-control-allow-origin"] == name
     assert asked("GET", "health", Host="localhost").is_success
     assert asked("GET", "health", Host="evil.example").status_code == 400
+
+
+ASKS = """
+const [url, key, done] = arguments;
+const asked = (path, options) => fetch(`${url}/${path}`, options).then(answer => answer.status, () => "blocked");
+const json = {"Content-Type": "application/json", "Authorization": `Basic ${btoa(key)}`};
+const flow = JSON.stringify({name: "planted"});
+Promise.all([
+    asked("admin/version"),
+    asked("flow_runs/filter", {method: "POST", headers: json, body: "{}"}),
+    asked("flows/", {method: "POST", headers: json, body: flow}),
+    asked("flows/", {method: "POST", mode: "no-cors", credentials: "include", body: flow}),
+]).then(done);
+"""
+"""What a page may try: to read, and to have something made, also with the key and without being allowed to look."""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_page_of_another_origin_reads_and_makes_nothing_in_a_browser(
+    server: Server, tmp_path: Path, name: str
+) -> None:
+    browser = pytest.importorskip("browser")
+    if not (browser.BROWSER and browser.DRIVER):
+        pytest.skip("no Chromium with its driver")
+    (tmp_path / "index.html").write_text("<title>evil</title>")
+    pages = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    Thread(target=pages.serve_forever, daemon=True).start()
+    try:
+        with browser.chromium() as chromium:
+            chromium.get(f"http://{name}:{pages.server_port}/")
+            assert chromium.title == "evil"
+            answers = chromium.execute_async_script(ASKS, server.url, server.key)
+    finally:
+        pages.shutdown()
+        pages.server_close()
+    assert answers == ["blocked", "blocked", "blocked", 0], "0 is an answer that the page may not see"
+    auth = PrefectKey(server.url, server.key)
+    flows = httpx.post(f"{server.url}/flows/filter", json={}, timeout=PATIENCE, auth=auth).json()
+    assert "planted" not in {flow["name"] for flow in flows}
+
+
+def as_another_user(work: Callable[[], object]) -> str:
+    """What the work returns, or the name of the error that it raises, in a process of the user 65534."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            said = str(work())
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        said = told.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_has_neither_the_key_nor_an_answer(server: Server) -> None:
+    from flows.guard import kept_key
+
+    def asked() -> int:
+        parts = urlsplit(server.url)
+        connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
+        connection.request(
+            "POST", f"{parts.path}/flow_runs/filter", "{}", {"Content-Type": "application/json"}
+        )
+        return connection.getresponse().status
+
+    with TemporaryDirectory() as home:
+        os.chmod(home, 0o755)
+        key = Path(home, "populora.key")
+        kept_key(key)
+        assert as_another_user(lambda: os.listdir(home)) == "['populora.key']"
+        assert as_another_user(key.read_text) == "PermissionError"
+    environment = Path(f"/proc/{server.process.pid}/environ")
+    assert as_another_user(environment.read_bytes) == "PermissionError"
+    assert as_another_user(asked) in ("401", "403")
 
 
 def _reached(directory: Path, process: subprocess.Popen[str], generation: int, stage: str) -> bool:

@@ -35,13 +35,22 @@ pytestmark = pytest.mark.sandbox
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=2, memory_bytes=64 * MIB, output_bytes=4096)
 ROOMY = replace(LIMITS, cpu_seconds=10, wall_seconds=30, memory_bytes=256 * MIB)
-KINDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
+KINDS = [
+    pytest.param("docker", marks=pytest.mark.docker),
+    "bubblewrap",
+    "launcher",
+    pytest.param("gvisor", marks=[pytest.mark.docker, pytest.mark.slow]),
+]
 MAX_ERROR_CHARS = 1000
 
 x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls are named by number")
 
 
 def start(kind: str, limits: Limits) -> Sandbox:
+    if (
+        kind == "gvisor"
+    ):  # a page costs several times as much there, and time is counted in hundredths of a second
+        limits = replace(limits, cpu_seconds=4 * limits.cpu_seconds, wall_seconds=2 * limits.wall_seconds)
     try:
         return open_sandbox(kind, limits, workers=2, hash_seed=7)  # type: ignore[arg-type]
     except SandboxUnavailable as error:
@@ -84,8 +93,13 @@ def neighbour(number: int) -> tuple[Job, JobResult]:
 
 
 def processes(sandbox: Sandbox) -> set[int]:
-    """The workers and every process below them, which are all processes of the sandbox."""
+    """The workers and every process below them, which are all processes of the sandbox.
+
+    Of gVisor the workers alone: below them are its own helpers, while programs are processes of its kernel.
+    """
     pids = getattr(sandbox, "pids", [])
+    if sandbox.name == "gvisor":
+        return set(pids)
     return {*pids, *(below for pid in pids for below in descendants(pid))}
 
 
@@ -120,12 +134,13 @@ def check(sandbox: Sandbox, attack: Attack) -> None:
     results = sandbox.run(jobs)
 
     assert results[::2] == [expected for _, expected in others]
+    slow = {Status.TIMEOUT} if sandbox.name == "gvisor" and Status.OOM in attack.statuses else set()
     for result in results[1::2]:
-        assert result.status in attack.statuses, result
+        assert result.status in attack.statuses | slow, result
         assert result.error.isprintable() and 0 < len(result.error) <= MAX_ERROR_CHARS
         assert re.search(attack.says, result.error), result
         assert result.outputs == ()
-        assert result.cpu_seconds < 2 * LIMITS.cpu_seconds, result
+        assert result.cpu_seconds < 2 * sandbox.limits.cpu_seconds, result
     assert len(processes(sandbox)) == len(idle), "a process survived"
     job, expected = neighbour(50)
     assert sandbox.run([job]) == [expected]
@@ -186,7 +201,7 @@ def test_the_alarm_ends_programs_where_the_host_ignores_and_blocks_signals(kind:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert result.status is Status.TIMEOUT
-    assert result.cpu_seconds < 2 * LIMITS.cpu_seconds
+    assert result.cpu_seconds < 2 * sandbox.limits.cpu_seconds
 
 
 # What one program leaves for the next

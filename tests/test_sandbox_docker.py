@@ -26,7 +26,9 @@ from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import Owner
 
 docker = pytest.importorskip("docker")
-from populora_core.sandbox import containers, image  # noqa: E402  # they import docker
+from docker_daemon import Daemon, daemon_with_image  # noqa: E402  # they import docker
+
+from populora_core.sandbox import containers, image  # noqa: E402
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.docker]
 
@@ -224,64 +226,12 @@ def test_a_container_that_is_stopped_is_replaced(pool: SandboxPool) -> None:
 # The daemon
 
 
-class Daemon:
-    """A Docker daemon of the test's own, which it may kill."""
-
-    def __init__(self, folder: Path) -> None:
-        self.address = f"unix://{folder}/docker.sock"
-        self._log = folder / "log"
-        self._command = ["dockerd", "--host", self.address, "--pidfile", f"{folder}/pid", "--bridge=none"]
-        self._command += [
-            "--data-root",
-            f"{folder}/data",
-            "--exec-root",
-            f"{folder}/exec",
-            "--iptables=false",
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, again where it ends: it gives a part of its own 15 seconds, and the machine may be busy."""
-        for _ in range(4):
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    self._command, stdout=log, stderr=log, start_new_session=True
-                )
-            wait_for(lambda: self._ended() or self._answers())
-            if not self._ended():
-                return
-        raise AssertionError(self._log.read_text())
-
-    def _ended(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
-
-    def _answers(self) -> bool:
-        try:
-            return bool(docker.DockerClient(self.address, timeout=5).ping())
-        except containers.Failure:
-            return False
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(PATIENCE)
-            self._process = None
-
-
 @pytest.fixture(scope="module")
 def own_daemon(backend: containers.DockerBackend) -> Iterator[Daemon]:
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("needs root and dockerd for a daemon of its own")
-    saved = b"".join(docker.from_env().images.get(containers.image_tag()).save(named=True))
-    folder = Path(tempfile.mkdtemp(prefix="dockerd-"))
-    daemon = Daemon(folder)
-    try:
-        daemon.start()
-        docker.DockerClient(daemon.address, timeout=PATIENCE).images.load(saved)
+    with daemon_with_image() as daemon:
         yield daemon
-    finally:
-        daemon.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -50,7 +50,9 @@ def verify(
             metavar="FILE.jsonl", help="lines {id, program, inputs}; - reads stdin", errors="replace"
         ),
     ],
-    sandbox: Annotated[Literal["auto", "docker", "bubblewrap", "launcher"], typer.Option()] = "auto",
+    sandbox: Annotated[
+        Literal["auto", "docker", "bubblewrap", "launcher", "gvisor"], typer.Option()
+    ] = "auto",
     no_policy: Annotated[bool, typer.Option("--no-policy", help="skip the static import policy")] = False,
     once: Annotated[bool, typer.Option("--once", help="run once, without the determinism check")] = False,
     time_limit: Annotated[float, typer.Option(min=0.1, max=86_400, help="CPU seconds of one program")] = 2.0,

@@ -177,8 +177,9 @@ class VerifySection(Section):
 class SandboxSection(Section):
     """Where and how long a model-written program may run (verify, grade)."""
 
-    backend: Literal["auto", "docker", "bubblewrap", "launcher"] = Field(
-        "auto", description="auto: the strongest that works here"
+    backend: Literal["auto", "docker", "bubblewrap", "launcher", "gvisor"] = Field(
+        "auto",
+        description="auto: the strongest that works here and is fast; gvisor: docker, over a second kernel",
     )
     workers: Annotated[Count, Field(le=1024)] = Field(2, description="sandbox processes at a time")
     cpu_seconds: ProgramSeconds = Field(2.0, description="CPU time of one program")
