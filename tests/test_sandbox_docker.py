@@ -28,7 +28,7 @@ from populora_core.support.processes import Owner
 docker = pytest.importorskip("docker")
 from populora_core.sandbox import containers, image  # noqa: E402  # they import docker
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.docker]
+pytestmark = [pytest.mark.sandbox, pytest.mark.docker, pytest.mark.foreign, pytest.mark.thorough]
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB)
 SLEEPER = (
