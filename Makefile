@@ -59,8 +59,16 @@ demo: install sandbox ## 2 teachers and 2 students learn from each other on this
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui
 
-test: install extras sandbox ## run every test that this machine can run
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
+
+test: install extras sandbox ## run the tests that answer in minutes; the end says how many cases are left
+	@$(PYTEST) -m "not thorough"
+
+test-rest: install extras sandbox ## run what make test leaves
+	@$(PYTEST) -m thorough
+
+test-all: install extras sandbox ## run every test that this machine can run
+	@$(PYTEST)
 
 test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
 	@sh verifier_image/install-bubblewrap.sh
@@ -102,4 +110,4 @@ $(VENV_SUPPLY)/.installed:
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo ui test test-vllm audit lint format base-model docs sbom advisories clean
+.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs sbom advisories clean

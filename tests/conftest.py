@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from timings import Recorded
 
 from populora_core.config.load import Config, build_config
 from populora_core.lifecycle.loop import train
@@ -112,10 +115,54 @@ def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _made_once(tmp_path_factory, "finished_solo", small_config(**SOLO))
 
 
+THOROUGH = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: processes that share the files then end at about the same time."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """The longest files come first: processes that share the files then end at about the same time.
+
+    In CI, what looks at other people's servers has a second try.
+    """
+    if os.environ.get("CI"):
+        for item in items:
+            if item.get_closest_marker("foreign"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+    recorded, files = Recorded(), Counter[Path]()
+    for item in items:
+        files[item.path] += recorded.seconds(item.nodeid)
+    items.sort(key=lambda item: (-files[item.path], item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors, since some tests wait for other people's servers."""
+    return min(len(os.sched_getaffinity(0)) + 1, 4)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[THOROUGH] = 0
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[THOROUGH] += item.get_closest_marker("thorough") is not None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a process of xdist tells the one that reports
+        session.config.workeroutput["thorough"] = session.config.stash[THOROUGH]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {}).get("thorough", 0)
+    node.config.stash[THOROUGH] = max(node.config.stash[THOROUGH], told)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left := config.stash[THOROUGH]:
+        terminalreporter.line(f"{left:,} cases left to make test-all")
 
 
 def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:

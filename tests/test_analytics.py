@@ -65,6 +65,7 @@ def test_a_question_is_answered_on_a_real_run(finished: Path, title: str):
     assert set(answer["run"].to_pylist()) <= {"finished"}
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 @pytest.mark.parametrize("title", questions())
@@ -81,6 +82,7 @@ def test_the_same_question_is_answered_across_runs(finished: Path, finished_solo
     assert together.num_rows == alone
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("who", ["students", "teachers"])
 def test_the_last_generations_are_those_of_each_run(tmp_path: Path, who: str):
     runs = [write_run(tmp_path / "long", generations=14), write_run(tmp_path / "short", generations=1)]
@@ -102,6 +104,7 @@ def two_runs(tmp_path_factory) -> tuple[Path, Path]:
     return write_run(root / "a" / "demo"), write_run(root / "b" / "demo", generations=1)
 
 
+@pytest.mark.thorough
 def test_every_view_of_many_runs_has_the_rows_of_each_under_its_name(two_runs):
     with Catalogue(*two_runs) as both:
         for view in VIEWS:
@@ -207,7 +210,7 @@ def test_a_value_is_printed_under_its_own_column_where_two_share_a_name(two_runs
     assert dict(zip(names, values, strict=True)) == {"a": "1", "b": "2", "a_1": "3", "c": "4"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("format", ["csv", "json", "table"])
 def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, tmp_path, format):
     script = (
@@ -256,6 +259,7 @@ def test_who_stops_reading_ends_the_query_quietly(finished: Path):
     assert done.stderr == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path):
@@ -274,6 +278,7 @@ def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path
 # Publishing under readers
 
 
+@pytest.mark.thorough
 def test_a_reader_goes_on_across_a_hundred_publishes(tmp_path):
     write_run(tmp_path, generations=1)
     publish(tmp_path)

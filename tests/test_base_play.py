@@ -50,6 +50,7 @@ def test_most_proposals_of_every_type_are_valid(arena: Arena) -> None:
         assert good >= 26, "far below the card's 80 %: three standard errors"
 
 
+@pytest.mark.thorough
 def test_proposals_change_with_their_references(arena: Arena) -> None:
     alone, _ = arena.propose("base", [("code_o", ())] * 240, seed=3)
     shown, _ = arena.propose("base", [("code_o", (REFERENCE,))] * 240, seed=3)

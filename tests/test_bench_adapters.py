@@ -7,6 +7,7 @@ import pytest
 from bench import learner, sampler
 
 
+@pytest.mark.thorough
 def test_the_learner_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "PROBLEMS", 32)
     monkeypatch.setattr(learner, "ATTEMPTS", 1)
@@ -21,6 +22,7 @@ def test_the_learner_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPat
     assert all(row.value > 0.0 for row in rows)
 
 
+@pytest.mark.thorough
 def test_the_sampler_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "REQUESTS", 32)
     monkeypatch.setattr(sampler, "NEW_TOKENS", 2)

@@ -31,6 +31,7 @@ def test_every_population_trains_on_the_same_tokens() -> None:
     assert one == sixteen
 
 
+@pytest.mark.thorough
 def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
     done = bench("--shape", "tiny", "--device", "cpu", "--samples", "5", "--json", str(tmp_path / "gpu.json"))
     assert done.returncode == 0, done.stderr
@@ -44,6 +45,7 @@ def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
     assert report["machine"]["torch"] == torch.__version__
 
 
+@pytest.mark.thorough
 def test_it_needs_nothing_but_torch_transformers_and_safetensors() -> None:
     absent = ("docker", "duckdb", "pandas", "peft", "prefect", "pyarrow", "pydantic", "trueskill")
     code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import bench.gpu"
@@ -51,6 +53,7 @@ def test_it_needs_nothing_but_torch_transformers_and_safetensors() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_at_once() -> None:
     done = bench()

@@ -25,6 +25,7 @@ def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "WARM_UP", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 @pytest.mark.usefixtures("small_demo")
@@ -41,9 +42,10 @@ def test_help_is_timed_against_its_goal() -> None:
     assert row.value > 0.0
 
 
+@pytest.mark.foreign
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_demo")
 def test_a_flow_is_set_against_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(work: partial) -> float:

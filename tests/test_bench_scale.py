@@ -25,6 +25,7 @@ def scaled(tmp_path_factory):
     run.close()
 
 
+@pytest.mark.thorough
 def test_the_rows_name_each_part_with_its_goal(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dict(list(analytics.questions().items())[:2])
     monkeypatch.setattr(scale, "questions", lambda: asked)

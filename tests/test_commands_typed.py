@@ -31,6 +31,7 @@ def shell(line: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 @pytest.mark.skipif(not SCRIPT.exists(), reason="populora is not installed: pip install -e '.[dev]'")

@@ -12,7 +12,7 @@ from populora_core.config.load import apply_overrides, load_config
 from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 GENERATIONS = 1

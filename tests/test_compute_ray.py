@@ -53,7 +53,7 @@ if importlib.util.find_spec("ray") is None:
 
 from populora_core.compute.actor_pool import Actor, ActorPool, Call, Site  # it needs Ray
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.foreign, pytest.mark.thorough]
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "base_model" / "tiny"

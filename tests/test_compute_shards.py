@@ -311,6 +311,7 @@ with Session(Run.open(Path(sys.argv[1]))) as session:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(

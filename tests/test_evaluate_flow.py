@@ -15,7 +15,7 @@ from conftest import PATIENCE
 from populora_core.config.sections import REPOSITORY
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [pytest.mark.foreign, pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 FLOW = """
 import asyncio, json, sys

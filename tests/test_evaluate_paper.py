@@ -23,7 +23,7 @@ from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 pytest.importorskip("math_verify", reason="pip install -e '.[evaluation]'")
 
 PAPER = REPOSITORY / "configs" / "suites" / "paper.toml"

@@ -72,6 +72,7 @@ def copy_on(finished: Path) -> Callable[[Disk], Path]:
     return copy
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
     disk: Disk, copy_on: Callable[[Disk], Path], finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

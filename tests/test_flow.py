@@ -85,7 +85,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.foreign
 def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, tmp_path: Path) -> None:
     directory = tmp_path / "flow"
     command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
@@ -122,7 +122,7 @@ def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_signal_ends_a_run_in_order_and_leaves_no_process(
     begin: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -143,7 +143,8 @@ def test_a_signal_ends_a_run_in_order_and_leaves_no_process(
     assert not list(directory.rglob(".tmp-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.foreign
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(
     begin: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals

@@ -114,6 +114,7 @@ def test_imitation_makes_the_rules_answers_likelier(arena: Arena, held_out: list
     assert likelihood() > before
 
 
+@pytest.mark.thorough
 @pytest.mark.sandbox
 def test_a_result_holds_what_its_tables_need(arena: Arena, held_out: list, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"

@@ -127,6 +127,7 @@ DISHONEST: dict[str, tuple[str, AttemptVerdict]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", DISHONEST)
 def test_a_function_that_does_not_answer_fails(sandbox: Sandbox, kind: str) -> None:
     row = next(row for row in MBPP_PLUS if row["entry_point"] == "last_place")
@@ -166,6 +167,7 @@ STDIN: dict[str, tuple[str, AttemptVerdict]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", STDIN)
 def test_a_program_that_does_not_answer_fails(sandbox: Sandbox, kind: str) -> None:
     program, verdict = STDIN[kind]

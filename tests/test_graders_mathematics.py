@@ -55,7 +55,7 @@ def test_there_are_pairs_of_every_kind_for_every_benchmark() -> None:
         assert {pair["correct"] for pair in PAIRS if pair["benchmark"] == name} == {True, False}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pairs_are_judged_by_their_truth_but_for_those_that_the_page_lists() -> None:
     listed = set(re.findall(r"^\| `(\w+-\d+)` \|", PAGE.read_text(), re.MULTILINE))
     misjudged = set()
@@ -70,6 +70,7 @@ def test_pairs_are_judged_by_their_truth_but_for_those_that_the_page_lists() -> 
     assert len(misjudged) <= 0.05 * len(PAIRS)
 
 
+@pytest.mark.thorough
 def test_no_answer_is_badly_formatted_and_a_monstrous_one_takes_too_long() -> None:
     scores = grade("math500", ({}, "I give up."), ({}, f"\\boxed{{{TOWER}}}"), ({}, "\\boxed{3/4}"))
     assert [score.verdict for score in scores] == [
@@ -113,6 +114,7 @@ def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() ->
 # The process
 
 
+@pytest.mark.thorough
 def test_answers_are_compared_from_any_thread() -> None:
     found = []
     comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
@@ -179,6 +181,7 @@ def test_a_process_that_does_not_start_is_an_error_with_its_command(
         compare([Comparison("1", "1")])
 
 
+@pytest.mark.thorough
 def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
     comparisons = [Comparison("1", "1"), Comparison("2", "2^{2^{33}}"), Comparison("3", "3")]
     found = compare(comparisons, cpu_seconds=60, memory_bytes=300 << 20)

@@ -21,7 +21,7 @@ from populora_core.stages.table import LOOP
 NEEDED = 4 * GB  # of memory that is free now, for a copy of the base and room to work
 MARGIN = 1 * GB  # the interpreter with its libraries, and what glibc keeps
 
-pytestmark = [pytest.mark.slow, pytest.mark.sandbox]
+pytestmark = [pytest.mark.thorough, pytest.mark.sandbox]
 
 
 def free_memory() -> int:

@@ -23,9 +23,7 @@ from populora_core.support.digest import file_sha256
 from populora_core.support.processes import Owner, descendants
 
 ROOT = Path(__file__).resolve().parent.parent
-KILLS = 30
-THROUGH_PREFECT = 3
-BEFORE_A_STAGE = 3
+SHARE = 10  # of the kills, one hits a run through Prefect, and one a process before its first stage
 START_SECONDS = 4.0  # of Python, its modules, and the check of what is done
 GENERATIONS = 3
 
@@ -37,7 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "compute": {"backend": "local", "shards": 1},
 }
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
 class Moment(NamedTuple):
@@ -61,14 +59,13 @@ def _next(position: tuple[int, str]) -> tuple[int, str]:
     return positions[positions.index(position) + 1]
 
 
-def _moments(undisturbed: Path, rng: random.Random) -> Iterator[Moment]:
+def _moments(undisturbed: Path, kills: int, rng: random.Random) -> Iterator[Moment]:
     """Moments over the whole run in their order, every stage as likely as any other, however short."""
     positions = _positions()
     last = positions.index((GENERATIONS, "update"))  # what follows may be over before the signal comes
-    chosen = sorted(rng.choices(range(last), k=KILLS - BEFORE_A_STAGE))
-    early = set(rng.sample(range(KILLS), BEFORE_A_STAGE))
-    later = iter(chosen)
-    for number in range(KILLS):
+    early = set(rng.sample(range(kills), round(kills / SHARE)))
+    later = iter(sorted(rng.choices(range(last), k=kills - len(early))))
+    for number in range(kills):
         if number in early:
             yield Moment(None, rng.uniform(0.0, START_SECONDS))
             continue
@@ -146,16 +143,22 @@ def create(docker: bool) -> Callable[[Path], Path]:
     return make
 
 
-def test_killed_at_thirty_random_moments_a_run_ends_equal_and_leaves_nothing(
-    create: Callable[[Path], Path], docker: bool, tmp_path: Path
-) -> None:
-    undisturbed = create(tmp_path / "undisturbed")
-    assert _start(undisturbed, tmp_path, "--plain").wait(PATIENCE) == 0
+@pytest.fixture(scope="module")
+def undisturbed(create: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kill")
+    directory = create(folder / "undisturbed")
+    assert _start(directory, folder, "--plain").wait(PATIENCE) == 0
+    return directory
 
+
+@pytest.mark.parametrize(("kills", "places"), [(3, 2), pytest.param(27, 6, marks=pytest.mark.thorough)])
+def test_killed_at_random_moments_a_run_ends_equal_and_leaves_nothing(
+    create: Callable[[Path], Path], undisturbed: Path, docker: bool, tmp_path: Path, kills: int, places: int
+) -> None:
     directory, home, rng = create(tmp_path / "killed"), tmp_path / "prefect", random.Random(6)
-    through_prefect = set(rng.sample(range(KILLS), THROUGH_PREFECT))
+    through_prefect = set(rng.sample(range(kills), round(kills / SHARE)))
     pids, hit = set(), []
-    for number, (position, seconds) in enumerate(_moments(undisturbed, rng)):
+    for number, (position, seconds) in enumerate(_moments(undisturbed, kills, rng)):
         process = _start(directory, home, *([] if number in through_prefect else ["--plain"]))
         pids.add(process.pid)
         if position is not None:
@@ -174,7 +177,7 @@ def test_killed_at_thirty_random_moments_a_run_ends_equal_and_leaves_nothing(
         if beat is not None and beat.pid == process.pid:
             assert beat.life is Life.DEAD
             hit.append(beat.stage)
-    assert len(set(hit)) >= 6, hit
+    assert len(set(hit)) >= places, hit
 
     assert _start(directory, home, "--plain").wait(PATIENCE) == 0
     assert contents(directory) == contents(undisturbed)

@@ -173,6 +173,7 @@ def test_the_card_tells_evaluations_that_were_made_by_then(
     assert "0.625" not in card
 
 
+@pytest.mark.thorough
 def test_ratings_of_a_long_run_stay_a_short_table(tmp_path: Path) -> None:
     run = start(tmp_path / "long", small_config())
     write_run(run.directory, 25)

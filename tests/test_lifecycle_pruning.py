@@ -63,6 +63,7 @@ def test_what_the_last_generation_needs_and_every_newest_adapter_stay(lean: Run)
     )
 
 
+@pytest.mark.thorough
 def test_a_resume_finds_everything_done_and_goes_on_as_the_whole_run_does(
     lean: Run, finished: Path, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_resume_finds_everything_done_and_goes_on_as_the_whole_run_does(
     assert contents(lean.directory) == contents(whole.directory)
 
 
+@pytest.mark.thorough
 def test_a_rerun_of_a_kept_generation_gives_the_same(lean: Run) -> None:
     before = contents(lean.directory)
     with Session(lean) as session:
@@ -114,6 +116,7 @@ def test_what_became_impossible_is_refused_and_nothing_changes(lean: Run, tmp_pa
     assert (contents(lean.directory), weights(lean.directory)) == before
 
 
+@pytest.mark.thorough
 def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
     assert commits(directory) == counts
 
 
+@pytest.mark.thorough
 def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
     directory = tmp_path / "processes"
     with Session(start(directory, small_config(compute={"backend": "local"}))) as session:
@@ -100,6 +101,7 @@ def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tm
     assert contents(directory) == first_two(finished)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("harm", ["deleted", "flipped"])
 def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path], harm: str) -> None:
     directory = copy_of()
@@ -128,6 +130,7 @@ def test_a_damaged_adapter_is_written_again(copy_of: Callable[[], Path]) -> None
     assert adapter.read_bytes() == whole
 
 
+@pytest.mark.thorough
 def test_an_early_update_can_be_redone_after_the_run_is_finished(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before = contents(directory)
@@ -141,6 +144,7 @@ def test_an_early_update_can_be_redone_after_the_run_is_finished(copy_of: Callab
     assert contents(directory) == before
 
 
+@pytest.mark.thorough
 def test_a_redraw_under_later_generations_is_refused_and_changes_nothing(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before, counts = contents(directory), commits(directory)
@@ -151,6 +155,7 @@ def test_a_redraw_under_later_generations_is_refused_and_changes_nothing(copy_of
     assert commits(directory) == counts
 
 
+@pytest.mark.thorough
 def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before = contents(directory)
@@ -173,6 +178,7 @@ def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]
             rerun(session, 1, "slove")
 
 
+@pytest.mark.thorough
 def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path: Path) -> None:
     source = Run.open(finished)
     config = apply_overrides(source.config, ["update.learning_rate=0.0001"])
@@ -187,6 +193,7 @@ def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path
     }
 
 
+@pytest.mark.thorough
 def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
     finished: Path, tmp_path: Path
 ) -> None:
@@ -311,7 +318,7 @@ class DownFor:
         return [JobResult(job.job_id, Status.INFRASTRUCTURE) for job in jobs]
 
 
-@pytest.mark.parametrize("stage", ["verify", "grade"])
+@pytest.mark.parametrize("stage", ["verify", pytest.param("grade", marks=pytest.mark.thorough)])
 def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
     finished: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

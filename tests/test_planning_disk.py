@@ -71,6 +71,7 @@ def test_a_generation_that_would_not_fit_is_not_begun(
     assert contents(run.directory) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_run_that_keeps_few_states_prunes_itself_and_goes_on(copy_of: Callable[[], Path]) -> None:

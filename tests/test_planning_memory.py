@@ -160,7 +160,7 @@ def measured_update() -> Iterator[Popen[str]]:
         yield process
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
 @pytest.mark.parametrize(
     ("config", "dtype", "members", "rank", "tokens"),

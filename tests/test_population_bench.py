@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import pytest
 import torch
 
 from bench.harness import BenchRow
@@ -19,6 +20,7 @@ def measured() -> list[BenchRow]:
     return rows
 
 
+@pytest.mark.thorough
 def test_every_operator_and_the_goals_have_a_row() -> None:
     # In a process of its own: what earlier tests left free of this one's memory would be used again without a peak.
     with ProcessPoolExecutor(1, get_context("spawn")) as process:

@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 FOREIGN = "http://evil.example"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_server_answers_to_its_key_its_own_pages_and_its_own_name_alone(server: Server) -> None:
     def asked(method: str, path: str, auth: httpx.Auth | None = None, **headers: str) -> httpx.Response:
         body = {} if method == "POST" else None
@@ -223,7 +223,6 @@ def _reached(directory: Path, process: subprocess.Popen[str], generation: int, s
     return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
-@pytest.mark.slow
 def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
     server: Server, tmp_path: Path
 ) -> None:
@@ -261,7 +260,8 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
     assert sorted(line.split()[4] for line in said) == ["left", "nightly", "not"]
 
 
-@pytest.mark.slow
+@pytest.mark.foreign
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
@@ -291,7 +291,8 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     assert again == (others or ["nothing was left behind"])
 
 
-@pytest.mark.slow
+@pytest.mark.foreign
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(

@@ -123,6 +123,7 @@ def test_sampling_gives_what_there_is() -> None:
     assert len(archive.sample("code_f", 2, np.random.default_rng(0))) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_teachers_see_elites_of_earlier_generations_and_the_stage_can_be_redone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from populora_core.study.report import write_report as write_study_report
 
 SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
 
 FIGURES = """
 return [...document.querySelectorAll('figure.plot')].map(figure => {

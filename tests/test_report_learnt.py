@@ -46,6 +46,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(reported: Path) -> None:
@@ -67,6 +68,7 @@ def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> Non
     assert stages == {place: plain[place] for place in stages}
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_score_that_a_kill_prevented_is_made_when_the_run_goes_on(reported: Path, tmp_path: Path) -> None:

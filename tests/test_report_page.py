@@ -370,6 +370,7 @@ def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None
     assert (written / REPORT).read_text() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> str:
@@ -396,7 +397,6 @@ def test_a_run_keeps_its_report_up_to_date(finished: Path) -> None:
     assert f"All {GENERATIONS} generations are done." in html
 
 
-@pytest.mark.slow
 def test_a_refresh_costs_little(finished: Path, tmp_path: Path) -> None:
     """Well under a second of CPU; the bound is loose, since a busy machine shares its caches."""
     shutil.copytree(finished, tmp_path / "run")

@@ -90,6 +90,7 @@ def resumed(session: Session, generations: int, monkeypatch: pytest.MonkeyPatch)
     return manifests._parsed.cache_info().misses, asked
 
 
+@pytest.mark.thorough
 def test_a_resume_reads_every_manifest_once_and_asks_the_disk_as_often_of_each_generation(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

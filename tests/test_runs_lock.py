@@ -88,7 +88,7 @@ def test_a_stage_of_the_flow_is_refused_too(run: Run, holder: subprocess.Popen[s
         ["resume", "--plain"],
         ["resume"],
         ["rerun", "--generation", "1", "--stage", "match"],
-        ["evaluate", "--suite", str(ROOT / "configs" / "suites" / "tiny.toml")],
+        ["evaluate", "--suite", "configs/suites/tiny.toml"],
         ["reap"],
     ],
     ids=" ".join,

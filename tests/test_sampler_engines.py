@@ -81,6 +81,7 @@ def test_a_run_records_its_engine_and_the_proof_of_every_load(finished: Path) ->
         assert all(probe["largest_error"] < 1e-4 for probe in record["probes"])
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_generation_aborts_where_an_adapter_is_not_served(

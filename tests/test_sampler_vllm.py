@@ -38,7 +38,7 @@ from populora_core.support.processes import descendants
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
 )
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_vllm]
+pytestmark = [pytest.mark.vllm, needs_vllm]
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Config().base.folder()

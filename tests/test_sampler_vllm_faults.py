@@ -23,7 +23,7 @@ from populora_core.support.errors import AdapterNotServed
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
 )
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_vllm]
+pytestmark = [pytest.mark.vllm, needs_vllm]
 
 
 @pytest.fixture(scope="module")

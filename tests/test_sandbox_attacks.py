@@ -35,11 +35,11 @@ pytestmark = pytest.mark.sandbox
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=2, memory_bytes=64 * MIB, output_bytes=4096)
 ROOMY = replace(LIMITS, cpu_seconds=10, wall_seconds=30, memory_bytes=256 * MIB)
-KINDS = [
-    pytest.param("docker", marks=pytest.mark.docker),
+KINDS = [  # bubblewrap's walls are the strongest that `make test` brings along by itself
+    pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]),
     "bubblewrap",
-    "launcher",
-    pytest.param("gvisor", marks=[pytest.mark.docker, pytest.mark.slow]),
+    pytest.param("launcher", marks=pytest.mark.thorough),
+    pytest.param("gvisor", marks=[pytest.mark.docker, pytest.mark.thorough]),
 ]
 MAX_ERROR_CHARS = 1000
 
@@ -172,6 +172,7 @@ def test_no_system_call_passes_under_the_numbers_of_x32(sandbox: Sandbox) -> Non
     assert run(sandbox, attacks.TRY_NUMBERS, "(0x40000000,)").outputs == ("[]",)
 
 
+@pytest.mark.thorough
 def test_a_program_that_works_just_enough_to_look_busy_ends_all_the_same() -> None:
     program = """
 import _thread, time

@@ -158,6 +158,7 @@ def test_endless_loops_time_out_and_their_neighbours_are_right(sandbox: SandboxP
     assert all(result.outputs == ("9",) for result in results[::2])
 
 
+@pytest.mark.thorough
 def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..., SandboxPool]) -> None:
     slow = """import _thread
 lock = _thread.allocate_lock()
@@ -462,6 +463,7 @@ def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., Sandbox
     assert results == [JobResult(str(n), Status.OK, (str(n * n),)) for n in range(80)]
 
 
+@pytest.mark.thorough
 def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
     fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from docker_daemon import Daemon, daemon_with_image  # noqa: E402  # they import
 
 from populora_core.sandbox import containers, image  # noqa: E402
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.docker]
+pytestmark = [pytest.mark.sandbox, pytest.mark.docker, pytest.mark.foreign, pytest.mark.thorough]
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB)
 SLEEPER = (

@@ -70,6 +70,7 @@ def test_the_two_runs_of_a_job_have_different_hash_seeds_whatever_its_inputs(san
     assert all(one.outputs != other.outputs for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.thorough
 def test_what_sleeps_is_not_repeated_and_what_computes_to_its_limit_is(sandbox: SandboxPool) -> None:
     counting = Counting(sandbox)
     jobs = [Job("sleeper", SLEEPER, ("(1,)",)), Job("looper", "def f(x):\n    while True: pass", ("(1,)",))]

@@ -103,6 +103,7 @@ def test_a_file_is_one_request_so_that_nothing_can_be_left_half(
         s3.put_if_absent("document", b"x" * (DOCUMENT_BYTES + 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["error", "reset", "lost", "slow"])
 def test_one_failure_of_each_request_is_survived(
     s3: S3Objects, server: Faulty, kind: str, tmp_path: Path
@@ -134,6 +135,7 @@ def test_what_one_request_cannot_hold_goes_in_parts_and_one_that_fails_is_sent_a
     assert not unfinished.get("Uploads"), "what was given up is aborted"
 
 
+@pytest.mark.thorough
 def test_a_server_that_does_not_read_is_asked_again(url: str, server: Faulty) -> None:
     server.inject(Fault("slow", "PUT", seconds=60.0))
     s3 = S3Objects(url, replace(QUICK, read_seconds=10.0, bytes_per_second=4e6))
@@ -298,6 +300,7 @@ def test_a_store_that_fails_within_a_commit_loses_nothing(
     assert files(pull(url, tmp_path / "other").run.directory) == files(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["inside an object", "between objects and manifest", "after the manifest"])
 def test_killed_within_a_commit_a_run_goes_on_and_another_machine_too(
     url: str, tmp_path: Path, moment: str
@@ -329,6 +332,7 @@ def test_a_sweep_takes_what_nobody_names(s3: S3Objects, tmp_path: Path) -> None:
     assert files(pull(s3.url, tmp_path / "again").run.directory) == files(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_run_on_s3_pulled_elsewhere_goes_on_and_equals_a_local_one(url: str, tmp_path: Path) -> None:

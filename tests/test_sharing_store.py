@@ -257,6 +257,7 @@ def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tm
         assert catalogue.rows("FROM evaluations") == []
 
 
+@pytest.mark.thorough
 def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_updates_and_tokens_have_a_row_for_each_role_that_it_plays(finished_solo
         ]
 
 
+@pytest.mark.thorough
 def test_killed_between_its_steps_it_finishes_equal_to_an_undisturbed_run(
     finished_solo: Path, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_killed_between_its_steps_it_finishes_equal_to_an_undisturbed_run(
     assert contents(directory) == contents(finished_solo)
 
 
+@pytest.mark.thorough
 def test_processes_give_what_one_process_gives(finished_solo: Path, tmp_path: Path) -> None:
     directory = tmp_path / "processes"
     with Session(start(directory, small_config(**SOLO, compute={"backend": "local"}))) as session:
@@ -141,6 +143,7 @@ def test_processes_give_what_one_process_gives(finished_solo: Path, tmp_path: Pa
     assert contents(directory) == {name: expected[name] for name in expected if name < "0002"}
 
 
+@pytest.mark.thorough
 def test_its_update_is_redone_equal_and_a_fork_goes_on(finished_solo: Path, tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(finished_solo, directory)

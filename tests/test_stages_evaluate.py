@@ -91,6 +91,7 @@ def copy_of_evaluated(evaluated: tuple[Path, list[dict]], tmp_path: Path) -> Pat
     return Path(shutil.copytree(evaluated[0], tmp_path / "evaluated"))
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
     evaluated: tuple[Path, list[dict]],
     copy_of_evaluated: Path,
@@ -192,6 +193,7 @@ def test_an_evaluation_of_all_stands_for_the_best_and_never_the_other_way_round(
     assert not is_current(run, suite), "the others are yet to be measured"
 
 
+@pytest.mark.thorough
 def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(
     copy_of_evaluated: Path, suite_file: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(
     assert overlap(Run.open(directory), suite, 3).documents > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fitness", ["external", "blend"])
 def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported(
     tmp_path: Path, fitness: str
@@ -276,6 +279,7 @@ def test_a_loop_whose_suite_holds_nothing_back_is_refused(tmp_path: Path) -> Non
         load_runnable(config)
 
 
+@pytest.mark.thorough
 def test_the_command_prints_cost_scores_and_where_the_answers_are(
     copy_of: Callable[[], Path], suite_file: Path
 ) -> None:

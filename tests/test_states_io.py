@@ -10,6 +10,7 @@ from states_io import SETTINGS, count
 from populora_core.config.load import build_config
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_generation_hashes_and_writes_members_seldom_enough(tmp_path: Path) -> None:

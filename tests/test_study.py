@@ -114,9 +114,9 @@ def flow(study: Path) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
-@pytest.mark.slow
 def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small.parent
     killed = start(small)

@@ -203,6 +203,7 @@ def test_names_come_from_keys(finished: Path) -> None:
     assert len(keys) == len(METRICS) + 1
 
 
+@pytest.mark.thorough
 def test_a_run_that_goes_on_is_told_as_it_goes(copy_of: Callable[[], Path]) -> None:
     before = set(descendants(os.getpid()))
     directory = using(copy_of(), "tensorboard", "wandb")
@@ -214,6 +215,7 @@ def test_a_run_that_goes_on_is_told_as_it_goes(copy_of: Callable[[], Path]) -> N
     assert set(descendants(os.getpid())) <= before
 
 
+@pytest.mark.thorough
 def test_a_later_process_goes_on_with_the_same_logs(copy_of: Callable[[], Path], tmp_path: Path) -> None:
     directory = using(copy_of(), "tensorboard", "wandb")
     lose_last(directory)
@@ -227,6 +229,7 @@ def test_a_later_process_goes_on_with_the_same_logs(copy_of: Callable[[], Path],
     assert len(list((directory / "wandb").glob(f"offline-run-*-{before['wandb']}"))) == 1
 
 
+@pytest.mark.thorough
 def test_a_killed_process_leaves_no_step_twice_and_none_out(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard", "wandb")
     killed_while_it_tells(directory, "populora_core.trackers.tensorboard:TensorBoard.flush")
@@ -239,6 +242,7 @@ def test_a_killed_process_leaves_no_step_twice_and_none_out(copy_of: Callable[[]
     assert same(in_wandb(directory), directory)
 
 
+@pytest.mark.thorough
 def test_a_generation_that_came_out_different_takes_the_old_ones_place(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard", "wandb")
     follow(directory)
@@ -326,6 +330,7 @@ def test_trackers_decide_no_result(copy_of: Callable[[], Path], finished: Path) 
     assert not (directory / "superseded").exists()  # no stage was made again because the section is another
 
 
+@pytest.mark.thorough
 def test_a_tracker_that_fails_stops_no_run_and_is_told_later(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard")
     (directory / "tensorboard").write_text("a file where the folder should be")

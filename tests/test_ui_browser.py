@@ -30,7 +30,7 @@ from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.processes import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = [*MARKS, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
 
 T = TypeVar("T")
 REDRAWS = 100  # of a page, while one thing is done on it

@@ -1,21 +1,24 @@
-"""Where the time of the tests goes: a JUnit file of pytest as seconds by file and by slowest case.
+"""Where the time of the tests goes: a JUnit file of pytest as seconds by file and by case.
 
-PYTEST_ADDOPTS=--junitxml=junit.xml make test; python tests/timings.py junit.xml bench/results/tests.json
+    PYTEST_ADDOPTS=--junitxml=junit.xml make test-all; python tests/timings.py junit.xml bench/results/tests.json
+
+What is recorded so orders the files, the longest first (conftest.py), and says what a tier takes (tiers.py).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-SLOWEST = 40
+RECORDED = Path(__file__).resolve().parent.parent / "bench" / "results" / "tests.json"
+LEAST = 0.5  # seconds of a case that is worth a line of its own
 
 
 def timings(junit: Path) -> dict[str, object]:
-    """Seconds of the whole run, of each file, and of the slowest cases; set-up and teardown count."""
+    """Seconds of the whole run, of each file, and of the longer cases; set-up and teardown count."""
     (suite,) = ElementTree.parse(junit).getroot().iter("testsuite")
     files: dict[str, list[float]] = defaultdict(list)
     cases = {}
@@ -33,9 +36,33 @@ def timings(junit: Path) -> dict[str, object]:
         },
         "slowest": {
             name: round(seconds, 1)
-            for name, seconds in sorted(cases.items(), key=lambda item: -item[1])[:SLOWEST]
+            for name, seconds in sorted(cases.items(), key=lambda item: -item[1])
+            if seconds >= LEAST
         },
     }
+
+
+class Recorded:
+    """What test cases took in the last whole run; one without a line of its own takes what its file's others do."""
+
+    def __init__(self, result: Path = RECORDED) -> None:
+        recorded = json.loads(result.read_text())
+        self._cases: dict[str, float] = recorded["slowest"]
+        seconds, cases = Counter[str](), Counter[str]()
+        for place, file in recorded["files"].items():
+            seconds[place], cases[place] = file["seconds"], file["cases"]
+        for name, own in self._cases.items():
+            place = name.partition("::")[0]
+            seconds[place] -= own
+            cases[place] -= 1
+        self._others = {place: max(0.0, seconds[place]) / max(1, cases[place]) for place in cases}
+
+    def seconds(self, node: str) -> float:
+        """Of a case, by pytest's name of it: `tests/test_kill.py::test_killed[early]`."""
+        path, bracket, parameters = node.partition("[")
+        file, *classes, function = path.split("::")
+        place = ".".join([file.removesuffix(".py").replace("/", "."), *classes])
+        return self._cases.get(f"{place}::{function}{bracket}{parameters}", self._others.get(place, 0.0))
 
 
 if __name__ == "__main__":
