@@ -166,8 +166,10 @@ def ui(
     from flows.notify import destination
     from flows.ui import serve
 
-    def say(address: str) -> None:
+    def say(address: str, index: str) -> None:
         print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
+        print(f"{address}/runs?hide-subflows=true lists them without their generations")
+        print(f"{index} lists the runs in runs/ with their reports")
         key = kept_key(flows.PREFECT_KEY)
         print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
         print(f"runs that fail or crash are told to {destination()}", flush=True)

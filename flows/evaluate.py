@@ -8,32 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from prefect import flow, get_run_logger, runtime, task
+from prefect import get_run_logger, runtime, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
-from flows.notify import on_end
+from flows.forms import launched, titled
 from populora_core.benchmarks.scores import headline_rows
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current
 from populora_core.lifecycle.trend import Point, trend
+from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import attach
 from populora_core.support.errors import PopuloraError, RunDirectoryError, RunInUse
 from tasks.show import artifact_key
 
 
-@flow(name="evaluate", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
-def evaluate(run_dirs: list[str], suite: str, members: str = "all") -> State[Any]:
+def _named(given: dict[str, Any]) -> str:
+    """What is measured by what."""
+    return f"evaluate {Path(given['suite']).stem}: " + ", ".join(
+        Path(place).name for place in given["run_dirs"]
+    )
+
+
+@launched(_named)
+def evaluate(
+    run_dirs: Annotated[list[str], titled("Run folders")],
+    suite: Annotated[str, titled("Suite")],
+    members: Annotated[str, titled("Members")] = "all",
+) -> State[Any]:
     """Measure runs on the reported half of a suite.
 
     Args:
         run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
-        suite: A suite file.
-        members: all, best, or a member's id.
+        suite: A suite file, for instance configs/suites/tiny.toml.
+        members: all, solvers, best (the fittest of each role by play), or a member's id.
 
     Returns:
         A failed state that names every population that dropped and every run that could not be evaluated.
@@ -82,6 +94,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
         logger.info("%d completions to make, generation %d", asked.evaluation.completions, asked.generation)
         found = asked.run(progress)
         points = trend(session.run, chosen, members)
+        refresh(session.run.directory)
     name = _artifact_name(directory, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
     create_table_artifact(
@@ -89,7 +102,8 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
         table=[
             {column: _short(row[column]) for column in shown} for row in headline_rows(found.rows, chosen)
         ],
-        description=f"{chosen.suite} after generation {found.generation} of {directory}",
+        description=f"{chosen.suite} after generation {found.generation} of {directory}; "
+        f"[its report]({report_address(Path(directory))})",
     )
     create_table_artifact(
         key=f"trend-{name}",

@@ -1,4 +1,4 @@
-"""What a person launches from the Prefect UI: the deployments `train` and `resume` of prefect.yaml.
+"""What a person launches from the Prefect UI to train: the deployments `train` and `resume` of prefect.yaml.
 
 Prefect makes the forms from the signatures and docstrings below. Relative paths start at the project's folder.
 """
@@ -9,18 +9,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from prefect import flow, get_run_logger, runtime, suspend_flow_run
-from prefect.artifacts import create_link_artifact
-from prefect.context import FlowRunContext
+from prefect import get_run_logger, suspend_flow_run
 from prefect.states import Completed, State
 from pydantic import Field
 
-from flows.notify import notify, on_end
+from flows.forms import KEYS, RunFolder, launched, run_folder, this_flow_run, titled
+from flows.notify import notify
 from flows.observed import Observed
+from flows.page import RunPage
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
 from populora_core.config.load import Config, apply_overrides
-from populora_core.config.sections import REPOSITORY, Count
+from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle import loop
 from populora_core.population.replacement import evolves
 from populora_core.report.write import report_address
@@ -32,91 +32,96 @@ from populora_core.stages.engine import run_generation as run_alone
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, ServerUnreachable
-from tasks.show import artifact_key
 
 EVOLVE = "evolve"
 REVIEW_SECONDS = 30 * 24 * 3600
 """How long a run waits for its review before Prefect fails it; Retry then asks again."""
+AS_CONFIGURED = -1
 
-Preset = Literal["demo", "frontier", "paper-7b", "quick", "solo", "solo-7b", "solo-total"]
-StageName = Literal["match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
-
-Seed = Annotated[int, Field(ge=0)]
-
-
-def _name() -> str:
-    """RUN and what is done with it."""
-    return f"{Path(runtime.flow_run.parameters['run_dir']).name} {runtime.flow_run.flow_name}"
+Preset = Annotated[
+    Literal["demo", "frontier", "paper-7b", "quick", "solo", "solo-7b", "solo-total"], titled("Preset")
+]
+StageName = Literal["", "match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
+TargetGeneration = Annotated[int, titled("Generations"), Field(ge=0, le=100_000)]
+Review = Annotated[bool, titled("Review replacements")]
 
 
-@flow(name="train", flow_run_name=_name, on_failure=[on_end], on_crashed=[on_end], persist_result=False)
+@launched(lambda given: f"{_folder().name} train")
 def train(
-    run_dir: str,
+    run_dir: RunFolder = "",
     preset: Preset = "quick",
-    config_file: str = "",
-    generations: Count | None = None,
-    seed: Seed | None = None,
-    settings: tuple[str, ...] = (),
-    review: bool = False,
+    config_file: Annotated[str, titled("Configuration file")] = "",
+    generations: TargetGeneration = 0,
+    seed: Annotated[int, titled("Seed"), Field(ge=AS_CONFIGURED)] = AS_CONFIGURED,
+    settings: Annotated[tuple[str, ...], titled("Other settings", description=KEYS)] = (),
+    review: Review = False,
 ) -> State[Any]:
     """Start a run: found a population and train it.
 
     Args:
-        run_dir: A new folder for everything the run makes, for instance runs/first.
-        preset: The configuration: quick takes a minute on two cores, frontier four, demo eight, 7b a GPU;
-            solo is the single agent.
+        run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-PRESET.
+        preset: The configuration. On two cores quick takes one minute, frontier four minutes, demo eight;
+            solo and solo-total are the single agent; paper-7b and solo-7b need a GPU.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
-        generations: How many generations; empty for what the configuration says.
-        seed: Equal seeds give equal runs; empty for what the configuration says.
+        generations: How many generations; 0 for what the configuration says.
+        seed: Equal seeds give equal runs; -1 for what the configuration says.
         settings: Other settings to replace, each as section.key=value, for instance solve.attempts=4.
         review: Wait before each evolution until a person has seen who may be replaced and presses Resume.
     """
     overrides = list(settings)
-    overrides += [f"run.generations={generations}"] if generations is not None else []
-    overrides += [f"run.seed={seed}"] if seed is not None else []
+    overrides += [f"run.generations={generations}"] if generations else []
+    overrides += [f"run.seed={seed}"] if seed != AS_CONFIGURED else []
     config = load_runnable(config_file or REPOSITORY / "configs" / f"{preset}.toml", overrides)
-    return _go_on(_begun(run_dir, config) or begin(run_dir, config), config.run.generations, review)
+    folder = _folder()
+    return _go_on(_begun(folder, config) or begin(folder, config), config.run.generations, review)
 
 
-@flow(name="resume", flow_run_name=_name, on_failure=[on_end], on_crashed=[on_end], persist_result=False)
+@launched(lambda given: f"{_folder().name} resume")
 def resume(
-    run_dir: str,
-    generations: Count | None = None,
-    generation: Count | None = None,
-    stage: StageName | None = None,
-    seed: Seed | None = None,
-    truncate: bool = False,
-    review: bool = False,
+    run_dir: RunFolder,
+    generations: TargetGeneration = 0,
+    redo_generation: Annotated[int, titled("Redo: generation"), Field(ge=0)] = 0,
+    redo_stage: Annotated[StageName, titled("Redo: stage")] = "",
+    redo_seed: Annotated[int, titled("Redo: seed"), Field(ge=AS_CONFIGURED)] = AS_CONFIGURED,
+    truncate: Annotated[bool, titled("Redo: set later generations aside")] = False,
+    review: Review = False,
 ) -> State[Any]:
     """Go on with a run; or first make one of its stages again.
 
     Args:
         run_dir: The folder of the run.
-        generations: Go on to this generation; empty for what the run was started with.
-        generation: To make a stage again: its generation.
-        stage: To make a stage again: its name. What follows from it is made again where it changes.
-        seed: Draw the stage that is made again with this seed; empty to repeat it as it was.
+        generations: Go on to this generation; 0 for what the run was started with.
+        redo_generation: To make a stage again: its generation. 0 makes none again.
+        redo_stage: To make a stage again: its name. What follows from it is made again where it changes.
+        redo_seed: Draw the stage that is made again with this seed; -1 to repeat it as it was.
         truncate: Where later generations no longer follow, move them to superseded/ and make them again.
         review: Wait before each evolution until a person has seen who may be replaced and presses Resume.
     """
-    if (generation is None) != (stage is None):
+    if bool(redo_generation) != bool(redo_stage):
         raise ConfigError(
             "a stage to make again needs a generation and a name",
-            came=f"generation {generation}, stage {stage}",
+            came=f"generation {redo_generation or 'not given'}, stage {redo_stage or 'not given'}",
             remedy="give both, or neither to go on with the run as it is",
         )
-    run = Run.open(run_dir)
+    run = Run.open(_folder())
     with Session(run):
-        if generation is not None and stage is not None and not _made_again(run, generation, stage):
-            rerun_flow(str(run.directory), run.name, generation, stage, seed, truncate)
+        if redo_stage and not _made_again(run, redo_generation, redo_stage):
+            seed = None if redo_seed == AS_CONFIGURED else redo_seed
+            rerun_flow(str(run.directory), run.name, redo_generation, redo_stage, seed, truncate)
         return _go_on(run, generations or run.config.run.generations, review)
 
 
-def _begun(run_dir: str, config: Config) -> Run | None:
+def _folder() -> Path:
+    folder = run_folder(this_flow_run())
+    assert folder is not None, "both flows have it in their parameters"
+    return folder
+
+
+def _begun(folder: Path, config: Config) -> Run | None:
     """The run that this flow run has begun already, where it is retried, or resumed after a review."""
-    if not (Path(run_dir) / RECORD).is_file():
+    if not (folder / RECORD).is_file():
         return None
-    run = Run.open(run_dir)
+    run = Run.open(folder)
     sampler, sandbox = run.config.sampler.engine, run.config.sandbox.backend
     same = apply_overrides(config, [f"sampler.engine={sampler}", f"sandbox.backend={sandbox}"])
     return run if run.config == same and _is_ours(run.record["created_at"]) else None
@@ -130,13 +135,8 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
         logger.warning(message)
         notify({"run": str(run.directory), "message": message})
 
-    create_link_artifact(
-        key=artifact_key(run.name, "report"),
-        link=report_address(run.directory),
-        link_text=f"report of {run.name}",
-        description=f"{run.directory}, brought up to date after every generation",
-    )
     with attach(run.directory) as session:
+        session.observer = RunPage(run, generations)
         loop.train(session, generations, Observed(warn, _reviewed, _unreviewed) if review else Observed(warn))
     return Completed(
         message=f"{run.directory} has {generations} generations; report: {report_address(run.directory)}"
@@ -179,6 +179,6 @@ def _made_again(run: Run, generation: int, stage: str) -> bool:
 
 def _is_ours(moment: str) -> bool:
     """Whether an ISO 8601 time lies after this flow run was asked for. Its count of tries tells nothing of resumes."""
-    context = FlowRunContext.get()
-    assert context is not None and context.flow_run is not None and context.flow_run.created is not None
-    return datetime.fromisoformat(moment) >= context.flow_run.created.replace(microsecond=0)
+    created = this_flow_run().created
+    assert created is not None
+    return datetime.fromisoformat(moment) >= created.replace(microsecond=0)

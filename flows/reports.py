@@ -1,7 +1,8 @@
 """Reports over HTTP on the loopback address: a page of the Prefect UI cannot link to a file.
 
 A link holds the report's path and a token of it that only who knows the key can make: the flows of `populora ui`, for
-their own runs. So no other user of the machine, no other page and no guess reads any other file.
+their own runs, and the index of runs, whose own link holds one too. So no other user of the machine, no other page
+and no guess reads any other file, but for the page of all settings, which is no secret.
 """
 
 from __future__ import annotations
@@ -13,18 +14,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from flows.guard import NAMES
+from populora_core.report import configuration
+from populora_core.report.index import index_page, runs_in
 from populora_core.report.write import REPORT, token_of
+
+SETTINGS = "configuration"
 
 
 @contextmanager
-def serve_reports(host: str, port: int, key: str) -> Iterator[str]:
-    """Serve the reports that links made with the key name, and nothing else; gives the address."""
-    server = ThreadingHTTPServer((host, port), partial(_Reports, key))
+def serve_reports(host: str, port: int, key: str, runs: Path) -> Iterator[str]:
+    """Serve the reports that links made with the key name, and nothing else; gives the address.
+
+    Args:
+        runs: the folder whose runs the index lists, at `index_path`.
+    """
+    server = ThreadingHTTPServer((host, port), partial(_Reports, key, runs))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -35,15 +45,20 @@ def serve_reports(host: str, port: int, key: str) -> Iterator[str]:
         server.server_close()
 
 
+def index_path(key: str, runs: Path) -> str:
+    """Where the index of the runs in a folder is served."""
+    return f"/{token_of(key, runs)}/"
+
+
 class _Reports(BaseHTTPRequestHandler):
-    def __init__(self, key: str, *request: object) -> None:
-        self._key = key
+    def __init__(self, key: str, runs: Path, *request: object) -> None:
+        self._key, self._runs = key, runs
         super().__init__(*request)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
         page = self._page()
         if page is None:
-            self.send_error(404, "no report of a run")
+            self.send_error(404, "no report of a run: open the address that populora ui has printed")
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -56,13 +71,21 @@ class _Reports(BaseHTTPRequestHandler):
         # A foreign name that resolves to here is a page that should not read.
         if self.headers.get("Host", "").partition(":")[0] not in NAMES:
             return None
-        token, _, rest = unquote(urlsplit(self.path).path).removeprefix("/").partition("/")
+        asked = unquote(urlsplit(self.path).path)
+        if asked == f"/{SETTINGS}":
+            return f"<!doctype html><title>Configuration</title><pre>{escape(configuration.render())}</pre>".encode()
+        if hmac.compare_digest(asked.encode(), index_path(self._key, self._runs).encode()):
+            return index_page(runs_in(self._runs), self._link).encode()
+        token, _, rest = asked.removeprefix("/").partition("/")
         path = Path("/", rest)
         known = hmac.compare_digest(token.encode(), token_of(self._key, path.parent).encode())
         try:
             return _own_file(path) if known and path.name == REPORT else None
         except (OSError, ValueError):
             return None
+
+    def _link(self, directory: Path) -> str:
+        return f"/{token_of(self._key, directory)}{quote(str(directory / REPORT))}"
 
     def log_message(self, format: str, *args: object) -> None:
         """Nobody needs to read who read a report."""

@@ -26,8 +26,8 @@ from prefect.settings import (
 )
 from prefect.states import Crashed
 
+from flows.forms import run_folder
 from flows.guard import HOST, guarded, new_key, serve_below
-from populora_core.config.sections import REPOSITORY
 from populora_core.runs.lock import lock
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 
@@ -143,9 +143,9 @@ def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
 
 
 def _is_held(run: FlowRun) -> bool:
-    place = run.parameters.get("run_dir")
+    folder = run_folder(run)
     try:
-        with lock(REPOSITORY / place) if isinstance(place, str) else nullcontext():
+        with nullcontext() if folder is None else lock(folder):
             return False
     except RunInUse:
         return True
@@ -154,8 +154,7 @@ def _is_held(run: FlowRun) -> bool:
 
 
 def _is_on(run: FlowRun, directory: Path) -> bool:
-    place = run.parameters.get("run_dir")  # relative where it comes from a form of the UI
-    return isinstance(place, str) and (REPOSITORY / place).resolve() == directory
+    return run_folder(run) == directory
 
 
 def _wait(url: str, process: BaseProcess) -> None:

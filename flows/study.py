@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextvars import copy_context
+from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Annotated, Any
 
-from prefect import flow, get_run_logger, task
+from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
-from flows.notify import on_end
+from flows.forms import launched, titled
 from populora_core.study.conduct import conduct, plan, play_apart
 from populora_core.study.play import Assignment
 from populora_core.study.report import write_report
@@ -21,12 +22,12 @@ from populora_core.support.errors import StudyError
 from tasks.show import artifact_key
 
 
-@flow(name="study", on_failure=[on_end], on_crashed=[on_end], persist_result=False)
-def study(config: str) -> State[Any]:
+@launched(lambda given: f"study {Path(given['config']).stem}")
+def study(config: Annotated[str, titled("Study file")]) -> State[Any]:
     """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
 
     Args:
-        config: a study's file, such as configs/levers/baseline.toml.
+        config: A study's file, such as configs/levers/baseline.toml.
 
     Returns:
         A failed state that names every run that could not be made.

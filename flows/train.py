@@ -15,10 +15,12 @@ from populora_core.stages.engine import StageResult
 from populora_core.stages.table import Stage, stages_of
 from populora_core.support.errors import ServerUnreachable
 from tasks.interruption import interruption
+from tasks.plainly import plainly
 from tasks.stages import TASKS
 
 
 @flow(name="generation", flow_run_name="{run_name} g{generation:04d}", persist_result=False)
+@plainly
 def generation(run_dir: str, run_name: str, generation: int, before: str | None = None) -> None:
     """Match, propose, verify, solve, grade, update, evaluate, evolve; or those before one of them."""
     with attach(run_dir):
@@ -29,6 +31,7 @@ def generation(run_dir: str, run_name: str, generation: int, before: str | None 
 
 
 @flow(name="rerun", flow_run_name="{run_name} g{generation:04d} again from {stage}", persist_result=False)
+@plainly
 def rerun(run_dir: str, run_name: str, generation: int, stage: str, seed: int | None, truncate: bool) -> None:
     """Make one stage again, and what follows from it in its generation."""
 
@@ -62,7 +65,7 @@ def unreachable(came: str) -> ServerUnreachable:
         "Prefect's server cannot be reached",
         expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
         came=came,
-        remedy="mend that setting, or add --plain to run without Prefect: the results are the same",
+        remedy="fix that setting, or add --plain to run without Prefect: the results are the same",
     )
 
 

@@ -21,10 +21,9 @@ import httpx
 import flows
 from flows.deploy import POOL
 from flows.guard import HOST, guarded, kept_key
-from flows.reports import serve_reports
+from flows.reports import index_path, serve_reports
 from populora_core.config.sections import REPOSITORY
 from populora_core.report.write import SERVED, SERVED_KEY
-from populora_core.support.aliases import Say
 from populora_core.support.errors import PopuloraError
 from populora_core.support.processes import descendants
 
@@ -40,12 +39,13 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
 
-def serve(port: int, limit: int, say: Say) -> None:
+def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     """Run until SIGINT, SIGTERM or SIGHUP, whose exceptions pass through.
 
     Args:
         port: of Prefect's UI; reports are served on the next one, so that links outlive a restart.
         limit: flow runs at the same time.
+        say: told the addresses of Prefect's UI and of the index of runs, once both answer.
 
     Raises:
         PopuloraError: the port is taken, or a part does not start or ends by itself.
@@ -55,7 +55,8 @@ def serve(port: int, limit: int, say: Say) -> None:
     _adopt_orphans()
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     key = kept_key(flows.PREFECT_KEY)
-    with serve_reports(HOST, port + 1, key) as reports, _ended_with_everything_below():
+    runs = REPOSITORY / "runs"
+    with serve_reports(HOST, port + 1, key, runs) as reports, _ended_with_everything_below():
         environment = _environment(port, reports, key)
         server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)
@@ -66,7 +67,7 @@ def serve(port: int, limit: int, say: Say) -> None:
             WORKER_LOG,
         )
         try:
-            say(f"http://{HOST}:{port}")
+            say(f"http://{HOST}:{port}", reports + index_path(key, runs))
             _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
         finally:
             _stop(worker, server)
@@ -156,7 +157,7 @@ def _deploy(environment: Mapping[str, str], limit: int) -> None:
         raise PopuloraError(
             "the deployments could not be made",
             came=(done.stderr or done.stdout).strip()[-2000:],
-            remedy="mend prefect.yaml, or what the message names",
+            remedy="fix prefect.yaml, or what the message names",
         )
 
 

@@ -58,7 +58,7 @@ def show(session: Session, result: StageResult) -> None:
             description=f"{result.stage} of generation {result.generation}: {summary.headline}",
         )
 
-    _attempt(create)
+    attempted(create)
 
 
 def markdown(
@@ -72,7 +72,7 @@ def markdown(
     return "\n".join(lines)
 
 
-def _attempt(show: Callable[[], object]) -> bool:
+def attempted(show: Callable[[], object]) -> bool:
     """Whether it could be shown."""
     try:
         show()
@@ -121,5 +121,5 @@ class _Progress(Observer):
             else:
                 update_progress_artifact(self._artifact, progress=percent)
 
-        self._works = self._works and _attempt(write)
+        self._works = self._works and attempted(write)
         self._due = time.monotonic() + EVERY_SECONDS

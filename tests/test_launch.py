@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
+from uuid import uuid4
 
 import pytest
 import yaml
 from conftest import small_config, start
+from prefect.client.schemas.objects import FlowRun
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
+from prefect.utilities.names import generate_slug
 
 from flows import launch
+from flows.forms import in_the_form, is_random, run_folder
 from flows.launch import Preset, StageName, _unreviewed, resume
 from flows.notify import on_end
 from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
-from populora_core.support.errors import ConfigError, ServerUnreachable
+from populora_core.support.errors import ServerUnreachable
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
 CONFIGS = REPOSITORY / "configs"
@@ -35,6 +40,8 @@ def test_every_field_of_a_form_is_described_and_has_the_parameters_that_are_pres
     assert schema.properties
     for name, field in schema.properties.items():
         assert field.get("description", "").endswith("."), f"{name} has no sentence that describes it"
+        assert field["title"] != name, f"{name} has no title"
+        assert "anyOf" not in field, f"{name} may be nothing, which a form cannot show"
     assert set(deployment["parameters"]) <= set(schema.properties)
     assert deployment["work_pool"]["name"] == "populora"
     assert [flow.on_failure_hooks, flow.on_crashed_hooks] == [[on_end], [on_end]], "who fails is told of"
@@ -57,18 +64,52 @@ def test_the_night_has_a_time_a_zone_and_a_name() -> None:
 
 def test_the_presets_are_the_configurations_of_whole_runs() -> None:
     runs = {path.stem for path in CONFIGS.glob("*.toml") if "arms" not in tomllib.loads(path.read_text())}
-    assert set(get_args(Preset)) == runs
-    for preset in get_args(Preset):
+    presets = get_args(get_args(Preset)[0])
+    assert set(presets) == runs
+    for preset in presets:
         assert load_runnable(CONFIGS / f"{preset}.toml", ["base.path=bundled:tiny"]).run.generations
 
 
 def test_the_stages_of_the_form_are_those_of_the_loop() -> None:
-    assert get_args(StageName) == STAGE_NAMES
+    assert get_args(StageName) == ("", *STAGE_NAMES)
 
 
 def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a generation and a name"):
-        resume.fn(str(tmp_path), stage="solve")
+    state = resume.fn(str(tmp_path), redo_stage="solve")
+    assert state.is_failed()
+    assert "needs a generation and a name" in (state.message or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "random"),
+    [
+        ("theta751-eriador-quadrant", True),
+        ("mu-canis-majoris", True),
+        ("my-run", False),
+        ("second", False),
+        ("first train", False),
+        (generate_slug(2), True),
+    ],
+)
+def test_a_name_that_prefect_made_up_is_told_from_one_that_was_typed(name: str, random: bool) -> None:
+    assert is_random(name) is random
+
+
+def test_options_are_named_as_the_form_names_them() -> None:
+    told = in_the_form("repeat with --truncate, another --seed or --merge", resume.fn)
+    assert told == (
+        'repeat with "Redo: set later generations aside" (--truncate), another "Redo: seed" (--seed) or --merge'
+    )
+
+
+def test_a_run_folder_that_was_left_empty_is_named_by_moment_and_preset() -> None:
+    asked = FlowRun(
+        flow_id=uuid4(),
+        parameters={"run_dir": "", "preset": "quick"},
+        created=datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC),
+    )
+    assert run_folder(asked) == REPOSITORY / "runs" / "2026-11-23-151607-quick"
+    assert run_folder(FlowRun(flow_id=uuid4(), parameters={"run_dirs": ["runs"]})) is None
 
 
 def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_is_gone(

@@ -207,8 +207,9 @@ def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
 
 def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:
     source = Run.open(finished)
-    with pytest.raises(RunDirectoryError, match="no complete generation 4"):
+    with pytest.raises(RunDirectoryError, match="no complete generation 4") as caught:
         fork(source, 4, tmp_path / "fork", source.config)
+    assert caught.value.expected == "one of its generations 0 to 3"
     assert not (tmp_path / "fork").exists()
 
 

@@ -427,7 +427,7 @@ def test_what_fails_because_of_a_signal_ends_the_run_by_that_signal(
     from types import SimpleNamespace
 
     from flows import train
-    from tasks.show import _attempt
+    from tasks.show import attempted
 
     def fail(*arguments: object) -> None:
         try:
@@ -437,7 +437,7 @@ def test_what_fails_because_of_a_signal_ends_the_run_by_that_signal(
 
     monkeypatch.setattr(train, "generation", fail)
     session: Any = SimpleNamespace(run=SimpleNamespace(directory=Path(), name="run"))
-    for meet in (lambda: train.run_generation(session, 1), lambda: _attempt(fail)):
+    for meet in (lambda: train.run_generation(session, 1), lambda: attempted(fail)):
         with pytest.raises(ends_by) as caught:
             meet()
         assert not isinstance(caught.value, SystemExit) or caught.value.code == 128 + signal.SIGTERM

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from conftest import small_config
+from store_run import write_run
 
-from flows.reports import serve_reports
+from flows.reports import SETTINGS, index_path, serve_reports
 from populora_core.report.write import REPORT, SERVED, SERVED_KEY, report_address, token_of
+from populora_core.runs.run import Run
+from populora_core.store.record import RECORD
 
 KEY = "a key"
 SECRET = b"another file of the owner"
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with serve_reports("127.0.0.1", 0, KEY) as address:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with serve_reports("127.0.0.1", 0, KEY, tmp_path) as address:
         monkeypatch.setenv(SERVED, address)
         monkeypatch.setenv(SERVED_KEY, KEY)
         yield address
@@ -100,3 +105,32 @@ def test_what_is_no_plain_file_of_the_owner_is_not_read(served: str, run: Path, 
 def test_a_path_that_no_file_can_have_is_answered(served: str, path: str) -> None:
     place = Path("/", path.replace("%00", "\0"), REPORT)
     assert asked(f"{served}/{token_of(KEY, place.parent)}{path}/{REPORT}")[0] == 404
+
+
+def test_the_index_lists_the_runs_of_the_folder_with_links_to_their_reports(
+    served: str, run: Path, tmp_path: Path
+) -> None:
+    config = small_config()
+    Run.create(tmp_path / "first", config, base_digest="0" * 64)
+    write_run(tmp_path / "first", generations=config.run.generations)
+    (tmp_path / "first" / REPORT).write_bytes(b"of the first")
+    Run.create(tmp_path / "<b>", config, base_digest="0" * 64)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / RECORD).write_text("{")
+    status, page = asked(served + index_path(KEY, tmp_path))
+    text = page.decode()
+    assert status == 200
+    assert "<td>finished</td><td>3 / 3</td><td>All 3 generations are done." in text
+    assert "<td>&lt;b&gt;</td><td>stopped</td><td>0 / 3</td>" in text
+    assert "<td>broken</td><td>not readable</td>" in text
+    (link,) = re.findall('href="([^"]+)"', text)
+    assert asked(served + link) == (200, b"of the first")
+
+
+def test_the_index_is_for_who_knows_its_address_and_the_settings_are_for_everyone(
+    served: str, tmp_path: Path
+) -> None:
+    assert asked(served + "/")[0] == 404
+    assert asked(f"{served}/{'0' * 64}/")[0] == 404
+    assert asked(served + index_path(KEY, tmp_path), Host="evil.example")[0] == 404
+    assert b"`attempts`" in asked(f"{served}/{SETTINGS}")[1]

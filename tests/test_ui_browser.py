@@ -37,6 +37,16 @@ REDRAWS = 100  # of a page, while one thing is done on it
 ANSWERS = 60.0  # within so many seconds a page shows what a click opens, if it heard it
 ASKED = 0.5  # every so many seconds the server is asked, which has work of its own
 HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
+TITLES = {
+    "run_dir": "Run folder",
+    "preset": "Preset",
+    "generations": "Generations",
+    "review": "Review replacements",
+    "redo_generation": "Redo: generation",
+    "redo_stage": "Redo: stage",
+    "redo_seed": "Redo: seed",
+    "truncate": "Redo: set later generations aside",
+}
 PROPERTY = (
     "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
     "[.//span[@class='schema-form-property__label' and {}]]"
@@ -117,7 +127,7 @@ class Desk:
         self.button("Run", opens="//button[normalize-space(.)='Custom run']")
         self.button("Custom run")
         for name, value in parameters.items():
-            self._fill(name, value)
+            self._fill(TITLES[name], value)
         self.keep(shot)
         self._submit(f"{Path(str(parameters['run_dir'])).name} {deployment}")
 
@@ -246,7 +256,7 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
             start_new_session=True,
         )
         assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(4))
+        told = "".join(process.stdout.readline() for _ in range(6))
         address = f"http://127.0.0.1:{port}"
         if f"\n{address}/" in told and (key := re.search(r"the key (\S+),", told)):
             return process, address, key[1]
@@ -326,6 +336,7 @@ def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(de
     after = commits(run)
     assert {name for name in after if name.startswith("0002/")}
     assert all(after[name] == 1 for name in before), "what was committed is not made again"
+    desk.find("//*[contains(normalize-space(.),'generation 2/2 valid')]")
     assert desk.run("first g0000")["run_count"] == 1, "no flow is started for a finished generation"
     assert desk.run("first g0002")["state_name"] == "Completed"
 
@@ -378,7 +389,8 @@ def test_a_reviewed_run_waits_without_a_process_until_a_person_resumes_it(desk: 
 def test_a_stage_is_made_again_from_the_resume_form(desk: Desk, runs: Path) -> None:
     run = runs / "first"
     old = read_manifest(stage_dir(run, 1, "solve"))
-    desk.launch("resume", "resume-form", run_dir=str(run), generation=1, stage="solve", seed=7, truncate=True)
+    again: dict[str, Any] = {"redo_generation": 1, "redo_stage": "solve", "redo_seed": 7}
+    desk.launch("resume", "resume-form", run_dir=str(run), truncate=True, **again)
     desk.open_run("first resume")
     desk.wait_state("first resume", "Completed")
     desk.keep("resumed")

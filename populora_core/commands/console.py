@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import (
     BarColumn,
@@ -93,18 +94,24 @@ class ConsoleObserver(Observer):
 
     def generation_ended(self, generation: int) -> None:
         self._tell_found()
-        if generation == 0:
-            self._console.print("the population is founded: every adapter starts as the base model")
-        else:
-            for summary in generation_summaries(self._directory, generation, generation):
-                self._console.print(generation_line(summary, self._generations), soft_wrap=True)
-        for item in learnt.scored(self._directory, generation):
-            self._console.print(f"    [cyan]{learnt.score_line(item)}[/]", highlight=False, soft_wrap=True)
+        for line in generation_lines(self._directory, generation, self._generations):
+            self._console.print(line, soft_wrap=True)
 
     def _tell_found(self) -> None:
         if self._found:
             self._console.print(f"[dim]{self._found} generations were done already and stay as they are[/]")
             self._found = 0
+
+
+def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
+    """What is said of a generation that has just ended, in rich's markup."""
+    if generation == 0:
+        told = ["the population is founded: every adapter starts as the base model"]
+    else:
+        summaries = generation_summaries(directory, generation, generation)
+        told = [generation_line(summary, generations) for summary in summaries]
+    scores = learnt.scored(directory, generation)
+    return told + [f"    [cyan]{escape(learnt.score_line(item))}[/]" for item in scores]
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:

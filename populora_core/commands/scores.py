@@ -15,6 +15,7 @@ from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console
 from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
+from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation
@@ -30,6 +31,7 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         _say(cost_line(asked.evaluation, suite))
         with progress_bar(console) as progress:
             found = asked.run(progress)
+        refresh(run.directory)
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(found.rows), sep="\n")

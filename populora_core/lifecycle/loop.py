@@ -94,18 +94,15 @@ def rerun(
     require_redoable(run, generation)
     old = {file.name: file.content for file in before.files}
 
+    later = later_generations(run, generation)
+    if seed is not None and later and not truncate:  # said before the stage is drawn again, not after
+        raise _would_not_follow(stage_name, generation, later, "a new seed")
+
     def guard(files: Sequence[FileRecord]) -> None:
         changed = [file.name for file in files if file.content != old.get(file.name)]
-        later = later_generations(run, generation)
         redraws = run.redraws() | ({} if seed is None else {f"{generation:04d}/{stage_name}": seed})
         if changed and later and not truncate:
-            raise RunDirectoryError(
-                f"{stage_name} of generation {generation} came out different, "
-                f"so generations {later[0]} to {later[-1]} would no longer follow from it",
-                came="other content in " + ", ".join(changed),
-                remedy="repeat with --truncate to move them to superseded/, or populora fork "
-                "to keep both; nothing was changed",
-            )
+            raise _would_not_follow(stage_name, generation, later, "other content in " + ", ".join(changed))
         if seed is not None and session.shared is not None:
             session.shared.redraw(redraws)
         if changed:
@@ -119,6 +116,15 @@ def rerun(
     with Trackers(run) as trackers:
         _publish(session, generation, trackers)
     return results
+
+
+def _would_not_follow(stage: str, generation: int, later: Sequence[int], came: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"generations {later[0]} to {later[-1]} would no longer follow from {stage} of generation {generation}",
+        came=came,
+        remedy="repeat with --truncate to move them to superseded/, or populora fork to keep both; "
+        "nothing was changed",
+    )
 
 
 def _publish(session: Session, generation: int, trackers: Trackers) -> None:
@@ -160,9 +166,10 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
         for stage in stages_of(number):
             if read_manifest(stage_dir(source.directory, number, stage.name)) is None:
                 raise RunDirectoryError(
-                    f"{source.directory} has no complete generation {number}",
+                    f"{source.directory} has no complete generation {generation}",
+                    expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
                     came=f"no {stage.name} of generation {number}",
-                    remedy="fork from an earlier generation, or resume the old run first",
+                    remedy=f"fork from one of these, or populora resume {source.directory} first",
                 )
     require_startable(source, generation)
     if config.store.url:

@@ -1,0 +1,123 @@
+"""What all flows that a person launches share: titles of fields, names, errors in the words of the form."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args
+
+from prefect import Flow, flow, runtime
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from flows.notify import on_end
+from flows.reports import SETTINGS
+from populora_core.commands.typed import typed
+from populora_core.config.sections import REPOSITORY
+from populora_core.report.write import SERVED
+from tasks.plainly import plainly
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon "
+    "phi chi psi omega"
+)
+OF_THE_FORM = re.compile(rf"({'|'.join(GREEK.split())})\d*-[a-z-]+")
+"""The names that Prefect's form suggests."""
+OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+def titled(title: str, **more: Any) -> Any:
+    """The title of a form's field. Prefect takes titles and help from nowhere else than the schema and docstrings."""
+    return Field(json_schema_extra={"title": title, **more})
+
+
+_SERVED = os.environ.get(SERVED)
+KEYS = "Other settings to replace, each as section.key=value, for instance solve.attempts=4. The keys: " + (
+    f"[docs/configuration.md]({_SERVED}/{SETTINGS})." if _SERVED else "docs/configuration.md."
+)
+RunFolder = Annotated[str, titled("Run folder")]
+
+
+def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """A flow of a deployment: who fails is told of, and ends with the message alone.
+
+    Args:
+        named: makes the flow run's name of its parameters, where no person typed one.
+    """
+
+    def name() -> str:
+        given = runtime.flow_run.name
+        return named(runtime.flow_run.parameters) if is_random(given) else str(given)
+
+    def decorate(body: Callable[P, R]) -> Flow[P, R]:
+        as_flow = flow(
+            name=body.__name__,
+            flow_run_name=name,
+            on_failure=[on_end],
+            on_crashed=[on_end],
+            persist_result=False,
+        )
+        return as_flow(plainly(body, lambda remedy: in_the_form(typed(remedy), body)))
+
+    return decorate
+
+
+def in_the_form(text: str, body: Callable[..., Any]) -> str:
+    """The text with the title of the form's field before each option of the command line that has one."""
+    fields = signature(body, eval_str=True).parameters
+
+    def field(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        for parameter in (name, f"redo_{name}"):
+            if parameter in fields and (title := _title(fields[parameter].annotation)):
+                return f'"{title}" ({option[0]})'
+        return option[0]
+
+    return OPTION.sub(field, text)
+
+
+def _title(annotation: Any) -> str | None:
+    """What `titled` gave a field."""
+    for given in get_args(annotation)[1:]:
+        if isinstance(given, FieldInfo) and isinstance(given.json_schema_extra, dict):
+            return str(given.json_schema_extra["title"])
+    return None
+
+
+def is_random(name: str | None) -> bool:
+    """Whether Prefect chose a flow run's name: its form by one pattern, its server by another."""
+    words = (name or "").split("-")
+    return OF_THE_FORM.fullmatch(name or "") is not None or (len(words) == 2 and set(words) <= _vocabulary())
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    from coolname.data import config  # what Prefect's server draws from
+
+    lists: Iterable[Any] = config.values()
+    return frozenset(word for part in lists for word in part.get("words", ()))
+
+
+def this_flow_run() -> FlowRun:
+    """The flow run that this is called in."""
+    context = FlowRunContext.get()
+    assert context is not None and context.flow_run is not None
+    return context.flow_run
+
+
+def run_folder(flow_run: FlowRun) -> Path | None:
+    """The run directory that a flow run works on: as its form has it, or by when it was asked for."""
+    given = flow_run.parameters.get("run_dir")
+    if given == "" and flow_run.created is not None:
+        moment = flow_run.created.strftime("%Y-%m-%d-%H%M%S")
+        given = f"runs/{moment}-{flow_run.parameters.get('preset', 'run')}"
+    return (REPOSITORY / given).resolve() if isinstance(given, str) else None

@@ -1,0 +1,75 @@
+"""A run's page in Prefect: a line per generation in its log, one summary, and how far the run is."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from prefect import get_run_logger
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
+from rich.text import Text
+
+from flows.server import answers
+from populora_core.commands.console import generation_lines
+from populora_core.report.figures import read_figures
+from populora_core.report.overview import overview
+from populora_core.report.write import report_address
+from populora_core.runs.observer import Observer
+from populora_core.runs.run import Run
+from tasks.show import artifact_key, attempted
+
+
+class RunPage(Observer):
+    """Brings the page of the surrounding flow run up to date after every generation.
+
+    Args:
+        generations: that the run goes on to.
+    """
+
+    def __init__(self, run: Run, generations: int) -> None:
+        self._run, self._generations = run, generations
+        self._summary: UUID | None = None
+        self._progress: UUID | None = None
+        attempted(lambda: self._show(max([0, *run.generations()])))
+
+    def generation_ended(self, generation: int) -> None:
+        if not answers():
+            return
+        for line in generation_lines(self._run.directory, generation, self._generations):
+            get_run_logger().info(Text.from_markup(line).plain)
+        attempted(lambda: self._show(generation))
+
+    def _show(self, generation: int) -> None:
+        """Write both artifacts, over those of the generation before: a page has one of each."""
+        directory, done = self._run.directory, 100.0 * generation / self._generations
+        text = f"# {self._run.name}\n\nThe population is being founded.\n"
+        if self._run.generations():
+            text = overview(read_figures(directory, samples=False))
+        text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
+        if self._summary is None or self._progress is None:
+            self._progress = _made(
+                create_progress_artifact(
+                    progress=done,
+                    key=artifact_key(self._run.name, "generations"),
+                    description=f"of {self._generations} generations",
+                )
+            )
+            self._summary = _made(
+                create_markdown_artifact(
+                    markdown=text, key=artifact_key(self._run.name, "run"), description=str(directory)
+                )
+            )
+            return
+        update_progress_artifact(self._progress, progress=done)
+        with get_client(sync_client=True) as client:
+            client.update_artifact(self._summary, ArtifactUpdate(data=text))
+
+
+def _made(artifact: object) -> UUID:
+    assert isinstance(artifact, UUID)  # outside of event loops it is no coroutine
+    return artifact

@@ -1,0 +1,98 @@
+"""The runs of a folder at a glance: state, how far each is, and its headline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from pathlib import Path
+
+from populora_core.report.figures import read_figures
+from populora_core.report.notes import headline
+from populora_core.report.text import visible
+from populora_core.report.write import REPORT
+from populora_core.runs.heartbeat import Beat, Life
+from populora_core.runs.run import Run
+from populora_core.store.record import RECORD
+from populora_core.support.errors import PopuloraError
+
+KEPT = 500  # headlines
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .5rem 1rem .5rem 0; border-bottom: 1px solid #8886 }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGlance:
+    """One run in a list of runs.
+
+    Attributes:
+        state: at work, killed, finished, stopped, or not readable.
+    """
+
+    directory: Path
+    state: str
+    generation: int
+    target: int
+    headline: str
+
+
+def runs_in(folder: Path) -> list[RunGlance]:
+    """The runs of a folder, the one that went on last first."""
+    found = [path.parent for path in folder.glob(f"*/{RECORD}")]
+    return [glance(directory) for directory in sorted(found, key=_newest, reverse=True)]
+
+
+def glance(directory: Path) -> RunGlance:
+    """A run at a glance, as its report has it."""
+    try:
+        run = Run.open(directory)
+        said = _headline(run.directory, _newest(directory))
+    except PopuloraError as error:
+        return RunGlance(directory, "not readable", 0, 0, error.problem)
+    last, target = max([0, *run.generations()]), run.config.run.generations
+    beat = Beat.read(run.directory)
+    life = Life.ENDED if beat is None else beat.life
+    ended = "finished" if last >= target else "stopped"
+    state = {Life.ALIVE: "at work", Life.DEAD: "killed", Life.ENDED: ended}[life]
+    return RunGlance(run.directory, state, last, target, said)
+
+
+def index_page(runs: Sequence[RunGlance], link: Callable[[Path], str]) -> str:
+    """The runs as an HTML page that links to their reports.
+
+    Args:
+        link: makes the address of the report in a folder.
+    """
+    rows = []
+    for run in runs:
+        name = escape(visible(run.directory.name))
+        if (run.directory / REPORT).is_file():
+            name = f'<a href="{escape(link(run.directory))}">{name}</a>'
+        done = f"{run.generation} / {run.target}"
+        rows.append(
+            f"<tr><td>{name}</td><td>{run.state}</td><td>{done}</td><td>{escape(run.headline)}</td></tr>"
+        )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("run", "state", "generations", "headline"))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs · PopuLoRA</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style><h1>Runs</h1>{table if rows else '<p>There is no run yet.</p>'}</html>"
+    )
+
+
+@lru_cache(KEPT)
+def _headline(directory: Path, newest: int) -> str:
+    """What the run's report says first; computed again when that was written again."""
+    return headline(read_figures(directory, samples=False))
+
+
+def _newest(directory: Path) -> int:
+    """When the report was written, or where there is none the record, in ns."""
+    report = directory / REPORT
+    return (report if report.is_file() else directory / RECORD).stat().st_mtime_ns

@@ -1,0 +1,38 @@
+"""An error of the project ends a flow or a task with its message: its traceback helps no one who uses the UI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+from prefect.states import Failed
+
+from populora_core.support.errors import PopuloraError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callable[P, R]:
+    """The function as one that returns a failed state where it would raise an error of the project.
+
+    The error is the state's data, so whoever called the flow or the task still meets it.
+
+    Args:
+        reword: says what to do in the words of where the flow was launched.
+    """
+
+    @wraps(body)
+    def run(*given: P.args, **named: P.kwargs) -> R:
+        try:
+            return body(*given, **named)
+        except PopuloraError as error:
+            error.remedy = reword(error.remedy)
+            failed: Any = Failed(message=str(error), data=error)
+            return failed
+
+    # Prefect looks names of annotations up where the function is, which is here.
+    run.__signature__ = signature(body, eval_str=True)  # type: ignore[attr-defined]
+    return run
