@@ -40,9 +40,9 @@ def seconds(value: float) -> str:
     return f"{minutes // 60}{NARROW}h{NARROW}{minutes % 60:02d}{NARROW}min"
 
 
-def signed(value: float) -> str:
-    """Two decimals and a sign; plain 0 for what rounds to it."""
-    return f"{value:+.2f}" if round(value, 2) else "0"
+def signed(value: float, digits: int = 2) -> str:
+    """The value with its sign, a true minus; plain 0 for what rounds to it."""
+    return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else "0"
 
 
 def short_id(member_id: str) -> str:
