@@ -71,8 +71,11 @@ def listed(parts: list[str]) -> str:
 
 def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     """A table in Markdown: floats with four digits, a dash for what is not known."""
-    lines = [header, ["---"] * len(header), *(list(map(_markdown_cell, row)) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(map(markdown_row, [header, ["---"] * len(header), *rows]))
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(_markdown_cell, cells))} |"
 
 
 def _markdown_cell(value: object) -> str:
