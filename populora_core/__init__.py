@@ -16,12 +16,15 @@ __all__ = ["open_run"]
 
 
 def open_run(*directories: str | Path) -> Catalogue:
-    """Open a run directory for questions, or several as one.
+    """Open a run for questions, or several as one.
+
+    Args:
+        directories: run directories, folders of them, or patterns such as `runs/seed-*`.
 
     Raises:
-        RunDirectoryError: one of them is not a run directory.
+        RunDirectoryError: one of them is no run and holds none.
     """
-    from populora_core.runs.run import Run
+    from populora_core.runs.run import open_runs
     from populora_core.store.catalogue import Catalogue
 
-    return Catalogue(*(Run.open(directory).directory for directory in directories))
+    return Catalogue(*(run.directory for run in open_runs(directories)))

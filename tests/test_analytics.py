@@ -29,7 +29,11 @@ from populora_core.support.errors import RunDirectoryError
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a run without evaluations and without an outage of the sandbox has no rows for.
-MAY_BE_EMPTY = {"How do members do on held-out problems?", "Does the sandbox hold?"}
+MAY_BE_EMPTY = {
+    "How do members do on held-out problems?",
+    "Did problems get harder, or solvers better?",
+    "Does the sandbox hold?",
+}
 
 
 def all_rows(run_dir: Path) -> dict[str, list[str]]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import PATIENCE
 from store_run import commit_stage, generation_tables, write_run
 
-from populora_core.commands.answers import LONGEST, row_table
+from populora_core.commands.answers import LONGEST, format_of, print_answer, row_table, save_answer
 from populora_core.commands.console import console
 from populora_core.config.load import load_config
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, open_runs
 from populora_core.store.catalogue import Catalogue
-from populora_core.support.errors import PopuloraError
+from populora_core.store.views import VIEWS
+from populora_core.support.errors import ConfigError, PopuloraError, RunDirectoryError
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = "def f(s):\n    return s[a:b:c]  # :boom: \x1b[2J\x07\u202e"
@@ -73,6 +76,8 @@ COMMANDS = {
     "table": ("query", "{run}", "SELECT program FROM problems"),
     "csv": ("query", "{run}", "SELECT program FROM problems", "--format", "csv"),
     "json": ("query", "{run}", "SELECT program FROM problems", "--format", "json"),
+    "markdown": ("query", "{run}", "SELECT program FROM problems", "--format", "markdown"),
+    "one under another": ("query", "{run}", "FROM problems"),
 }
 
 
@@ -92,6 +97,81 @@ def test_a_pipe_gets_every_character_as_it_is(hostile_run: Path) -> None:
 def test_code_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
     console.print(row_table([{"program": "s[a:b:c] :x: :boom:"}]))
     assert "s[a:b:c] :x: :boom:" in capsys.readouterr().out
+
+
+def test_no_id_and_no_header_is_cut_however_narrow_the_terminal(hostile_run: Path) -> None:
+    with Catalogue(hostile_run) as catalogue:
+        (problem,) = catalogue.rows("FROM problems")
+    for columns in (
+        "*",
+        "problem_id, proposal_id, teacher_id, cyclomatic_complexity, n_attempts, program_key",
+    ):
+        for terminal in (True, False):
+            shown = seen(terminal, "query", hostile_run, f"SELECT {columns} FROM problems")
+            assert "…" not in shown
+            assert all(
+                problem[name] in shown for name in ("problem_id", "proposal_id", "teacher_id", "program_key")
+            )
+    assert all(name in shown for name in columns.split(", "))
+
+
+def test_names_of_columns_fold_where_their_cells_are_narrower(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print(row_table([{"most_wins_of_all": 3, "id": "student-00-g0000"}], folded=True))
+    lines = [line.replace("┃", " ").split() for line in capsys.readouterr().out.splitlines()]
+    assert ["most_"] in lines and ["wins_"] in lines and ["of_"] in lines
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.md", "rows.parquet", "rows.txt"])
+def test_rows_are_written_to_a_file_as_its_name_says(hostile_run: Path, tmp_path: Path, name: str) -> None:
+    output = tmp_path / name
+    with Catalogue(hostile_run, locked=True) as catalogue:
+        answer = catalogue.query("SELECT attempt_id, completion, reward FROM attempts ORDER BY attempt_id")
+        save_answer(answer, format_of(None, output), output)
+        rows = answer.arrow().to_pylist()
+    if name == "rows.parquet":
+        assert pq.read_table(output).to_pylist() == rows
+    else:
+        text = output.read_text()
+        assert all(row["attempt_id"] in text for row in rows)
+        assert text.startswith({"rows.csv": "attempt_id,", "rows.md": "| attempt_id |"}.get(name, ("{", "┏")))
+
+
+def test_parquet_is_no_text_to_print(hostile_run: Path) -> None:
+    with Catalogue(hostile_run) as catalogue, pytest.raises(ConfigError, match="no text to print"):
+        print_answer(catalogue.query("FROM members"), "parquet")
+
+
+def test_a_folder_and_a_pattern_name_all_runs_in_them(hostile_run: Path, tmp_path: Path) -> None:
+    for name in ("seed-0", "seed-1"):
+        shutil.copytree(hostile_run, tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    for places in (
+        [tmp_path],
+        [tmp_path / "seed-*"],
+        [tmp_path / "*"],
+        [tmp_path / "seed-0", tmp_path / "seed-1"],
+    ):
+        assert [run.directory.name for run in open_runs(places)] == ["seed-0", "seed-1"]
+    with pytest.raises(RunDirectoryError, match="notes is not a run directory"):
+        open_runs([tmp_path / "notes"])
+
+
+def test_any_client_of_duckdb_is_told_what_a_column_means(hostile_run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", generations=1)
+    told = {(view.name, column.name): column.meaning for view in VIEWS.values() for column in view}
+    for directories in ([hostile_run], [hostile_run, other]):
+        with Catalogue(*directories) as catalogue:
+            rows = catalogue.rows(
+                "SELECT table_name, column_name, comment FROM duckdb_columns() "
+                "WHERE database_name = current_database() AND schema_name = 'main' AND NOT internal"
+            )
+        assert {(row["table_name"], row["column_name"]): row["comment"] for row in rows} == told
+
+
+def test_a_match_tells_its_solve_rate_where_solved_under_both_names(hostile_run: Path) -> None:
+    with Catalogue(hostile_run) as catalogue:
+        (match,) = catalogue.rows("SELECT solve_rate, solve_rate_where_solved FROM matches")
+    assert match["solve_rate"] == match["solve_rate_where_solved"] is not None
 
 
 def test_a_huge_cell_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
 from populora_core.lifecycle.loop import train
-from populora_core.report.learnt import Scored, lines, score_line, scored, verdict, won
+from populora_core.report.learnt import lines, score_line, told, verdict, won
+from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import stage_dir
+from populora_core.store.catalogue import Catalogue
 
 PROBLEMS = 3  # of each of the three benchmarks
+OWN = 5  # of the run's own problems, of each era
 NAME = f"tiny-{PROBLEMS}"
 
 
@@ -39,7 +42,7 @@ def test_a_sample_is_even_over_strata_and_follows_from_the_ids(
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three generations that was scored after 0 and 2; read it, never write to it."""
-    config = small_config(evaluate={"report_every": 2, "report_problems": PROBLEMS})
+    config = small_config(evaluate={"report_every": 2, "report_problems": PROBLEMS, "yardstick": OWN})
     directory = tmp_path_factory.mktemp("reported") / "run"
     with Session(start(directory, config)) as session:
         train(session, 2)
@@ -53,7 +56,9 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
     founded, later = scored(reported)
     assert (founded.generation, later.generation) == (0, 2)
     assert {item.suite for item in (founded, later)} == {NAME}
-    assert founded.gain().value == 0.0 == founded.solvers - founded.base, "founders equal the base"
+    assert founded.gain().value == 0.0 == founded.solvers.value - founded.base.value, (
+        "founders equal the base"
+    )
     asked = [sorted({row["item_id"] for row in item.rows}) for item in (founded, later)]
     assert asked[0] == asked[1]
     assert len(asked[0]) == 3 * PROBLEMS
@@ -63,7 +68,7 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
 @pytest.mark.sandbox
 def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> None:
     plain, with_scores = contents(finished), contents(reported)
-    stages = {place: content for place, content in with_scores.items() if f"evaluate-{NAME}" not in place}
+    stages = {place: content for place, content in with_scores.items() if "/evaluate-" not in place}
     assert stages
     assert stages == {place: plain[place] for place in stages}
 
@@ -90,6 +95,58 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
     assert "after 0, " in said
     assert lines(finished) == [], "nobody was scored there"
     assert won(finished) is None
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path) -> None:
+    (found,) = yardsticks(reported)
+    assert found.generation == 2, "there is no problem yet after generation 0"
+    with Catalogue(reported) as catalogue:
+        rows = catalogue.rows(
+            "SELECT i.benchmark, p.generation, i.member_id, i.item_id FROM evaluation_items i "
+            "JOIN problems p ON p.problem_id = i.item_id WHERE i.suite = 'yardstick'"
+        )
+    eras = {(row["benchmark"], row["generation"]) for row in rows}
+    assert eras == {("first_problems", 1), ("newest_problems", 2)}
+    asked = {
+        who: sorted(r["item_id"] for r in rows if r["member_id"] == who)
+        for who in {r["member_id"] for r in rows}
+    }
+    assert len(asked) == 1 + small_config().population.students
+    assert all(items == asked["base"] for items in asked.values()), "all answer the same problems"
+    assert "the base, which never changes" in " ".join(lines(reported))
+
+
+@pytest.mark.parametrize(
+    ("first", "newest", "says"),
+    [
+        (0.9, 0.2, "Problems got harder"),
+        (0.2, 0.9, "Problems got easier"),
+        (0.5, 0.5, "about as hard as at first"),
+    ],
+)
+def test_the_base_on_first_and_newest_problems_says_whether_they_got_harder(
+    first: float, newest: float, says: str
+) -> None:
+    eras = [_era(base=share, solvers=share) for share in (first, newest)]
+    harder, better = told(Yardstick(4, *eras))
+    assert says in harder
+    assert "no better than the base beyond chance" in better
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_change_of_the_base_has_an_interval_round_it(first: float, newest: float) -> None:
+    change = Yardstick(4, _era(base=first, solvers=0.5), _era(base=newest, solvers=0.5)).harder()
+    assert change.low <= change.value <= change.high
+    swapped = Yardstick(4, _era(base=newest, solvers=0.5), _era(base=first, solvers=0.5)).harder()
+    assert swapped.low == pytest.approx(-change.high)
+
+
+def _era(base: float, solvers: float) -> Scored:
+    """Sixty problems, these shares of them solved."""
+    answers = [[1.0] * round(60 * share) + [0.0] * round(60 * (1 - share)) for share in (solvers, base)]
+    return Scored(4, "yardstick", [(answers[0], answers[1])], 0, 12.0, ())
 
 
 @pytest.mark.parametrize(

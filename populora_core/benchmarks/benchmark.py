@@ -123,6 +123,8 @@ BENCHMARKS: dict[str, str] = {
     "tiny_code_i": "populora_core.benchmarks.bundled:tiny_code_i",
     "tiny_code_f": "populora_core.benchmarks.bundled:tiny_code_f",
     "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
+    "first_problems": "populora_core.benchmarks.bundled:first_problems",
+    "newest_problems": "populora_core.benchmarks.bundled:newest_problems",
     "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
     "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
     "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",

@@ -78,6 +78,21 @@ tiny_code_f = partial(BundledBenchmark, "tiny", "code_f")
 frontier_code_o = partial(BundledBenchmark, "frontier", "code_o")
 
 
+class PlayedBenchmark(BundledBenchmark):
+    """Problems of a run, of any type, as rows of its table `problems`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("played", "problems")
+        self.name = name
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
+        return [Item(row["problem_id"], self.name, row, row["problem_type"]) for row in rows]
+
+
+first_problems = partial(PlayedBenchmark, "first_problems")
+newest_problems = partial(PlayedBenchmark, "newest_problems")
+
+
 def problem_of(item: Item) -> Problem:
     """The item as a student's problem."""
     fields = item.fields
@@ -87,5 +102,5 @@ def problem_of(item: Item) -> Problem:
         fields["program"],
         tuple(fields["inputs"]),
         tuple(fields["outputs"]),
-        message="",
+        fields.get("message", ""),
     )

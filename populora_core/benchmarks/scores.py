@@ -16,6 +16,8 @@ from populora_core.support.aliases import Row
 ALL = "all"
 BASE = "base"
 """What stands where a player has a member's id, for the base without an adapter."""
+YARDSTICK, FIRST, NEWEST = "yardstick", "first_problems", "newest_problems"
+"""The suite made of a run's own problems, and its two benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)

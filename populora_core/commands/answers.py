@@ -1,4 +1,4 @@
-"""`populora query`: an answer's rows as a table, CSV or JSON lines, printed as they come."""
+"""`populora query`: an answer's rows as a table, CSV, JSON lines, Markdown or Parquet, written as they come."""
 
 from __future__ import annotations
 
@@ -10,74 +10,175 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TextIO
 
+import pyarrow.parquet as pq
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.console import console
-from populora_core.report.text import visible
+from populora_core.report.text import markdown_row, markdown_table, visible
 from populora_core.store.answer import Answer
 from populora_core.support.aliases import Row
+from populora_core.support.durable import replacing, writing
+from populora_core.support.errors import ConfigError
 
-WIDEST = 60  # characters of one line of a cell
+Format = Literal["table", "csv", "json", "markdown", "parquet"]
+SUFFIXES: Mapping[str, Format] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".md": "markdown",
+    ".parquet": "parquet",
+}
+WIDEST = 64  # characters of one line of a cell: a sha256, the longest id
 LONGEST = 20_000  # of a cell of several lines
 TABLE_ROWS = 500  # of one printed table; a longer answer is several, so that nothing is held back
+UNBOUNDED = 1_000_000  # columns of what is no terminal
 
 
-def print_answer(answer: Answer, format: Literal["table", "csv", "json"]) -> None:
+def print_answer(answer: Answer, format: Format) -> None:
     """Print all rows. Memory does not grow with their number; who stops reading ends it, as `head` does."""
-    printers: dict[str, Callable[[Answer], None]] = {"table": _tables, "csv": _csv, "json": _json}
+    if format == "parquet":
+        raise ConfigError(
+            "Parquet is no text to print",
+            expected="--output FILE with --format parquet",
+            remedy="name a file, such as --output rows.parquet",
+        )
     try:
-        printers[format](answer)
+        _PRINTERS[format](answer, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
 
 
-def row_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows with the same columns as a table for the terminal."""
+def save_answer(answer: Answer, format: Format, output: Path) -> None:
+    """Write all rows to a file, whole or not at all.
+
+    Raises:
+        ArtifactError: it could not be written.
+    """
+    with writing(output), replacing(output) as temporary:
+        if format == "parquet":
+            _parquet(answer, temporary)
+            return
+        with open(temporary, "w", encoding="utf-8") as out:
+            _PRINTERS[format](answer, out)
+
+
+def format_of(format: Format | None, output: Path | None) -> Format:
+    """The format that was asked for, else the one that the file's name ends in, else a table."""
+    return format or (SUFFIXES.get(output.suffix, "table") if output else "table")
+
+
+def row_table(rows: Sequence[Mapping[str, Any]], folded: bool = False, widest: int = WIDEST) -> Table:
+    """Rows with the same columns as a table.
+
+    Args:
+        folded: break the names of columns at underscores where their cells are narrower.
+        widest: characters of one line of a cell; what is longer is cut, saying so.
+    """
     table = Table()
-    for name in rows[0]:
-        table.add_column(str(name))
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+    cells = [[_cell(value, widest) for value in row.values()] for row in rows]
+    for place, name in enumerate(map(str, rows[0])):
+        needed = max((len(line) for row in cells for line in row[place].splitlines()), default=0)
+        table.add_column(_folded(name, needed) if folded else name, no_wrap=True)
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
-def _cell(value: Any) -> str:
+def print_rows(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
+    """Rows with the same columns, none of them cut: where no table has the room, one under another."""
+    if not to.is_terminal:
+        Console(file=to.file, width=UNBOUNDED, emoji=False).print(row_table(rows, widest=LONGEST))
+        return
+    boundless = to.options.update(max_width=UNBOUNDED)
+    for folded in (False, True):
+        table = row_table(rows, folded)
+        if to.measure(table, options=boundless).maximum <= to.width:
+            to.print(table)
+            return
+    for row in rows:
+        to.rule(style="dim")
+        for name, value in row.items():
+            text = _cell(value)
+            to.print(
+                f"[bold]{name}[/]" + ("\n" if "\n" in text else "  ") + text, highlight=False, soft_wrap=True
+            )
+
+
+def _folded(name: str, widest: int) -> str:
+    """The name in lines that break after underscores, none longer than its column's cells if that can be."""
+    lines = [""]
+    for part in name.replace("_", "_\0").split("\0"):
+        if lines[-1] and len(lines[-1] + part) > widest:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def _cell(value: Any, widest: int = WIDEST) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = value if isinstance(value, str) else str(value)
-    widest = LONGEST if "\n" in text[:LONGEST] else WIDEST
+    widest = LONGEST if "\n" in text[:LONGEST] else widest
     return escape(visible(text if len(text) <= widest else text[: widest - 1] + "…"))
 
 
-def _tables(answer: Answer) -> None:
-    count = 0
+def _tables(answer: Answer, out: TextIO) -> None:
+    to, count = console if out is sys.stdout else Console(file=out, emoji=False), 0
     for batch in answer.batches(TABLE_ROWS):
         rows = batch.to_pylist()
         count += len(rows)
-        console.print(row_table(rows))
-    console.print(f"{count} rows")
+        print_rows(rows, to)
+    to.print(f"{count} row{'s' * (count != 1)}")
 
 
-def _csv(answer: Answer) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+def _csv(answer: Answer, out: TextIO) -> None:
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(answer.columns)
     for row in _rows(answer):
         cells = (json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
-        writer.writerow(_shown(v) if isinstance(v, str) else v for v in cells)
+        writer.writerow(_shown(v, out) if isinstance(v, str) else v for v in cells)
 
 
-def _json(answer: Answer) -> None:
+def _json(answer: Answer, out: TextIO) -> None:
     for row in _rows(answer):
-        sys.stdout.write(_shown(json.dumps(row, ensure_ascii=False)) + "\n")
+        out.write(_shown(json.dumps(row, ensure_ascii=False), out) + "\n")
 
 
-def _shown(text: str) -> str:
+def _markdown(answer: Answer, out: TextIO) -> None:
+    out.write(markdown_table(answer.columns, []) + "\n")
+    for row in _rows(answer):
+        out.write(_shown(markdown_row(row.values()), out) + "\n")
+
+
+def _parquet(answer: Answer, path: Path) -> None:
+    batches = answer.batches()
+    first = next(batches, None)
+    if first is None:
+        pq.write_table(answer.arrow(), path, compression="zstd")
+        return
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_PRINTERS: Mapping[str, Callable[[Answer, TextIO], None]] = {
+    "table": _tables,
+    "csv": _csv,
+    "json": _json,
+    "markdown": _markdown,
+}
+
+
+def _shown(text: str, out: TextIO) -> str:
     """The text as it is for a file or a program, made harmless for a terminal."""
-    return visible(text) if sys.stdout.isatty() else text
+    return visible(text) if out.isatty() else text
 
 
 def _rows(answer: Answer) -> Iterator[Row]:

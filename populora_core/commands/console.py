@@ -19,8 +19,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from populora_core.benchmarks.scores import BASE
 from populora_core.commands.typed import shown, typed
 from populora_core.report import learnt
+from populora_core.report.scored import Yardstick, yardsticks
 from populora_core.report.summary import (
     OVERALL,
     POPULATION,
@@ -28,7 +30,7 @@ from populora_core.report.summary import (
     generation_summaries,
     run_rows,
 )
-from populora_core.report.text import visible
+from populora_core.report.text import percent, visible
 from populora_core.runs.observer import Observer
 
 if TYPE_CHECKING:
@@ -110,8 +112,7 @@ def generation_lines(directory: Path, generation: int, generations: int) -> list
     else:
         summaries = generation_summaries(directory, generation, generation)
         told = [generation_line(summary, generations) for summary in summaries]
-    scores = learnt.scored(directory, generation)
-    return told + [f"    [cyan]{escape(learnt.score_line(item))}[/]" for item in scores]
+    return told + [f"    [cyan]{escape(line)}[/]" for line in learnt.score_lines(directory, generation)]
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:
@@ -175,16 +176,34 @@ def closing(console: Console, run: Run) -> None:
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
 
 
+def yardstick_table(item: Yardstick) -> Table:
+    """Solvers and base on the first problems of the run and on the newest: down, problems; across, members."""
+    table = Table(
+        title=f"the yardstick after generation {item.generation}: problems solved", title_justify="left"
+    )
+    for name in ("", "first problems", "newest problems"):
+        table.add_column(name, justify="right" if name else "left")
+    for who, own in (("base, which never changes", BASE), ("population now", "solvers")):
+        scores = [getattr(era, own) for era in (item.first, item.newest)]
+        table.add_row(
+            who,
+            *(f"{percent(score.value)} ({percent(score.low)} to {percent(score.high)})" for score in scores),
+        )
+    return table
+
+
 def show_learnt(console: Console, directory: Path) -> None:
     """What was learnt, and a problem that the base gets wrong and the population now gets right."""
     for line in learnt.lines(directory):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
+    for item in yardsticks(directory)[-1:]:
+        console.print(yardstick_table(item))
     example = learnt.won(directory)
     if example is not None:
         console.print("\na problem that the base gets wrong and the population now gets right:")
         for who, text in (
             ("asked", example.prompt),
-            (learnt.BASE, example.base),
+            (BASE, example.base),
             (example.solver_id, example.solver),
         ):
             console.print(Text(visible(f"{who}:"), style="bold"))

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from populora_core.commands.answers import row_table
+from populora_core.commands.answers import print_rows
 from populora_core.commands.console import console, generation_line, glance, population_table
 from populora_core.commands.typed import typed
 from populora_core.lifecycle.pruning import PrunePlan
@@ -149,7 +149,7 @@ def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
 
 def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
-        console.print(row_table(rows))
+        print_rows(rows, console)
 
 
 def _print_record(record: Mapping[str, Any]) -> None:

@@ -65,10 +65,17 @@ def inspect(
 @runs_app.command(rich_help_panel=LOOK)
 def query(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to ask as one")
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", help="a run, a folder of runs or a pattern; several are asked as one"
+        ),
     ],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
-    format: Annotated[Literal["table", "csv", "json"], typer.Option(help="how to print the rows")] = "table",
+    format: Annotated[
+        Literal["table", "csv", "json", "markdown", "parquet"] | None,
+        typer.Option(help="how to write the rows (default: as --output ends, else table)"),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="write the rows to this file")] = None,
     trusted: Annotated[
         bool, typer.Option("--trusted", help="let the SQL do all that DuckDB can: other files, writing")
     ] = False,
@@ -77,13 +84,18 @@ def query(
 
     The SQL reads the named runs and nothing else. docs/analytics.md has queries to start from.
     """
-    from populora_core.commands.answers import print_answer
-    from populora_core.runs.run import Run
+    from populora_core.commands.answers import format_of, print_answer, save_answer
+    from populora_core.runs.run import open_runs
     from populora_core.store.catalogue import Catalogue
 
-    named = [Run.open(directory).directory for directory in directories]
+    named = [run.directory for run in open_runs(directories)]
     with Catalogue(*named, locked=not trusted) as catalogue:
-        print_answer(catalogue.query(sql), format)
+        answer, chosen = catalogue.query(sql), format_of(format, output)
+        if output is None:
+            print_answer(answer, chosen)
+        else:
+            save_answer(answer, chosen, output)
+            print(f"{output} is written")
 
 
 @runs_app.command(rich_help_panel=RUNS)

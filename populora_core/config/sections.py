@@ -325,6 +325,19 @@ class EvaluateSection(Section):
         description="generations between scores of solvers and base, from 0 on; 0: never",
     )
     report_problems: Count = Field(200, description="problems of each benchmark that these scores take")
+    yardstick: Natural = Field(
+        0,
+        description="of the run's first and newest problems, how many solvers and base answer "
+        "every report_every generations; 0: none",
+    )
+
+    @model_validator(mode="after")
+    def _yardstick_is_taken(self) -> EvaluateSection:
+        if self.yardstick and not self.report_every:
+            raise ValueError(
+                "yardstick is taken every report_every generations, so report_every must be 1 or more"
+            )
+        return self
 
     def file(self) -> Path:
         """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""

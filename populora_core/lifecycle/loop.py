@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from populora_core.config.load import Config
+from populora_core.lifecycle.progress import score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
-from populora_core.lifecycle.run_evaluation import score_progress, supersede_outdated
+from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session

@@ -14,13 +14,13 @@ from pathlib import Path
 from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE, score_rows
-from populora_core.benchmarks.suite import Part, Suite, load_suite
+from populora_core.benchmarks.suite import Part, Suite
 from populora_core.population.fitness import rank
 from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, Problems, players_of
 from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
@@ -31,7 +31,6 @@ from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 SELECTION = "members"
-EVALUATE = "evaluate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class RunEvaluation:
     Args:
         members: `all`, `solvers`, `best` (the fittest of each role, by play), or a member's id.
         generation: after which; None for the newest that is complete.
+        problems: of each benchmark; None for those that the suite names.
 
     Raises:
         RunDirectoryError: no such generation, or no such member in it.
@@ -65,7 +65,12 @@ class RunEvaluation:
     """
 
     def __init__(
-        self, session: Session, suite: Suite, members: str = "all", generation: int | None = None
+        self,
+        session: Session,
+        suite: Suite,
+        members: str = "all",
+        generation: int | None = None,
+        problems: Problems | None = None,
     ) -> None:
         self.session, self.suite = session, suite
         run = session.run
@@ -82,6 +87,7 @@ class RunEvaluation:
             [*players_of(chosen), BASE_PLAYER],
             self.generation,
             finished,
+            problems,
         )
 
     @property
@@ -123,24 +129,6 @@ class RunEvaluation:
         self.evaluation.clear()
         publish(run.directory)
         return Evaluated(self._folder, self.generation, rows, False)
-
-
-def score_progress(session: Session, generation: int) -> None:
-    """Score solvers and base on a fixed sample of the reported half, where the configuration asks for it.
-
-    What was scored before is not scored again.
-    """
-    settings = session.run.config.evaluate
-    if not settings.report_every or generation % settings.report_every:
-        return
-    suite = load_suite(settings.file()).sampled(settings.report_problems)
-    asked = RunEvaluation(session, suite, "solvers", generation)
-    if asked.is_done:
-        return
-    started = time.monotonic()
-    session.observer.stage_started(generation, EVALUATE)
-    asked.run(session.observer.stage_progress)
-    session.observer.stage_ended(generation, EVALUATE, False, time.monotonic() - started)
 
 
 def overlap(run: Run, suite: Suite, generation: int) -> Contamination:

@@ -3,70 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.benchmarks.scores import BASE, Pairs, by_problem, difference, headlines, shared_scores
-from populora_core.benchmarks.suite import Suite
-from populora_core.report.text import percent
+from populora_core.benchmarks.scores import BASE
+from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
+from populora_core.report.text import percent, signed
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
-from populora_core.support.aliases import Row
 
-# The evaluations of solvers beside the base, the newest suite's, oldest first.
-SCORED = f"""
-WITH shown AS (
-    SELECT DISTINCT generation, suite FROM evaluation_items WHERE member_id = '{BASE}'
-)
-SELECT generation, suite FROM shown
-WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) ORDER BY generation
-"""
-ANSWERED = """
-SELECT i.*, coalesce(m.role, '') AS role FROM evaluation_items i LEFT JOIN members m USING (member_id)
-WHERE i.generation = ? AND i.suite = ? AND coalesce(m.role, '') <> 'teacher'
-"""
 # Of the problems that became harder or easier: the mean over the first and the last three generations.
 PLAYED = """
 SELECT avg(lines_of_code) FILTER (generation <= 3) AS first, avg(lines_of_code) FILTER (generation > last - 3) AS last
 FROM problems, (SELECT max(generation) AS last FROM problems)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Solvers and base on the same problems, after one generation.
-
-    Attributes:
-        pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
-        seed: of the suite, which the intervals are drawn from.
-        tokens: mean length of the solvers' answers.
-    """
-
-    generation: int
-    suite: str
-    pairs: Sequence[Pairs]
-    seed: int
-    tokens: float
-    rows: Sequence[Row]
-
-    @property
-    def solvers(self) -> float:
-        """The solvers' mean score."""
-        return fmean(fmean(own) for own, _ in self.pairs)
-
-    @property
-    def base(self) -> float:
-        """The base's mean score."""
-        return fmean(fmean(own) for _, own in self.pairs)
-
-    def gain(self) -> Interval:
-        """Solvers minus base, paired over problems: a bootstrap, so only for what is shown."""
-        found = difference(self.pairs, self.seed, "solvers")
-        assert found is not None, "every benchmark has a problem that all answered"
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,55 +29,71 @@ class Won:
     solver: str
 
 
-def scored(directory: Path, generation: int | None = None) -> list[Scored]:
-    """The evaluations of a run that hold solvers and base, by the newest suite, oldest first.
-
-    Args:
-        generation: this one alone; None for all.
-    """
-    found = []
-    with Catalogue(directory) as catalogue:
-        for row in catalogue.rows(SCORED):
-            number, name = row["generation"], row["suite"]
-            manifest = read_manifest(stage_dir(directory, number, EVALUATION + name))
-            if generation in (None, number) and manifest is not None:
-                suite = Suite.model_validate(manifest.config["suite"])
-                found.append(_scored(number, suite, catalogue.rows(ANSWERED, [number, name])))
-    return [item for item in found if item is not None]
+def points(gain: Interval) -> str:
+    """A difference of two scores with its interval."""
+    return f"{signed(100 * gain.value, 0)} points {interval(gain)}"
 
 
-def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
-    solvers = sorted({row["member_id"] for row in rows} - {BASE})
-    pairs = []
-    for metric in headlines(suite):
-        own = by_problem(rows, metric)
-        if BASE not in own or not solvers:
-            return None
-        pairs.append(shared_scores([own[member].scores for member in solvers], [own[BASE].scores]))
-    if not all(solved for solved, _ in pairs):
-        return None
-    tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
-    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows)
+def interval(gain: Interval) -> str:
+    """The interval of a difference of two scores, in points."""
+    return f"({signed(100 * gain.low, 0)} to {signed(100 * gain.high, 0)})"
+
+
+def score_lines(directory: Path, generation: int) -> list[str]:
+    """What was measured after a generation, a line each."""
+    measured = [
+        f"yardstick: base {percent(item.newest.base.value)} of the newest problems, {percent(item.first.base.value)} "
+        f"of the first; solvers {percent(item.newest.solvers.value)} and {percent(item.first.solvers.value)}"
+        for item in yardsticks(directory, generation)
+    ]
+    return [*map(score_line, scored(directory, generation)), *measured]
 
 
 def score_line(item: Scored) -> str:
-    """One line of a generation."""
-    gain = item.gain()
+    """One line on held-out problems."""
     return (
-        f"held-out ({item.suite}): solvers {percent(item.solvers)}, base {percent(item.base)}, "
-        f"{100 * gain.value:+.0f} points ({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        f"held-out ({item.suite}): solvers {percent(item.solvers.value)}, base {percent(item.base.value)}, "
+        f"{points(item.gain())}"
     )
 
 
 def lines(directory: Path) -> list[str]:
     """What was learnt, in a few sentences; empty where the solvers were never scored after an update."""
+    measured = yardsticks(directory)
+    return [*(told(measured[-1]) if measured else ()), *_held_out(directory)]
+
+
+def told(item: Yardstick) -> list[str]:
+    """What the yardstick tells apart: whether problems got harder, and whether solvers got better."""
+    harder, gain = item.harder(), item.newest.gain()
+    newest, first = percent(item.newest.base.value), percent(item.first.base.value)
+    went = _way(
+        harder, "Problems got easier", "Problems got harder", "Problems are about as hard as at first"
+    )
+    better = _way(
+        gain, "Solvers got better", "Solvers got worse", "Solvers are no better than the base beyond chance"
+    )
+    return [
+        f"{went}: the base, which never changes, solves {newest} of the newest and {first} of the first, "
+        f"{points(harder)}.",
+        f"{better}: on the newest problems they solve {percent(item.newest.solvers.value)}, the base {newest}, "
+        f"{points(gain)}.",
+    ]
+
+
+def _way(change: Interval, up: str, down: str, unclear: str) -> str:
+    """What to say of a change, by the side of zero that its whole interval is on."""
+    return up if change.low > 0 else down if change.high < 0 else unclear
+
+
+def _held_out(directory: Path) -> list[str]:
     found = scored(directory)
     if not found or found[-1].generation == 0:
         return []
     last, first = found[-1], found[0]
-    way = ", ".join(f"{percent(item.solvers)} after {item.generation}" for item in found)
+    way = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
     told = [
-        f"On held-out problems ({last.suite}) the base solves {percent(last.base)}; "
+        f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
         f"the population solved {way} generations.",
         verdict(last),
     ]
@@ -145,12 +111,13 @@ def lines(directory: Path) -> list[str]:
 def verdict(item: Scored) -> str:
     """Whether the solvers are better than the base, by the interval."""
     gain = item.gain()
-    interval = f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
     if gain.low > 0:
-        return f"It gets {100 * gain.value:.0f} points more than the base {interval}."
+        return f"It gets {100 * gain.value:.0f} points more than the base {interval(gain)}."
     if gain.high < 0:
-        return f"It gets {-100 * gain.value:.0f} points less than the base {interval}: training did harm."
-    return f"That is no more than chance: {100 * gain.value:+.0f} points {interval}."
+        return (
+            f"It gets {-100 * gain.value:.0f} points less than the base {interval(gain)}: training did harm."
+        )
+    return f"That is no more than chance: {points(gain)}."
 
 
 def won(directory: Path) -> Won | None:

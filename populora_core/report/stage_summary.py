@@ -107,8 +107,8 @@ _QUERIES = {
             "verdicts": _VERDICTS.format(what="attempts"),
             "members": """SELECT member_id AS member, role, completions_judged AS judged, success AS "share right",
                 reward FROM figures_member WHERE generation = $generation ORDER BY role DESC, member""",
-            "matches": """SELECT teacher_id AS teacher, student_id AS student, outcome, solve_rate AS "solve rate",
-                p_student_win AS "student's chance before"
+            "matches": """SELECT teacher_id AS teacher, student_id AS student, outcome,
+                solve_rate_where_solved AS "solve rate where solved at all", p_student_win AS "student's chance before"
                 FROM matches WHERE generation = $generation ORDER BY match_id""",
         },
     ),

@@ -40,9 +40,9 @@ def seconds(value: float) -> str:
     return f"{minutes // 60}{NARROW}h{NARROW}{minutes % 60:02d}{NARROW}min"
 
 
-def signed(value: float) -> str:
-    """Two decimals and a sign; plain 0 for what rounds to it."""
-    return f"{value:+.2f}" if round(value, 2) else "0"
+def signed(value: float, digits: int = 2) -> str:
+    """The value with its sign, a true minus; plain 0 for what rounds to it."""
+    return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else "0"
 
 
 def short_id(member_id: str) -> str:
@@ -71,8 +71,11 @@ def listed(parts: list[str]) -> str:
 
 def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     """A table in Markdown: floats with four digits, a dash for what is not known."""
-    lines = [header, ["---"] * len(header), *(list(map(_markdown_cell, row)) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(map(markdown_row, [header, ["---"] * len(header), *rows]))
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(_markdown_cell, cells))} |"
 
 
 def _markdown_cell(value: object) -> str:

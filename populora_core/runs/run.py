@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,31 @@ class Run:
 
     def save_redraws(self, redraws: dict[str, int]) -> None:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
+
+
+def open_runs(places: Iterable[str | Path]) -> list[Run]:
+    """The runs at these places: run directories, folders of them, or patterns such as `runs/seed-*`.
+
+    Raises:
+        RunDirectoryError: one of them is no run and holds none.
+    """
+    found = []
+    for place in map(str, places):
+        matched = sorted(glob(place)) or [place]
+        for path in map(Path, matched):
+            inside = sorted(record.parent for record in path.glob(f"*/{RECORD}"))
+            if (path / RECORD).is_file() or (not inside and len(matched) == 1):
+                found.append(Run.open(path))
+            else:
+                found += map(Run.open, inside)
+    if not found:
+        raise RunDirectoryError(
+            "there is no run to ask",
+            expected="a run directory, a folder of runs or a pattern that matches some",
+            came=", ".join(map(str, places)) or "nothing",
+            remedy="ls runs/ shows what there is",
+        )
+    return found
 
 
 def begin(directory: str | Path, config: Config) -> Run:

@@ -11,7 +11,11 @@ from populora_core.config.load import Config
 from populora_core.config.sections import ComputeSection
 
 SHARD_PLAN = ("shards", "threads")
-REPORTED = {"report_every", "report_problems"}  # of [evaluate]: what people read, and nothing else
+REPORTED = {
+    "report_every",
+    "report_problems",
+    "yardstick",
+}  # of [evaluate]: what people read, and nothing else
 
 
 def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:

@@ -39,6 +39,10 @@ ITEMS = "evaluation_items"
 ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept
 
 
+Problems = Sequence[tuple[Entry, Sequence[Item]]]
+"""Entries of a suite, each with its problems."""
+
+
 @dataclass(frozen=True, slots=True)
 class Player:
     """Who answers.
@@ -78,6 +82,7 @@ class Evaluation:
 
     Args:
         finished: folder of the finished shards; it may hold some of an earlier, killed evaluation.
+        problems: of each benchmark; None for those that the suite names.
 
     Attributes:
         records: who sampled what, of the shards that were not done yet (see `compute.shards.Shards`).
@@ -91,9 +96,10 @@ class Evaluation:
         players: Sequence[Player],
         generation: int,
         finished: Path,
+        problems: Problems | None = None,
     ) -> None:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
-        self.generation, self.finished = generation, finished
+        self.generation, self.finished, self._problems = generation, finished, problems
         self.records: list[Row] = []
         self.family = session.run.config.base.dialect
 
@@ -105,7 +111,7 @@ class Evaluation:
             BenchmarkError: a benchmark's rows are missing or wrong, or it has no template for the model family.
         """
         shards = []
-        for entry, items in suite_items(self.suite, self.part):
+        for entry, items in self._problems or suite_items(self.suite, self.part):
             known = benchmark(entry.benchmark)
             size = max(1, SHARD_COMPLETIONS // (len(self.players) * entry.attempts))
             for start in range(0, len(items), size):

@@ -18,6 +18,7 @@ from populora_core.store.columns import Table
 from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import (
+    comments,
     full_disk_told,
     heeding_signals,
     literal,
@@ -109,9 +110,10 @@ class Catalogue:
             self._attach(directory, label)
         self._shown = "memory"
         self._connection.execute("USE memory")
-        for view in VIEWS:
-            parts = (f"SELECT * REPLACE ({text(run)} AS run) FROM {name(run)}.{view}" for run in labels)
-            self._connection.execute(f"CREATE VIEW {view} AS {' UNION ALL '.join(parts)}")
+        for view in VIEWS.values():
+            parts = (f"SELECT * REPLACE ({text(run)} AS run) FROM {name(run)}.{view.name}" for run in labels)
+            self._connection.execute(f"CREATE VIEW {view.name} AS {' UNION ALL '.join(parts)}")
+            self._connection.execute("; ".join(comments(view)))
 
     def _attach(self, directory: Path, attached: str) -> None:
         in_memory = self._generations is not None
@@ -223,7 +225,8 @@ def _source(run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[s
 
     And with the declared views: a catalogue of an older version lacks columns.
     """
-    parts = [str(run_dir), *(block.folder.name for block in blocks), *(view.sql() for view in VIEWS.values())]
+    declared = (part for view in VIEWS.values() for part in (view.sql(), *comments(view)))
+    parts = [str(run_dir), *(block.folder.name for block in blocks), *declared]
     digest = hashlib.sha256("\0".join(parts).encode())
     for folder in folders:
         with suppress(FileNotFoundError):  # set aside meanwhile
@@ -277,6 +280,7 @@ def _statements(
             yield f"CREATE VIEW {RECENT}.{table} AS {parquet(TABLES[table], paths)}"
     for view in VIEWS.values():
         yield f"CREATE VIEW {view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({_rows(view, blocks)})"
+        yield from comments(view)
 
 
 def _rows(view: View, blocks: Sequence[CatalogueBlock]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from populora_core.store.columns import Column
+from populora_core.store.columns import Column, View
 from populora_core.support.errors import ArtifactError
 
 T = TypeVar("T")
@@ -69,6 +69,13 @@ def text(value: str) -> str:
 def name(value: str) -> str:
     """A quoted identifier."""
     return '"' + value.replace('"', '""') + '"'
+
+
+def comments(view: View) -> Iterator[str]:
+    """The statements that tell any client of DuckDB what a view and its columns mean."""
+    yield f"COMMENT ON VIEW {view.name} IS {text(view.meaning)}"
+    for column in view:
+        yield f"COMMENT ON COLUMN {view.name}.{column.name} IS {text(column.meaning)}"
 
 
 def parquet(table: Iterable[Column], paths: Sequence[Path] | Sequence[str]) -> str:

@@ -132,7 +132,21 @@ _DECLARED = (
         _from("matches", match_results="match_id"),
         (
             *_of("matches", "generation match_id teacher_id student_id p_student_win weight"),
-            *_joined("match_results", "outcome solve_rate n_problems"),
+            *_joined("match_results", "outcome"),
+            ViewColumn(
+                Column(
+                    "solve_rate",
+                    FLOAT,
+                    "Deprecated: the same as `solve_rate_where_solved`; `problems.solve_rate` counts all attempts.",
+                    True,
+                ),
+                "match_results.solve_rate",
+            ),
+            *_joined("match_results", "n_problems"),
+            ViewColumn(
+                replace(TABLES["match_results"]["solve_rate"], name="solve_rate_where_solved"),
+                "match_results.solve_rate",
+            ),
         ),
     ),
     View(

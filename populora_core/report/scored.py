@@ -1,0 +1,144 @@
+"""Solvers beside the frozen base on the same problems, read from a run's evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from populora_core.benchmarks.metrics import Interval, mean_interval
+from populora_core.benchmarks.scores import (
+    BASE,
+    YARDSTICK,
+    Pairs,
+    by_problem,
+    difference,
+    headlines,
+    shared_scores,
+)
+from populora_core.benchmarks.suite import Suite
+from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
+from populora_core.support import ids
+from populora_core.support.aliases import Row
+
+# The evaluations of solvers beside the base, the newest held-out suite's or the yardstick's, oldest first.
+SHOWN = f"""
+WITH shown AS (
+    SELECT DISTINCT generation, suite FROM evaluation_items
+    WHERE member_id = '{BASE}' AND (suite = '{YARDSTICK}') = $yardstick
+)
+SELECT generation, suite FROM shown
+WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) ORDER BY generation
+"""
+ANSWERED = """
+SELECT i.*, coalesce(m.role, '') AS role FROM evaluation_items i LEFT JOIN members m USING (member_id)
+WHERE i.generation = ? AND i.suite = ? AND coalesce(m.role, '') <> 'teacher'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Solvers and base on the same problems, after one generation.
+
+    Attributes:
+        pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
+        seed: of the suite, which the intervals are drawn from.
+        tokens: mean length of the solvers' answers.
+    """
+
+    generation: int
+    suite: str
+    pairs: Sequence[Pairs]
+    seed: int
+    tokens: float
+    rows: Sequence[Row]
+
+    @property
+    def solvers(self) -> Interval:
+        """The solvers' mean score."""
+        return self._mean("solvers", [own for own, _ in self.pairs])
+
+    @property
+    def base(self) -> Interval:
+        """The base's mean score."""
+        return self._mean("base", [own for _, own in self.pairs])
+
+    def gain(self) -> Interval:
+        """Solvers minus base, paired over problems: a bootstrap, so only for what is shown."""
+        found = difference(self.pairs, self.seed, "solvers")
+        assert found is not None, "every benchmark has a problem that all answered"
+        return found
+
+    def of(self, benchmark: int) -> Scored:
+        """The same on one benchmark alone, by its place in the suite."""
+        return Scored(
+            self.generation, self.suite, self.pairs[benchmark : benchmark + 1], self.seed, self.tokens, ()
+        )
+
+    def _mean(self, who: str, scores: Sequence[Sequence[float]]) -> Interval:
+        return mean_interval(scores, ids.generator(self.seed, "mean", who))
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """Solvers and base on the first problems of a run and on the newest, after one generation."""
+
+    generation: int
+    first: Scored
+    newest: Scored
+
+    def harder(self) -> Interval:
+        """The base on the newest problems minus the base on the first: how much easier they became.
+
+        The two are different problems, so the interval is that of a difference of independent means, from
+        theirs (MOVER; Zou and Donner 2008, Statistics in Medicine 27, 1693-1702, section 2).
+        """
+        now, before = self.newest.base, self.first.base
+        value = now.value - before.value
+        below = math.hypot(now.value - now.low, before.high - before.value)
+        above = math.hypot(now.high - now.value, before.value - before.low)
+        return Interval(value, value - below, value + above)
+
+
+def scored(directory: Path, generation: int | None = None) -> list[Scored]:
+    """The evaluations on the newest held-out suite that hold solvers and base, oldest first.
+
+    Args:
+        generation: this one alone; None for all.
+    """
+    return _read(directory, generation, yardstick=False)
+
+
+def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick]:
+    """What the yardstick showed, oldest first."""
+    found = _read(directory, generation, yardstick=True)
+    return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
+
+
+def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scored]:
+    found = []
+    with Catalogue(directory) as catalogue:
+        for row in catalogue.rows(SHOWN, {"yardstick": yardstick}):
+            number, name = row["generation"], row["suite"]
+            manifest = read_manifest(stage_dir(directory, number, EVALUATION + name))
+            if generation in (None, number) and manifest is not None:
+                suite = Suite.model_validate(manifest.config["suite"])
+                found.append(_scored(number, suite, catalogue.rows(ANSWERED, [number, name])))
+    return [item for item in found if item is not None]
+
+
+def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
+    solvers = sorted({row["member_id"] for row in rows} - {BASE})
+    pairs = []
+    for metric in headlines(suite):
+        own = by_problem(rows, metric)
+        if BASE not in own or not solvers:
+            return None
+        pairs.append(shared_scores([own[member].scores for member in solvers], [own[BASE].scores]))
+    if not all(solved for solved, _ in pairs):
+        return None
+    tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
+    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows)
