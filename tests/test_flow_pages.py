@@ -15,7 +15,7 @@ from conftest import GENERATIONS, PATIENCE
 
 from populora_core.config.sections import REPOSITORY
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.slow]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 FLOWS = """
 import json, sys

@@ -143,7 +143,7 @@ Promise.all([
 """What a page may try: to read, and to have something made, also with the key and without being allowed to look."""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_a_page_of_another_origin_reads_and_makes_nothing_in_a_browser(
@@ -190,7 +190,7 @@ def as_another_user(work: Callable[[], object]) -> str:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_has_neither_the_key_nor_an_answer(server: Server) -> None:
     from flows.guard import kept_key

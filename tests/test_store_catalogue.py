@@ -167,7 +167,9 @@ def test_updates_take_their_seconds_from_the_manifest(catalogue):
 def test_tokens_are_counted_by_member_and_role_and_summed_along_the_slot(tmp_path):
     write_run(tmp_path, generations=2)
     third = generation_tables(3)["update"]["updates"]
-    idle = [row | {"member_id": CHILD, "entropy": None, "steps": 0} for row in third if row["role"] == "student"]
+    idle = [
+        row | {"member_id": CHILD, "entropy": None, "steps": 0} for row in third if row["role"] == "student"
+    ]
     commit_stage(tmp_path, 3, "update", {"updates": idle})
     counts = ("prompt_tokens", "generated_tokens", "trained_tokens", "updates")
     with Catalogue(tmp_path) as opened:
