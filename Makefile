@@ -101,13 +101,20 @@ advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv aga
 	@$(VENV_SUPPLY)/bin/pip-audit --progress-spinner off --skip-editable \
 	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
+# torch and what its CUDA build brings stay out: which build fits is the machine's to say, and it is installed first.
+lock: $(VENV_SUPPLY)/.installed ## pin every package by its hashes in requirements.lock (all but torch)
+	@$(VENV_SUPPLY)/bin/uv pip compile pyproject.toml --quiet --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file $(VENV_SUPPLY)/all.lock
+	@awk '/^[a-z]/ {kept = !/^(torch|triton|nvidia-|cuda-)/} kept' $(VENV_SUPPLY)/all.lock > requirements.lock
+	@echo "requirements.lock is written"
+
 # An environment of their own: what looks at the packages is none of them.
 $(VENV_SUPPLY)/.installed:
 	@$(PYTHON) -m venv $(VENV_SUPPLY)
-	@$(VENV_SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
+	@$(VENV_SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3' 'uv>=0.8,<1'
 	@touch $@
 
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs sbom advisories clean
+.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs lock sbom advisories clean
