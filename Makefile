@@ -34,7 +34,7 @@ $(VENV)/.installed: pyproject.toml
 extras: $(VENV)/.extras
 
 $(VENV)/.extras: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,evaluation,notebook,ray,s3,tensorboard,wandb]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,evaluation,notebook,ray,s3,site,tensorboard,wandb]'
 	@touch $@
 
 vllm: $(VENV_VLLM)/.installed ## create .venv-vllm: the project with vLLM's build for CPUs (4 GB)
@@ -89,7 +89,8 @@ format: install ## let ruff put the code in order
 base-model: install ## train the bundled base from nothing, under an hour on two cores
 	@$(BIN)/python -m base_model.recipe --out base_model/tiny
 
-docs: install ## render the pages of columns and settings from their declarations
+docs: install ## render the pages of commands, columns and settings from their declarations
+	@$(BIN)/python -m typer flows.cli utils docs --name populora --title Commands --output docs/commands.md > /dev/null
 	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
 	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
 
@@ -100,6 +101,10 @@ sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .ve
 advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv against known advisories; needs a network
 	@$(VENV_SUPPLY)/bin/pip-audit --progress-spinner off --skip-editable \
 	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+site: install extras ## build the documentation as a site: build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html is written"
 
 # torch and what its CUDA build brings stay out: which build fits is the machine's to say, and it is installed first.
 lock: $(VENV_SUPPLY)/.installed ## pin every package by its hashes in requirements.lock (all but torch)
@@ -117,4 +122,4 @@ $(VENV_SUPPLY)/.installed:
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs lock sbom advisories clean
+.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs site lock sbom advisories clean

@@ -1,0 +1,58 @@
+"""Hooks of the site (mkdocs.yml): pages that lie beside docs/ join it, and links find them.
+
+A link to a file that is no page, such as a module, becomes its path as text: the site shows no code.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BESIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+    "base_model/README.md": "base-tiny.md",
+    "base_model/frontier.md": "base-frontier.md",
+    "bench/results/README.md": "results.md",
+    "bench/results/study-1/study.md": "study-1.md",
+    "bench/results/calibration.svg": "images/calibration.svg",
+}
+"""File of the repository -> its name in the site."""
+PLACES = {name: place for place, name in BESIDE.items()}
+LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from beside docs/."""
+    for place, name in BESIDE.items():
+        files.append(File.generated(config, name, abs_src_path=str(REPOSITORY / place)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links between files of the repository into links between pages."""
+    name = page.file.src_uri
+    place = PLACES.get(name, f"docs/{name}")
+
+    def linked(found: re.Match[str]) -> str:
+        picture, text, target, anchor = found.groups()
+        if ":" in target:
+            return found[0]
+        reached = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+        inside = BESIDE.get(reached, reached.removeprefix("docs/"))
+        if reached in BESIDE or reached.startswith("docs/"):
+            return f"{picture}[{text}]({posixpath.relpath(inside, posixpath.dirname(name) or '.')}{anchor or ''})"
+        return text if text.startswith("`") else f"{text} (`{reached}`)"
+
+    return LINK.sub(linked, markdown)

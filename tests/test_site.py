@@ -1,0 +1,71 @@
+"""The documentation as a site: every page is in it, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[site]'")
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+class _Page(HTMLParser):
+    """The addresses that a page links to, and those that it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.linked: set[str] = set()
+        self.loaded: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if value and name in ("href", "src"):
+                (self.linked if tag == "a" else self.loaded).add(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
+    missing = [
+        page.name for page in (REPOSITORY / "docs").glob("*.md") if not (site / f"{page.stem}.html").exists()
+    ]
+    assert not missing
+
+
+def test_links_lead_to_pages_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        found = _Page(page.read_text())
+        own = {at for at in found.linked | found.loaded if not urlsplit(at).scheme and urlsplit(at).path}
+        dead = [at for at in own if not (site / unquote(urlsplit(at).path).lstrip("/")).exists()]
+        assert not dead, page.name
+        assert not [at for at in found.loaded if urlsplit(at).netloc], page.name
+
+
+def test_a_link_to_code_is_shown_as_its_place(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "index.html").read_text())
+    assert "examples/self_play.py" in text
+
+
+def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
+    target = tmp_path / "commands.md"
+    options = ["--name", "populora", "--title", "Commands", "--output", str(target)]
+    command = [sys.executable, "-m", "typer", "flows.cli", "utils", "docs", *options]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
+        "make docs writes it again"
+    )
