@@ -99,8 +99,8 @@ sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .ve
 	@echo "sbom.json is written"
 
 advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv against known advisories; needs a network
-	@$(VENV_SUPPLY)/bin/pip-audit --progress-spinner off --skip-editable \
-	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@$(BIN)/python tests/advisories.py $(VENV_SUPPLY)/bin/pip-audit \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 site: install extras ## build the documentation as a site: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

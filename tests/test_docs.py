@@ -28,6 +28,7 @@ from populora_core.stages.table import STAGES
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
+    REPOSITORY / "SECURITY.md",
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
 README_CHARACTERS = 9_000
@@ -128,6 +129,21 @@ def test_a_link_leads_somewhere(page: Path) -> None:
         target = (page.parent / place).resolve() if place else page
         assert target.exists(), link
         assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/verifier.md"])
+def test_the_tests_that_stand_for_a_wall_are_there(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    tests = {file.name: file.read_text() for file in (REPOSITORY / "tests").glob("test_*.py")}
+    files, functions = (
+        set(re.findall(r"\btest_\w+\.py", text)),
+        set(re.findall(r"\btest_\w+\b(?!\.py)", text)),
+    )
+    assert len(functions) > 10
+    assert files <= set(tests)
+    assert {name for name in functions if not any(f"def {name}(" in code for code in tests.values())} == set()
+    for file, name in re.findall(r"(test_\w+\.py)::(test_\w+)", text):
+        assert f"def {name}(" in tests[file], f"{name} stands elsewhere"
 
 
 def test_the_readme_can_be_read_in_one_go() -> None:
