@@ -8,7 +8,6 @@ CPU.
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from base_model.corpus import generate_shard, padded_batch, plan_batches
 from base_model.optimizer import MuonAdamW
 from base_model.tokenizer import EOS, MAX_LENGTH, PAD, build_tokenizer
-from populora_core.support.orphans import end_with_parent
+from populora_core.support.children import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _averaged(
 
 def train_process(rank: int, training: Training, folder: str) -> None:
     """One of the processes; rank 0 saves the checkpoint, in bf16, and the loss curve in the folder."""
-    end_with_parent(os.getppid())
+    end_with_parent()
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder) / "rendezvous"), training.processes)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=training.processes)

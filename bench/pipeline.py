@@ -17,10 +17,12 @@ on in turn, one by the flow and one by the plain loop, and the same generation o
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -36,10 +38,13 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import generation_dir, read_table, stage_dir
 from populora_core.support.aliases import Say
+from populora_core.support.processes import descendants
 
+COMMAND = (sys.executable, "-m", "flows.cli")
 DEMO = REPOSITORY / "configs" / "demo.toml"
+QUICK = REPOSITORY / "configs" / "quick.toml"
 MEMBERS = 4
 PER_TYPE = 24  # proposals of one of four teachers, as in the demo
 WARM_UP = 1  # generations that are not measured
@@ -65,11 +70,36 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 
 
 def start_up(samples: int) -> list[BenchRow]:
-    """What a person waits for before the command line says anything."""
-    command = [sys.executable, "-m", "flows.cli", "--help"]
-    ask = partial(subprocess.run, command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    """What a person waits for before the command line says anything, and what a quick run spends before it plays."""
+    ask = partial(subprocess.run, [*COMMAND, "--help"], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
     ask()  # compiles what is not compiled yet
-    return [median("help_seconds", [wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5")]
+    return [
+        median("help_seconds", [wall_seconds(ask) for _ in range(samples)], "s", "<= 0.5"),
+        median("start_cpu_seconds", [_quick_start() for _ in range(samples)], "s"),
+    ]
+
+
+def _quick_start() -> float:
+    """CPU seconds of a quick run, with every process below it, when its first generation begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        command = [*COMMAND, "run", "--plain", "--config", str(QUICK), "--run-dir", str(run)]
+        with subprocess.Popen(
+            command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process:
+            while not generation_dir(run, 1).exists():
+                if process.poll() is not None:
+                    raise RuntimeError(f"the quick run ended before it began: {process.communicate()[1]!r}")
+                time.sleep(0.01)
+            spent = sum(map(_spent, (process.pid, *descendants(process.pid))))
+            process.terminate()
+    return spent
+
+
+def _spent(pid: int) -> float:
+    """CPU seconds of a living process and of those below it that have ended."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def orchestration(samples: int, say: Say) -> list[BenchRow]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from populora_core.support.orphans import end_with_parent
+from populora_core.support.children import end_with_parent
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -56,10 +56,10 @@ def guarded(port: int, key: str) -> dict[str, str]:
     }
 
 
-def serve_below(listener: socket.socket, parent: int, environment: Mapping[str, str]) -> None:
+def serve_below(listener: socket.socket, environment: Mapping[str, str]) -> None:
     """The temporary server's process, which ends with its parent."""
     os.setsid()  # a Ctrl-C in the terminal is for the run to handle, which still has to tell us
-    end_with_parent(parent)
+    end_with_parent()
     os.environ |= {**environment, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_UI_ENABLED": "0"}
     import uvicorn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +60,7 @@ def own_server(home: Path | None = None) -> Iterator[None]:
         environment = guarded(port, key) | ({"PREFECT_HOME": str(home)} if home is not None else {})
         process = multiprocessing.get_context("spawn").Process(
             target=serve_below,
-            args=(listener, os.getpid(), environment),
+            args=(listener, environment),
             name="populora-prefect",
             daemon=True,
         )

@@ -162,7 +162,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left := config.stash[THOROUGH]:
-        terminalreporter.line(f"{left:,} cases left to make test-all")
+        terminalreporter.line(f"left to make test-all: {left:,} cases")
 
 
 def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:

@@ -316,6 +316,7 @@ def test_a_reader_goes_on_across_a_hundred_publishes(tmp_path):
 # Blocks of old generations
 
 
+@pytest.mark.thorough
 def test_views_and_tables_show_the_same_rows_with_blocks_as_without(tmp_path):
     write_run(tmp_path, generations=7)
     commit_stage(

@@ -231,6 +231,7 @@ def test_the_rate_warms_up_stays_and_decays_to_one_per_cent() -> None:
     assert rate_scale(training, 1000, 1.0) == 0.01
 
 
+@pytest.mark.thorough
 def test_a_few_steps_on_one_batch_lower_its_loss(tokenizer: PreTrainedTokenizerFast) -> None:
     rng = np.random.default_rng(2)
     shard = generate_shard(rng, tokenizer, 1500)

@@ -41,6 +41,7 @@ def arena() -> Iterator[Arena]:
         yield arena
 
 
+@pytest.mark.thorough
 def test_most_proposals_of_every_type_are_valid(arena: Arena) -> None:
     _, checks = arena.propose("base", [(kind, ()) for kind in TYPES for _ in range(40)], seed=11)
     for start in range(0, 120, 40):
@@ -59,6 +60,7 @@ def test_proposals_change_with_their_references(arena: Arena) -> None:
     assert _unlike_reference(shown) < _unlike_reference(alone) - 0.02, "proposals lean on what they are shown"
 
 
+@pytest.mark.thorough
 def test_a_reference_is_built_upon_rather_than_copied(arena: Arena) -> None:
     _, checks = arena.propose("base", [("code_o", (REFERENCE,))] * 60, seed=5)
     drafts = [check.draft for check in checks if check.draft is not None]

@@ -83,6 +83,7 @@ def test_storing_puts_every_adapter_and_stage_in_its_place(scaled: ScaledRun, tm
     assert not (tmp_path / "stored").exists()
 
 
+@pytest.mark.thorough
 def test_a_long_run_tells_one_generation_again_under_numbers_of_its_own(tmp_path: Path) -> None:
     pattern = ScaledRun(tmp_path / "pattern", members=8)
     pattern.close()

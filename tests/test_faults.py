@@ -113,6 +113,7 @@ def test_a_catalogue_that_finds_no_room_leaves_the_old_one(
         assert not list(directory.glob(".tmp-*"))
 
 
+@pytest.mark.thorough
 def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
     disk: Disk, copy_on: Callable[[Disk], Path]
 ) -> None:

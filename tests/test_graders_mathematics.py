@@ -237,6 +237,7 @@ def test_sympy_would_evaluate_a_number_and_the_worker_does_not() -> None:
     assert in_worker(watch + "math_worker.disarm()\n" + compare).split() == ["correct"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "attempt",
     [

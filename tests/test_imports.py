@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from imported_names import unknown
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = (
@@ -103,3 +104,30 @@ def test_dependencies_point_one_way(package: str, forbidden: tuple[str, ...]) ->
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             found += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in forbidden]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("from ours.room import there, late, part, Alias", []),
+        ("import ours.room.part", []),
+        ("patch.setattr('ours.room.there.attribute', 1)", []),
+        ("from theirs import anything", []),
+        ("from ours.room import gone", ["ours.room.gone"]),
+        ("def test():\n    from ours.room.part import gone", ["ours.room.part.gone"]),
+        ("import ours.gone", ["ours.gone"]),
+        ("patch.setattr('ours.room.gone', 1)", ["ours.room.gone"]),
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(tmp_path: Path, line: str, missing: list[str]) -> None:
+    texts = {
+        "ours": "",
+        "ours.room": "import os as Alias\ndef there(): inner = 1\nif Alias:\n    late: int = 2",
+        "ours.room.part": "",
+    }
+    modules = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, file in modules.items():
+        file.write_text(texts[name])
+    test = tmp_path / "test_it.py"
+    test.write_text(line)
+    assert [said.rpartition(" ")[2] for said in unknown([test], modules)] == missing

@@ -133,6 +133,7 @@ def test_a_merged_checkpoint_needs_transformers_alone(run: Run, tmp_path: Path) 
     assert not any(path.name.startswith("adapter") for path in (tmp_path / "out").iterdir())
 
 
+@pytest.mark.thorough
 def test_a_merged_checkpoint_has_the_precision_of_its_run(run: Run, tmp_path: Path) -> None:
     folder = export_member(run, oldest(run), tmp_path / "adapter").folder
     config = small_config(base={"dtype": "bfloat16"}, adapters={"start_from": {"students": [str(folder)]}})
@@ -333,6 +334,7 @@ def test_another_base_is_not_merged_into(copy_of: Callable[[], Path], tmp_path: 
     refused(BaseModelError, run, oldest(run), tmp_path / "exports" / "out", "not the one", merge=True)
 
 
+@pytest.mark.thorough
 def test_the_command_says_where_it_lies_and_how_to_use_it(finished: Path, tmp_path: Path) -> None:
     done = populora("export", finished, "student-00-g0000", "--to", tmp_path / "out", "--generation", 1)
     assert done.returncode == 0, done.stderr

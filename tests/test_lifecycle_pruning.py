@@ -128,6 +128,7 @@ def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
         train(session, 2)
 
 
+@pytest.mark.thorough
 def test_inspect_says_what_can_still_be_redone(lean: Run) -> None:
     assert f"can still be redone: {GENERATIONS}\n" in populora("inspect", lean.directory).stdout
     assert "pruned" in populora("inspect", lean.directory, "--generation", 1).stdout

@@ -74,6 +74,7 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
     assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
 
 
+@pytest.mark.thorough
 def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
     copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path],
             assert commits(directory) == counts, stage
 
 
+@pytest.mark.thorough
 def test_a_damaged_adapter_is_written_again(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     adapter = sorted((directory / "members").glob("*/g0002/adapter_model.safetensors"))[0]

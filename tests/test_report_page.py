@@ -348,6 +348,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(written: Path, tmp_p
         write_report([tmp_path / "nothing"], tmp_path / "out.html")
 
 
+@pytest.mark.thorough
 def test_the_command_writes_into_the_run_and_compares_several(written: Path, tmp_path: Path) -> None:
     assert populora("report", written).returncode == 0
     assert (written / REPORT).is_file()
@@ -397,6 +398,7 @@ def test_a_run_keeps_its_report_up_to_date(finished: Path) -> None:
     assert f"All {GENERATIONS} generations are done." in html
 
 
+@pytest.mark.thorough
 def test_a_refresh_costs_little(finished: Path, tmp_path: Path) -> None:
     """Well under a second of CPU; the bound is loose, since a busy machine shares its caches."""
     shutil.copytree(finished, tmp_path / "run")

@@ -496,6 +496,7 @@ def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callab
     assert alive(pids) == set()
 
 
+@pytest.mark.thorough
 def test_no_process_survives_a_killed_host(sandbox: SandboxPool) -> None:
     script = f"""
 from populora_core.sandbox.backends import open_sandbox

@@ -195,6 +195,7 @@ def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
     make(other.directory)
 
 
+@pytest.mark.thorough
 def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     run = begin(tmp_path / "run", url)
@@ -243,6 +244,7 @@ def evaluate(run: Path) -> Path:
     return stage_dir(run, 0, "evaluate-tiny")
 
 
+@pytest.mark.thorough
 def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     run = begin(tmp_path / "run", url)

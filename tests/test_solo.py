@@ -159,6 +159,7 @@ def test_its_update_is_redone_equal_and_a_fork_goes_on(finished_solo: Path, tmp_
     ]
 
 
+@pytest.mark.thorough
 def test_it_is_inspected_and_exported_like_any_member(finished_solo: Path, tmp_path: Path) -> None:
     shown = populora("inspect", finished_solo)
     assert shown.returncode == 0, shown.stderr

@@ -190,6 +190,7 @@ def results(tmp_path: Path) -> Path:
     return write_planted(tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_table_is_recomputed_from_the_summaries_alone(results: Path) -> None:
     kept = json.loads((results / VERDICTS).read_text())
     assert kept == json.loads(json.dumps(as_json(read_results(results))))

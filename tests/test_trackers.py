@@ -255,6 +255,7 @@ def test_a_generation_that_came_out_different_takes_the_old_ones_place(copy_of: 
     assert same(in_wandb(directory), directory)
 
 
+@pytest.mark.thorough
 def test_a_stage_that_was_only_repeated_is_not_told_again(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard")
     follow(directory)
@@ -264,6 +265,7 @@ def test_a_stage_that_was_only_repeated_is_not_told_again(copy_of: Callable[[], 
     assert in_tensorboard(directory) == told
 
 
+@pytest.mark.thorough
 def test_a_fork_has_logs_of_its_own(copy_of: Callable[[], Path], tmp_path: Path) -> None:
     source = using(copy_of(), "wandb")
     follow(source)
@@ -293,6 +295,7 @@ print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))
     assert sorted(path.name for path in directory.iterdir()) == before
 
 
+@pytest.mark.thorough
 def test_no_tracker_opens_a_connection(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard", "wandb")
     without_network = ["unshare", "--map-root-user", "--net"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -33,10 +32,10 @@ from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
+from populora_core.support.children import end_with_parent, with_models
 from populora_core.support.devices import hold_device
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
-from populora_core.support.orphans import end_with_parent
 from populora_core.support.received import below
 
 EXIT_SECONDS = 5.0
@@ -206,7 +205,7 @@ class InlineCompute:
 
 
 class LocalCompute:
-    """One spawned process a shard; each keeps the frozen base resident between stages."""
+    """One process a shard; each keeps the frozen base resident between stages."""
 
     def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
         self._shards, self._threads, self._spec = shards, threads, spec
@@ -260,12 +259,12 @@ class LocalCompute:
         if self._processes:
             return
         self._exit.enter_context(hold_device(self._spec.base.device))
-        context = multiprocessing.get_context("spawn")
+        context = with_models(self._spec.base.device)
         for shard in range(self._shards):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_listen,
-                args=(theirs, self._spec, self._threads, os.getpid()),
+                args=(theirs, self._spec, self._threads),
                 name=f"populora-shard-{shard}",
                 daemon=True,
             )
@@ -297,12 +296,12 @@ class LocalCompute:
         )
 
 
-def _listen(pipe: Connection, spec: ModelSpec, threads: int, parent: int) -> None:
+def _listen(pipe: Connection, spec: ModelSpec, threads: int) -> None:
     """A worker's process: performs what comes through its pipe, until that closes or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
-    end_with_parent(parent)
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes
+    end_with_parent()
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes, where it has not yet
         os.environ[variable] = str(threads)
     worker = Worker(spec, threads)
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -24,6 +22,7 @@ from populora_core.study.play import Assignment, serve
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
+from populora_core.support.children import with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 
@@ -173,9 +172,9 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
     """
     if stop.is_set():
         return
-    context = multiprocessing.get_context("spawn")
+    context = with_models(run.config.base.device)
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, run, os.getpid()), name=f"populora-{run.name}")
+    process = context.Process(target=serve, args=(theirs, run), name=f"populora-{run.name}")
     process.start()
     theirs.close()
     try:

@@ -21,8 +21,8 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import measure
 from populora_core.study.summary import Origin, write_summary
 from populora_core.support.aliases import Say
+from populora_core.support.children import end_with_parent
 from populora_core.support.errors import PopuloraError, RunDirectoryError
-from populora_core.support.orphans import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ def play(assignment: Assignment, say: Say) -> None:
         shutil.rmtree(run.directory)
 
 
-def serve(pipe: Connection, assignment: Assignment, parent: int) -> None:
+def serve(pipe: Connection, assignment: Assignment) -> None:
     """Play in a process of its own: sends lines that tell how far it is, then None, or the error that ended it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    end_with_parent(parent)
+    end_with_parent()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(assignment.config.compute.threads)
     failure = None
