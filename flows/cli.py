@@ -18,7 +18,7 @@ import typer
 
 import flows  # sets Prefect's environment before anything imports it
 from populora_core.commands.machine import machine_app
-from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, RunDir
+from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="populora",
+    cls=Prefixed,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Co-evolve LoRA teachers and students on one frozen base model.\n\n"
-    "Start with `populora run --config configs/demo.toml --run-dir runs/demo`, "
-    "then `populora inspect runs/demo`.",
+    + typed(
+        "Start with `populora run --config configs/demo.toml --run-dir runs/demo`, "
+        "then `populora inspect runs/demo`. The beginning of a command's name is enough."
+    ),
 )
 
 app.add_typer(runs_app)
@@ -119,14 +122,18 @@ def rerun(
     ] = False,
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
+    from populora_core.commands.console import narrated
     from populora_core.lifecycle.loop import rerun as rerun_stage
     from populora_core.runs.run import Run
 
     opened = Run.open(directory)
-    with _watched(opened, opened.config.run.generations) as session:
+    with _watched(opened, opened.config.run.generations) as session, narrated() as say:
+        say(f"making {stage} of generation {generation} again ...")
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
         print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
+    if all(result.reused for result in results):
+        print(f"{stage} came out as it was, since its inputs and its seed are the same; --seed N draws again")
     print(typed(f"populora resume {directory} goes on from here"))
 
 

@@ -84,3 +84,18 @@ def test_a_command_is_shown_by_its_name_only_where_the_name_leads_to_it(
     own.unlink()
     assert typed(line).endswith("python' -m flows.cli inspect")
     assert shown(tmp_path / "other" / "runs") == "runs"
+
+
+def test_an_extra_is_installed_into_the_environment_that_lacks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = environment(tmp_path, monkeypatch).with_name("pip")
+    own.touch(mode=0o755)
+    line = "pip install -e '.[ray]', or do without"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert typed(line) == f".venv/bin/pip install -e '{ROOT}[ray]', or do without"
+    monkeypatch.chdir(ROOT)
+    assert typed(line) == f"{own} install -e '.[ray]', or do without"
+    monkeypatch.setenv("PATH", str(own.parent))
+    assert typed(line) == line

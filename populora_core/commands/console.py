@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +40,18 @@ if TYPE_CHECKING:
     from populora_core.runs.run import Run
 
 console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
+
+
+@contextmanager
+def narrated() -> Iterator[Callable[[str], None]]:
+    """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
+    console = Console(stderr=True, emoji=False)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("") as status:
+        yield lambda line: status.update(f"[dim]{escape(line)}[/]")
+
 
 DOING = {
     "found": "founding the population",

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.console import console
+from populora_core.commands.typed import typed
 from populora_core.config.sections import REPOSITORY
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.revision import version_of
@@ -28,14 +29,14 @@ def examine(require: Literal["nothing", "sandbox"]) -> bool:
     for name in ("part", "state", "detail"):
         table.add_column(name)
     for part, works, detail in _rows(backends):
-        table.add_row(part, MARKS[works], escape(detail))
+        table.add_row(part, MARKS[works], escape(typed(detail)))
     console.print(table)
     if any(backend.works for backend in backends):
         return True
     console.print("[red]no sandbox works here, and model-written code never runs without one.[/]")
     for backend in backends:
         if backend.command:
-            console.print(f"  {backend.name}: [green]{backend.command}[/]", soft_wrap=True)
+            console.print(f"  {backend.name}: [green]{escape(typed(backend.command))}[/]", soft_wrap=True)
     return require != "sandbox"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -11,7 +12,9 @@ from rich.table import Table
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import console, generation_line, glance, population_table
 from populora_core.commands.typed import typed
+from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
+from populora_core.report.index import runs_in
 from populora_core.report.summary import COVERAGE, MEMBER_TOKENS, OVERALL, generation_summaries, run_rows
 from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
@@ -21,7 +24,22 @@ from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import pruned
+from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
+
+
+def show_runs(folder: Path) -> bool:
+    """Whether this is a folder of runs, which are then listed."""
+    found = [] if (folder / RECORD).exists() else runs_in(folder)
+    if found:
+        table = Table(title=f"the runs in {folder}", title_justify="left")
+        for name in ("run", "state", "generations", "headline"):
+            table.add_column(name, overflow="fold")
+        for each in found:
+            done = f"{each.generation} / {each.target}"
+            table.add_row(escape(visible(each.directory.name)), each.state, done, escape(each.headline))
+        console.print(table)
+    return bool(found)
 
 
 def show_run(run: Run) -> None:
@@ -87,13 +105,9 @@ def show_stage(run: Run, generation: int | None, stage: str) -> None:
 def show_member(run: Run, member_id: str) -> None:
     """One member: where it comes from, how it was rated, where its adapters lie."""
     with Catalogue(run.directory) as catalogue:
-        found = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [member_id])
-        _require(
-            bool(found),
-            f"{run.directory} has no member {member_id}",
-            "populora inspect lists the living ones",
-        )
-        _print_record(found[0])
+        members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members")}
+        member_id = member_named(member_id, members)
+        _print_record(members[member_id])
         _print_rows(
             catalogue.rows(
                 "SELECT generation, role, success, reward, mu, sigma, fitness, eligible "

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
 
 from populora_core.commands.options import MACHINES, SCIENCE
+from populora_core.commands.typed import typed
 from populora_core.support.errors import EXIT_ERROR
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
@@ -84,15 +82,16 @@ def image_build(
     ] = False,
 ) -> None:
     """Build the image that the docker sandbox runs programs in. Needs a Docker daemon on this machine."""
+    from populora_core.commands.console import narrated
     from populora_core.sandbox import image
 
     if base_image is not None and from_debootstrap:
         raise typer.BadParameter("give --base-image or --from-debootstrap, not both")
-    with _narrated() as say:
+    with narrated() as say:
         tag = image.build(
             image.debootstrap_base(say) if from_debootstrap else base_image or image.DEFAULT_BASE, say
         )
-    print(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it")
+    print(typed(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it"))
 
 
 @machine_app.command(rich_help_panel=SCIENCE)
@@ -106,9 +105,11 @@ def bench(
     """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""
     from importlib import import_module  # by name: nothing but this command knows of bench
 
+    from populora_core.commands.console import narrated
+
     if name not in BENCHES:
         raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
-    with _narrated() as say:
+    with narrated() as say:
         rows = import_module(f"bench.{name}").run(samples, say)
     harness = import_module("bench.harness")
     print(harness.as_json(name, rows)) if as_json else harness.print_table(name, rows)
@@ -125,17 +126,3 @@ def doctor(
 
     if not examine(require):
         raise typer.Exit(EXIT_ERROR)
-
-
-@contextmanager
-def _narrated() -> Iterator[Callable[[str], None]]:
-    """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(stderr=True, emoji=False)
-    if not console.is_terminal:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status("") as status:
-        yield lambda line: status.update(f"[dim]{escape(line)}[/]")

@@ -1,13 +1,48 @@
-"""Arguments and options that several commands have, and the groups that `--help` shows commands in."""
+"""Arguments and options that several commands have, the groups that `--help` shows commands in, and short names."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="a run directory")]
+
+def run_folder_named(given: str) -> Path:
+    """The run that a person means: a folder, or the beginning of the name of one run there or in runs/."""
+    from populora_core.store.record import RECORD  # pydantic, which --help does without
+
+    path = Path(given)
+    if not path.exists():
+        for place in (path, Path("runs", path)):
+            found = [record.parent for record in place.parent.glob(f"{place.name}*/{RECORD}")]
+            if len(found) == 1:
+                return found[0]
+    return path
+
+
+class Prefixed(TyperGroup):
+    """Takes the beginning of a command's name for it, where that begins no other."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = self.list_commands(ctx)
+        found = [cmd_name] if cmd_name in known else [name for name in known if name.startswith(cmd_name)]
+        if len(found) > 1:
+            ctx.fail(f"{cmd_name!r} begins several commands: {', '.join(found)}")
+        return super().get_command(ctx, found[0] if found else cmd_name)
+
+
+RunDir = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="a run directory, or the beginning of its name", parser=run_folder_named
+    ),
+]
+RunDirs = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR...", help="one run, or several", parser=run_folder_named),
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
 ]

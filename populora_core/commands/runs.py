@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir
+from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir, RunDirs, run_folder_named
 from populora_core.commands.typed import typed
 from populora_core.support.errors import EXIT_INTERRUPTED
 
@@ -42,13 +42,17 @@ def inspect(
     directory: RunDir,
     generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
     stage: Annotated[str | None, typer.Option(help="one stage's manifest (with --generation)")] = None,
-    member: Annotated[str | None, typer.Option(help="one member: ratings, lineage, adapters")] = None,
+    member: Annotated[
+        str | None, typer.Option(help="one member, e.g. S0·g8: ratings, lineage, adapters")
+    ] = None,
     problem: Annotated[str | None, typer.Option(help="one problem with its attempts")] = None,
 ) -> None:
-    """Look into a run: overview, generation, stage, member or problem."""
+    """Look into a run: overview, generation, stage, member or problem; of a folder of runs a list."""
     from populora_core.commands import inspection
     from populora_core.runs.run import Run
 
+    if inspection.show_runs(directory):
+        return
     opened = Run.open(directory)
     if problem is not None:
         inspection.show_problem(opened, problem)
@@ -67,7 +71,9 @@ def query(
     directories: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="a run, a folder of runs or a pattern; several are asked as one"
+            metavar="DIR...",
+            help="a run, a folder of runs or a pattern; several are asked as one",
+            parser=run_folder_named,
         ),
     ],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="over the views of docs/data-contract.md")],
@@ -123,9 +129,7 @@ def prune(
 
 @runs_app.command(rich_help_panel=LOOK)
 def report(
-    directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="one run, or several to compare")
-    ],
+    directories: RunDirs,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="default: report.html in the run, of several comparison.html here"),
@@ -135,16 +139,20 @@ def report(
 
     A run's own report.html is also brought up to date after every generation.
     """
+    from populora_core.commands.console import narrated
     from populora_core.report.write import REPORT, write_report
 
     default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
-    print(f"{write_report(directories, output or default)} is written; open it in any browser")
+    with narrated() as say:
+        say("writing the report ...")
+        written = write_report(directories, output or default)
+    print(f"{written} is written; open it in any browser")
 
 
 @runs_app.command(rich_help_panel=LOOK)
 def export(
     directory: RunDir,
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id, e.g. student-00-g0000")],
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id or short name, e.g. S0·g8")],
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
     generation: Annotated[
         int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
@@ -164,12 +172,15 @@ def export(
 
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
+    from populora_core.commands.console import narrated
     from populora_core.lifecycle.export import CARD, export_member
     from populora_core.runs.run import Run
 
-    done = export_member(
-        Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
-    )
+    with narrated() as say:
+        say(f"exporting {member} ...")
+        done = export_member(
+            Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
+        )
     what = "merged checkpoint" if merge else "PEFT adapter"
     print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
     print(f"from Python:  see {done.folder / CARD}")
@@ -178,7 +189,7 @@ def export(
 
 @runs_app.command(rich_help_panel=LOOK)
 def problems(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="one run, or several")],
+    directories: RunDirs,
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
     solve_rate: Annotated[
         tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
@@ -192,14 +203,37 @@ def problems(
 
     `datasets.load_dataset(OUT, "problems")` loads it. Problems of the bundled held-out suites are never in it.
     """
+    from populora_core.commands.console import narrated
     from populora_core.lifecycle.curriculum import Filters, write_curriculum
     from populora_core.runs.run import Run
 
     filters = Filters(*solve_rate, *statements, novelty)
-    done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
+    with narrated() as say:
+        say("writing the problems ...")
+        done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     print(f"{done.folder} holds {counts}, and a card")
     print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
+
+
+@runs_app.command(rich_help_panel=LOOK)
+def play(
+    directory: RunDir,
+    teacher: Annotated[str | None, typer.Option(help="who asks (default: another each time)")] = None,
+    student: Annotated[
+        str | None, typer.Option(help="who answers for you (default: another each time)")
+    ] = None,
+    type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+) -> None:
+    """Play with a run's members: a teacher asks, you or a student answers, the verifier decides.
+
+    Nothing is written to the run.
+    """
+    from populora_core.commands.play import play as play_run
+    from populora_core.runs.run import Run
+
+    play_run(Run.open(directory), teacher, student, type, seed)
 
 
 @runs_app.command(rich_help_panel=LOOK)
@@ -207,7 +241,7 @@ def evaluate(
     directory: RunDir,
     suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
     members: Annotated[
-        str, typer.Option(help="all, solvers, best (fittest of each role by play), or an id")
+        str, typer.Option(help="all, solvers, best (fittest of each role by play), or one member")
     ] = "all",
     generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,

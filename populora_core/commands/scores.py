@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,7 +12,8 @@ from rich.table import Table
 from populora_core.benchmarks.contamination import Contamination
 from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
-from populora_core.commands.console import console
+from populora_core.commands.console import console, narrated
+from populora_core.commands.typed import shown, typed
 from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
@@ -37,8 +37,11 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         console.print(*benchmark_tables(found.rows), sep="\n")
     for line in population_lines(found.rows, found.items(), suite):
         _say(line)
-    _say(contamination_line(overlap(run, suite, found.generation)))
-    _say(where(found.folder, run.directory))
+    with narrated() as say:
+        say("comparing the suite with the run's problems ...")
+        shared = overlap(run, suite, found.generation)
+    _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
+    _say(typed(where(shown(found.folder), shown(run.directory))))
 
 
 def _say(line: str) -> None:
@@ -132,16 +135,26 @@ def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) ->
     return lines
 
 
-def contamination_line(found: Contamination) -> str:
-    """How much of the suite the run's problems repeat."""
+def contamination_line(found: Contamination, bundled: bool) -> str:
+    """How much of the suite the run's problems repeat, and what to make of it.
+
+    Args:
+        bundled: whether the suite's problems are of a bundled base's grammar.
+    """
+    meaning = (
+        "; the language of these suites is so small that long stretches recur by themselves, "
+        "and a problem of a bundled suite is never taken into a run"
+        if bundled
+        else "; look at the problems that overlap most before you trust their scores"
+    )
     return (
         f"contamination: {found.overlapping} of {found.items} problems of the suite share {found.n} words in a row "
         f"with one of the {found.documents} problems of the run; mean overlap {found.mean_share:.1%}, "
-        f"highest {found.highest:.0%}"
+        f"highest {found.highest:.0%}{meaning if found.overlapping else ''}"
     )
 
 
-def where(folder: Path, run_dir: Path) -> str:
+def where(folder: str, run_dir: str) -> str:
     return (
         f"every answer is in {folder}; "
         f'populora query {run_dir} "SELECT * FROM evaluation_items WHERE NOT correct LIMIT 5"'

@@ -10,11 +10,13 @@ from pathlib import Path
 
 NAME = "populora"
 _COMMAND = re.compile(rf"(?<![\w/.-]){NAME} (?=[a-z])")
+_INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
 
 def typed(text: str) -> str:
-    """The text with each `populora COMMAND` in it as it can be typed from here."""
-    return _COMMAND.sub(lambda found: f"{_program()} ", text)
+    """The text with each `populora COMMAND`, and each extra to install, as it can be typed from here."""
+    text = _COMMAND.sub(lambda found: f"{_program(NAME, 'flows.cli')} ", text)
+    return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install -e {found[1]}{_checkout()}[", text)
 
 
 def shown(path: Path) -> str:
@@ -23,9 +25,15 @@ def shown(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def _program() -> str:
-    own = Path(sys.executable).with_name(NAME)
-    if not own.exists():  # the project is not installed here
-        return f"{shown(Path(sys.executable))} -m flows.cli"
-    found = shutil.which(NAME)
-    return NAME if found is not None and Path(found).samefile(own) else shown(own)
+def _checkout() -> str:
+    from populora_core.config.sections import REPOSITORY  # pydantic, which --help does without
+
+    return "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
+
+
+def _program(name: str, module: str) -> str:
+    own = Path(sys.executable).with_name(name)
+    if not own.exists():  # it is not installed here
+        return f"{shown(Path(sys.executable))} -m {module}"
+    found = shutil.which(name)
+    return name if found is not None and Path(found).samefile(own) else shown(own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from populora_core.lifecycle.naming import member_named
 from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.runs.run import Run
 from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
@@ -70,7 +70,7 @@ def export_member(
             raise OSError(str(error)) from error
         (new / CARD).write_text(card, encoding="utf-8")
     command = serve_command(snapshot, base, to, merge)
-    return Exported(to, member_id, snapshot.generation, command)
+    return Exported(to, snapshot.member_id, snapshot.generation, command)
 
 
 def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
@@ -82,16 +82,9 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
     """
     with Catalogue(run.directory) as catalogue:
         members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members ORDER BY 1")}
+        member_id = member_named(member_id, members)
         adapters = catalogue.rows(
             "SELECT * FROM adapters WHERE member_id = ? ORDER BY generation", [member_id]
-        )
-    if member_id not in members:
-        close = difflib.get_close_matches(member_id, members, n=3)
-        raise RunDirectoryError(
-            f"{run.directory} has no member {member_id}",
-            expected="one of its members" + (", for instance " + ", ".join(close) if close else ""),
-            came=member_id,
-            remedy=f"populora inspect {run.directory} lists the living ones",
         )
     found = [row for row in adapters if generation in (None, row["generation"])]
     if not found:

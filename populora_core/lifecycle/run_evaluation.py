@@ -15,6 +15,7 @@ from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE, score_rows
 from populora_core.benchmarks.suite import Part, Suite
+from populora_core.lifecycle.naming import member_named
 from populora_core.population.fitness import rank
 from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
@@ -31,6 +32,7 @@ from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 SELECTION = "members"
+GROUPS = ("all", "solvers", "best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class RunEvaluation:
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = _choose(run, self.generation, members)
         alive = read_table(_source(run, self.generation), "population").num_rows
-        self._selection = "all" if len(chosen) == alive else members
+        by_name = members if members in GROUPS else next(iter(chosen))
+        self._selection = "all" if len(chosen) == alive else by_name
         self.evaluation = Evaluation(
             session,
             suite,
@@ -226,14 +229,16 @@ def _choose(run: Run, generation: int, members: str) -> dict[str, str]:
         }
     if members == "best":
         return {member: hashes[member] for member in _best(run, generation, rows)}
-    if members in hashes:
-        return {members: hashes[members]}
-    raise RunDirectoryError(
-        f"{members} does not live in generation {generation}",
-        expected="all, solvers, best, or one of " + ", ".join(sorted(hashes)),
-        came=members,
-        remedy="name the generation that it lived in with --generation",
-    )
+    try:
+        name = member_named(members, hashes)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(
+            f"{members} does not live in generation {generation}",
+            expected=f"all, solvers, best, or {error.expected}",
+            came=members,
+            remedy="name the generation that it lived in with --generation",
+        ) from error
+    return {name: hashes[name]}
 
 
 def _best(run: Run, generation: int, rows: list[Row]) -> list[str]:

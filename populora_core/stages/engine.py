@@ -69,7 +69,7 @@ def run_stage(
     manifest = None if force else _committed(session.run, plan) or _bring(session, plan)
     reused = manifest is not None
     if manifest is None:
-        manifest = _make(session, plan, guard)
+        manifest, reused = _make(session, plan, guard)
     session.observer.stage_ended(generation, stage.name, reused, manifest.seconds)
     return StageResult(generation, stage.name, reused, manifest.seconds, manifest)
 
@@ -144,8 +144,8 @@ def _bring(session: Session, plan: StagePlan) -> Manifest | None:
         return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
 
 
-def _make(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest:
-    """Run the stage's code and commit what it wrote."""
+def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manifest, bool]:
+    """Run the stage's code and commit what it wrote; the second is whether just that was committed already."""
     run, generation, stage = session.run, plan.generation, plan.stage
     require_redoable(run, generation)
     from populora_core.stages.context import StageContext
@@ -169,6 +169,10 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest:
             code_revision=code_revision(),
             extra=context.extra,
         )
+        found = _committed(run, plan)
+        if found is not None and _contents(found) == _contents(manifest):
+            shards.release()
+            return found, True  # forced, and it came out as it was: what is there stays
         if session.shared is not None:
             manifest = session.shared.settle(manifest, writer)
         if guard is not None:
@@ -176,7 +180,11 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest:
         place_adapters(run.directory, writer, manifest)
         writer.commit(manifest)
     shards.release()
-    return manifest
+    return manifest, False
+
+
+def _contents(manifest: Manifest) -> dict[str, str]:
+    return {file.name: file.content for file in manifest.files}
 
 
 def _perform(stage: Stage, context: StageContext) -> None:

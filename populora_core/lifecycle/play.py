@@ -1,0 +1,130 @@
+"""A run's members at play with a person: a teacher asks, anyone answers, the sandbox decides.
+
+The run stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from populora_core.compute.arena import Arena, SamplingRules
+from populora_core.lifecycle.naming import member_named
+from populora_core.lifecycle.run_evaluation import newest_generation
+from populora_core.model.adapter_files import read_state
+from populora_core.population.member import Role
+from populora_core.problems.model import Problem
+from populora_core.problems.parsing import read_arguments, read_output, read_program
+from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.runs.run import Run
+from populora_core.sandbox.jobs import Sandbox
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.context import PROBLEM, StageContext
+from populora_core.store.catalogue import Catalogue
+from populora_core.support import ids
+
+TRIES = 12
+"""Proposals at a time, of which the first valid one is asked."""
+READERS = {
+    AnswerForm.OUTPUT: read_output,
+    AnswerForm.ARGUMENTS: read_arguments,
+    AnswerForm.PROGRAM: read_program,
+}
+LIVING = "SELECT member_id, role FROM tables.population WHERE generation = ? ORDER BY 1"
+SHOWN = (
+    f"SELECT {', '.join(PROBLEM)} FROM problems WHERE problem_type = ? ORDER BY generation DESC, 1 LIMIT 100"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a teacher asks."""
+
+    teacher_id: str
+    problem: Problem
+
+
+class Play:
+    """A run's living members, resident in this process.
+
+    Args:
+        teacher, student: who plays; None for another at each problem.
+        seed: of every draw.
+
+    Raises:
+        RunDirectoryError: no such member lives, or the run has no complete generation.
+    """
+
+    def __init__(
+        self, run: Run, sandbox: Sandbox, teacher: str | None, student: str | None, seed: int
+    ) -> None:
+        self._run, self._sandbox = run, sandbox
+        self._rng, self._draws = ids.generator(seed, "play"), seed
+        newest = newest_generation(run)
+        with Catalogue(run.directory) as catalogue:
+            living = {row["member_id"]: Role(row["role"]) for row in catalogue.rows(LIVING, [newest])}
+        self._teachers = _playing(living, Role.TEACHER, teacher)
+        self._students = _playing(living, Role.STUDENT, student)
+        base, adapters = run.config.base, run.config.adapters
+        self._arena = Arena(base.folder(), base.dialect, sandbox, rank=adapters.rank, alpha=adapters.alpha)
+        chosen = {*self._teachers, *self._students}
+        self._arena.load({name: read_state(run.adapter_folder(name, newest)) for name in chosen})
+
+    def ask(self, kind: str | None = None) -> Asked | None:
+        """A teacher's next problem; None where nothing that it wrote is valid.
+
+        Args:
+            kind: a problem type; None for any of the run's.
+        """
+        settings = self._run.config.propose
+        kind = kind or str(self._rng.choice(settings.types))
+        teacher = str(self._rng.choice(self._teachers))
+        with Catalogue(self._run.directory) as catalogue:
+            known = [StageContext.problem(row) for row in catalogue.rows(SHOWN, [kind])]
+        shown = min(settings.references[1], len(known))
+        asked = [
+            (kind, [known[i] for i in self._rng.choice(len(known), shown, replace=False)] if shown else [])
+            for _ in range(TRIES)
+        ]
+        rules = SamplingRules(settings.temperature, settings.top_p, proposal_tokens=settings.max_tokens)
+        _, checks = self._arena.propose(teacher, asked, self._draw(), rules)
+        for check in checks:
+            if check.verdict is ProposalVerdict.VALID and check.draft is not None:
+                return Asked(teacher, check.draft.problem("asked", check.outputs))
+        return None
+
+    def judge(self, problem: Problem, text: str) -> AttemptVerdict:
+        """The verdict on a person's answer.
+
+        Raises:
+            FormatError: it cannot be read as an answer of this type.
+            ProgramSyntaxError: it is a program that does not parse.
+            SandboxUnavailable: the sandbox went down.
+        """
+        kind = problem_type(problem.problem_type)
+        answer = READERS[kind.answer_form](text)
+        job = kind.answer_job(problem, answer, self._arena.dialect.rules)
+        results = [] if job is None else verify_or_raise(self._sandbox, [job], determinism=False)
+        return kind.judge(problem, answer, results[0] if results else None)
+
+    def answer(self, problem: Problem) -> tuple[str, str, AttemptVerdict]:
+        """A student's id, what it writes, and the verdict on it."""
+        settings = self._run.config.solve
+        student = str(self._rng.choice(self._students))
+        rules = SamplingRules(settings.temperature, settings.top_p, answer_tokens=settings.max_tokens)
+        (row,), (judged,) = self._arena.solve(student, [problem], 1, self._draw(), rules)
+        return student, row["completion"], judged.verdict
+
+    def shown(self, problem: Problem) -> Sequence[int]:
+        """Which inputs of the problem whoever answers is shown."""
+        return problem_type(problem.problem_type).shown(problem, self._arena.dialect.rules)
+
+    def _draw(self) -> int:
+        self._draws += 1
+        return self._draws
+
+
+def _playing(living: dict[str, Role], role: Role, given: str | None) -> list[str]:
+    own = [name for name, its in living.items() if role in its.plays]
+    return own if given is None else [member_named(given, own)]

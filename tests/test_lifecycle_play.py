@@ -1,0 +1,73 @@
+"""A person at play with a run's members: who asks, who answers, what the verifier says, and what stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import contents
+from typer.testing import CliRunner
+
+from flows.cli import app
+from populora_core.lifecycle.play import Play
+from populora_core.problems.parsing import FormatError
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.runs.run import Run
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.support.errors import RunDirectoryError
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+WRONG = {
+    "code_o": "['no such output']",
+    "code_i": "'too', 'many', 'arguments'",
+    "code_f": "def f(x):\n return ...",
+}
+
+
+@pytest.fixture(scope="module")
+def table(finished: Path) -> Iterator[Play]:
+    run = Run.open(finished)
+    with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
+        yield Play(run, sandbox, "T0", None, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i", "code_f"])
+def test_the_verifier_decides_about_what_a_person_types(table: Play, kind: str) -> None:
+    asked = table.ask(kind)
+    assert asked is not None
+    assert asked.teacher_id.startswith("teacher-00-")
+    problem = asked.problem
+    right = {"code_o": problem.outputs[0], "code_i": problem.inputs[0][1:-1], "code_f": problem.program}[kind]
+    assert table.judge(problem, right) is AttemptVerdict.CORRECT
+    assert table.judge(problem, WRONG[kind]) is not AttemptVerdict.CORRECT
+    with pytest.raises(FormatError):
+        table.judge(problem, "import os" if kind == "code_f" else "f(1")
+
+
+def test_a_student_answers_for_the_person(table: Play) -> None:
+    asked = table.ask("code_o")
+    assert asked is not None
+    student, written, verdict = table.answer(asked.problem)
+    assert student.startswith("student-") and written
+    assert verdict in AttemptVerdict
+
+
+def test_only_who_lives_plays(finished: Path) -> None:
+    run = Run.open(finished)
+    with (
+        open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox,
+        pytest.raises(RunDirectoryError, match="no member is called S7"),
+    ):
+        Play(run, sandbox, None, "S7", seed=0)
+
+
+def test_the_command_asks_until_the_person_leaves_and_changes_nothing(finished: Path) -> None:
+    before = contents(finished)
+    said = CliRunner().invoke(app, ["play", str(finished), "--type", "code_o"], input="(\n\nq\n")
+    assert said.exit_code == 0, said.output
+    assert "teacher-" in said.output and "What does it return?" in said.output
+    assert "that cannot be read" in said.output, "and the person is asked again"
+    assert "student-" in said.output and "of 1 right" in said.output
+    assert contents(finished) == before
