@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest.importorskip("marimo", reason="the extra `notebook` is not installed: pip install -e '.[notebook]'")
 waiting = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
 
 DRAWN = """
 return [...document.querySelectorAll('iframe')].map(
