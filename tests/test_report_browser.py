@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import DESK, MARKS, PHONE, chromium, keep, set_width
 from browser import screenshots as screenshots_folder
+from conftest import PATIENCE
 from test_study_claims import write_planted
 
 from populora_core.report.write import write_report
@@ -22,11 +25,12 @@ from populora_core.study.report import write_report as write_study_report
 SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
+keys = pytest.importorskip("selenium.webdriver.common.keys", reason="selenium is not installed").Keys
 
 FIGURES = """
 return [...document.querySelectorAll('figure.plot')].map(figure => {
   const svg = figure.querySelector(':scope > svg'), box = svg.getBoundingClientRect();
-  const marks = [...svg.querySelectorAll('path, rect:not(.hover), circle')].filter(
+  const marks = [...svg.querySelectorAll('path, rect, circle')].filter(
     mark => { const b = mark.getBoundingClientRect(); return b.width > 0 && b.height > 0; });
   const letters = [...svg.querySelectorAll('text')].map(text => {
     const b = text.getBoundingClientRect();
@@ -65,6 +69,15 @@ def screenshots() -> Path:
     return screenshots_folder()
 
 
+@contextmanager
+def coloured(browser: Any, scheme: str) -> Iterator[None]:
+    """The browser while it asks for light or dark pages."""
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+    yield
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def show(browser: Any, page: Path, width: int) -> None:
     set_width(browser, width)
     browser.get(page.as_uri())
@@ -74,6 +87,7 @@ def show(browser: Any, page: Path, width: int) -> None:
 def test_every_plot_is_drawn_and_readable(browser: Any, report: Path, screenshots: Path, width: int) -> None:
     show(browser, report, width)
     keep(browser, screenshots / f"{report.stem}-{width}.png", width)
+    browser.execute_script("document.querySelectorAll('details.section').forEach(d => { d.open = true })")
     figures = browser.execute_script(FIGURES)
     assert len(figures) == len(re.findall('<figure class="plot"', report.read_text())) > 10
     for figure in figures:
@@ -93,6 +107,71 @@ def test_the_page_is_no_wider_than_the_screen_with_everything_open(
     assert browser.execute_script("return [...document.querySelectorAll('details')].every(d => d.open)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     keep(browser, screenshots / f"{report.stem}-{width}-open.png", width)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_checker_of_accessibility_finds_nothing(
+    browser: Any, report: Path, screenshots: Path, scheme: str
+) -> None:
+    axe = files(pytest.importorskip("axe_core_python", reason="pip install -e '.[dev]'")) / "axe.min.js"
+    with coloured(browser, scheme):
+        show(browser, report, DESK)
+        keep(browser, screenshots / f"{report.stem}-{scheme}.png", DESK)
+        browser.execute_script(
+            "document.querySelectorAll('details:not(.data)').forEach(d => { d.open = true })"
+        )
+        browser.execute_script("document.querySelectorAll('details.data')[0].open = true")
+        browser.set_script_timeout(PATIENCE)
+        browser.execute_script(axe.read_text("utf-8"))
+        found = browser.execute_async_script(
+            "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes[0].html])))"
+        )
+    assert found == []
+
+
+def test_the_page_follows_a_dark_scheme(browser: Any, report: Path) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    shades = {}
+    for scheme in ("light", "dark"):
+        with coloured(browser, scheme):
+            show(browser, report, DESK)
+            shades[scheme] = sum(browser.execute_script(paper))
+    assert shades["dark"] < 100 < 600 < shades["light"]
+
+
+def test_arrow_keys_tell_the_numbers_of_a_plot_and_mark_the_others(browser: Any, report: Path) -> None:
+    show(browser, report, DESK)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    drawing = browser.execute_script("return document.querySelector('figure.plot:has(tr[data-x]) > svg')")
+    cells = browser.execute_script(
+        "return [...arguments[0].parentElement.querySelectorAll('tr[data-x]')].at(-1).innerText.split('\\t')",
+        drawing,
+    )
+    drawing.send_keys(keys.ARROW_RIGHT)
+    told = browser.execute_script(
+        "return arguments[0].parentElement.querySelector('output').textContent", drawing
+    )
+    assert all(cell.strip() in told for cell in cells)
+    assert browser.execute_script("return document.querySelectorAll('.cross[visibility=visible]').length") > 1
+
+
+def test_a_line_is_hidden_by_its_name_and_a_plot_enlarged_by_its_button(browser: Any, report: Path) -> None:
+    show(browser, report, DESK)
+    browser.execute_script("document.querySelectorAll('details.section').forEach(d => { d.open = true })")
+    label = browser.execute_script(
+        "return document.querySelector('figure.plot [aria-pressed=true][data-series]')"
+    )
+    label.send_keys(keys.ENTER)
+    drawn = "return getComputedStyle(arguments[0].closest('figure').querySelector(':scope > svg > g[data-series], "
+    drawn += ":scope > svg > path[data-series]')).display"
+    assert browser.execute_script(drawn, label) == "none"
+    label.send_keys(keys.ENTER)
+    assert browser.execute_script(drawn, label) != "none"
+    button = browser.find_element("css selector", "figcaption button")
+    width = "return arguments[0].closest('figure').getBoundingClientRect().width"
+    before = browser.execute_script(width, button)
+    browser.execute_script("arguments[0].click()", button)
+    assert browser.execute_script(width, button) > before
 
 
 def test_the_console_stays_silent_and_nothing_is_fetched(browser: Any, report: Path) -> None:

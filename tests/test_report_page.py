@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import statistics
 import time
 import xml.etree.ElementTree as ElementTree
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +25,7 @@ from test_cli import populora
 from populora_core.lifecycle.loop import train
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.report import text
+from populora_core.report import metrics, text
 from populora_core.report.charts import Series, line_plot
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
@@ -29,7 +33,7 @@ from populora_core.report.notes import SampleMean, changed, headline, notes
 from populora_core.report.page import render
 from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
 from populora_core.report.sections import sections
-from populora_core.report.svg import ticks
+from populora_core.report.svg import spread, ticks
 from populora_core.report.write import REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -99,10 +103,26 @@ def drawings(html: str) -> Iterator[ElementTree.Element]:
 def test_the_page_is_well_formed_and_fetches_nothing(written: Path) -> None:
     html = render([read_figures(written)])
     page = Page(html)
-    assert "script" not in page.tags
     assert all(link.startswith(("#", "data:")) for link in page.links)
-    assert not re.search(r"url\(|@import|https?://", html)
+    assert not re.search(r"url\(|@import|https?://(?!www.w3.org/2000/svg)", html)
     assert all(drawing.tag == "svg" for drawing in drawings(html))
+
+
+def test_the_page_runs_its_own_script_alone_and_that_is_small(written: Path) -> None:
+    html = render([read_figures(written)])
+    (script,) = re.findall("<script>(.*?)</script>", html, re.DOTALL)
+    (allowed,) = re.findall("script-src '([^']+)'", html)
+    assert allowed == f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"
+    assert len(script) < 8192
+
+
+def test_every_plot_has_a_name_and_the_numbers_behind_it(finished: Path) -> None:
+    for section in sections(read_figures(finished)):
+        for plot in section.plots:
+            drawing = ElementTree.fromstring(str(plot.drawing))
+            assert drawing.get("role") == "img" and str(drawing.get("aria-label")).startswith(plot.title)
+            assert plot.table is not None and plot.table.rows
+            assert {len(cells) for _, cells in plot.table.rows} == {len(plot.table.header)}
 
 
 def test_links_lead_to_sections_that_are_there(written: Path) -> None:
@@ -114,7 +134,7 @@ def test_links_lead_to_sections_that_are_there(written: Path) -> None:
 def test_model_written_text_is_shown_and_never_obeyed(written: Path) -> None:
     replace_texts(written, HOSTILE)
     page = Page(render([read_figures(written)]))
-    assert "script" not in page.tags and "img" not in page.tags
+    assert page.tags.count("script") == 1 and "img" not in page.tags
     shown = "".join(page.words)
     assert shown.count("<script>alert(1)</script>") >= 4  # program, prompt, completion, attempts
     assert "\u2400\u241b[31m\u27e8U+202E\u27e9 & &lt;" in shown
@@ -136,7 +156,7 @@ def test_visible_text_holds_nothing_that_a_page_would_swallow(value: str) -> Non
         (9999.7, "10k"),
         (12_345, "12.3k"),
         (999_999, "1M"),
-        (-0.0125, "-0.0125"),
+        (-0.0125, "−0.0125"),
     ],
 )
 def test_numbers_have_three_digits_and_never_an_exponent_for_what_rounds_up(value: float, shown: str) -> None:
@@ -151,7 +171,7 @@ def test_long_text_is_cut_and_says_so() -> None:
 def test_a_report_shows_every_part_that_the_run_has_rows_for(finished: Path) -> None:
     shown = {section.key: section for section in sections(read_figures(finished))}
     assert set(shown) == {
-        *("learning", "ratings", "complexity", "coverage", "policies"),
+        *("lead", "learning", "ratings", "complexity", "coverage", "policies"),
         *("verdicts", "evolution", "cost", "samples"),
     }
     titles = {plot.title for section in shown.values() for plot in section.plots}
@@ -166,7 +186,7 @@ def test_a_report_shows_every_part_that_the_run_has_rows_for(finished: Path) -> 
     assert {"AST depth", "Cyclomatic complexity", "Lines of code", "Variables"} <= titles
     assert {"Ratings of the teachers", "Lineage of the students", "Coverage of the problem space"} <= titles
     for name in PROBLEM_TYPES:
-        assert f"Proposals: {name}" in titles
+        assert f"Refused proposals: {text.plain(name)}" in titles
 
 
 def test_a_sample_shows_the_exact_prompt_and_every_attempt(finished: Path) -> None:
@@ -181,9 +201,11 @@ def test_a_sample_shows_the_exact_prompt_and_every_attempt(finished: Path) -> No
 def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
     figures = read_figures(finished)
     plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")
-    for key in plot.keys:
-        rows = [r for r in figures["figures_type"] if r["problem_type"] == key.label and r["problems"]]
-        assert key.value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
+    for label, value in plot.labels:
+        rows = [
+            r for r in figures["figures_type"] if text.plain(r["problem_type"]) == label and r["problems"]
+        ]
+        assert value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
 
 
 def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
@@ -203,7 +225,7 @@ def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
     figures = Figures(figures.run, figures.last, {**figures.rows, "evaluations": scores})
     shown = next(section for section in sections(figures) if section.key == "evaluations")
     assert [plot.title for plot in shown.plots] == ["held-out: mini"]
-    assert [(key.label, key.value) for key in shown.plots[0].keys] == [("student", text.percent(0.6))]
+    assert shown.plots[0].labels == (("students", text.percent(0.6)),)
 
 
 @pytest.fixture
@@ -226,7 +248,7 @@ def test_scores_of_two_temperatures_are_two_series_and_a_greedy_ones_name_says_n
 
 def test_scores_of_two_temperatures_are_drawn_apart(evaluated_warm: Figures) -> None:
     shown = {section.key: section for section in sections(evaluated_warm)}["evaluations"]
-    assert {plot.title: [key.value for key in plot.keys] for plot in shown.plots} == {
+    assert {plot.title: [value for _, value in plot.labels] for plot in shown.plots} == {
         "small: counting, pass@1, validation": [text.percent(0.5)],
         "small: counting, pass@1, T 0.6, validation": [text.percent(0.75)],
     }
@@ -280,7 +302,8 @@ def with_problems(figures: Figures, rates: dict[int, list[float]]) -> Figures:
 
 def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:
     stalled = with_problems(read_figures(written), {g: [0.0] * 8 + [0.5] * 2 for g in range(1, 7)})
-    assert any(note.kind == "watch" and "code_o is stalled" in note.text for note in notes(stalled))
+    (note,) = (note for note in notes(stalled) if "predict output is stalled" in note.text)
+    assert note.kind == "watch" and note.command.startswith("populora fork "), "what to do is said too"
     solved = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
     assert not any("stalled" in note.text for note in notes(solved))
 
@@ -317,9 +340,9 @@ def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> Non
     assert differences.header == ("figure", *labels, f"{labels[1]}, difference")
     figures_of = {row["figure"]: row for row in differences.rows}
     assert figures_of["Solve rate"][labels[0]] == figures_of["Solve rate"][labels[1]]
-    del figures_of["Time of a generation"]
-    assert all(row[f"{labels[1]}, difference"][1:].startswith("0") for row in figures_of.values())
-    assert all(len(plot.keys) == 2 for plot in shown["overlay"].plots)
+    del figures_of["Time of a generation, by 100 proposals"]
+    assert all(re.match(r"(≈ )?\+0", row[f"{labels[1]}, difference"]) for row in figures_of.values())
+    assert all(len(plot.labels) == 2 for plot in shown["overlay"].plots)
     assert "settings" not in shown  # nothing differs
     Page(render(runs))
 
@@ -333,10 +356,50 @@ def test_ticks_are_few_rising_and_inside(low: float, span: float, most: int) -> 
     assert all(low - slack <= value <= low + span + slack for value in found)
 
 
+@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.sampled_from([text.number, text.percent, text.signed]))
+def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.Format) -> None:
+    values = ticks(low, low + span, 6)
+    labels = text.tick_labels(values, form)
+    if max(map(abs, values)) < 1e4:
+        scale = 100 if form is text.percent else 1
+        said = [float(label.rstrip("%").strip().replace("−", "-")) / scale for label in labels]
+        assert said == pytest.approx(values, rel=1e-4, abs=1e-9 + 1e-4 * span)
+    assert len(set(labels)) == len(labels)
+
+
+def test_ticks_of_two_and_a_half_per_cent_are_told_apart() -> None:
+    """They were shown as 32, 30, 28 and 25 %."""
+    labels = text.tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)
+    assert [label.replace(text.NARROW, " ") for label in labels] == ["25.0 %", "27.5 %", "30.0 %", "32.5 %"]
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=6))
+def test_names_at_the_ends_of_lines_never_overlap(wanted: list[float]) -> None:
+    placed = sorted(spread(wanted, 27.0, 192.0))
+    assert all(after - before >= 27.0 - 1e-6 for before, after in pairwise(placed))
+    assert placed[-1] <= 192.0 + 1e-6
+
+
+def test_what_is_counted_is_compared_by_100_proposals(finished: Path) -> None:
+    figures = read_figures(finished, samples=False)
+    row = figures["figures_generation"][-1]
+    x, rate = metrics.PROGRAMS.rates(figures, None)[-1]
+    assert (x, rate) == (row["generation"], pytest.approx(100 * row["distinct_programs"] / row["proposals"]))
+    so_far = sum(own["proposals"] for own in figures["figures_generation"])
+    assert metrics.CELLS.rates(figures, None)[-1][1] == pytest.approx(100 * row["cumulative_cells"] / so_far)
+
+
+def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
+    figures = with_problems(read_figures(written), {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.5]})
+    errors = metrics.SOLVE_RATE.errors(figures, None)
+    assert errors == {1: pytest.approx(statistics.pstdev([0.0, 0.5, 1.0, 0.5]) / 2), 2: 0.0}
+    assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
+
+
 def test_a_line_is_broken_where_there_is_no_value() -> None:
     plot = line_plot("t", "s", "u", [Series("a", LINES[0], [(1, 0.1), (2, None), (3, 0.3), (4, 0.4)])])
     assert plot is not None
-    (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)) if e.get("stroke-width") == "2")
+    (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)).iter() if e.get("stroke-width") == "2")
     assert line.get("d", "").count("M") == 2
     assert line_plot("t", "s", "u", [Series("a", LINES[0], [(1, None)])]) is None
 
@@ -388,7 +451,7 @@ def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     figures = read_figures(finished_solo)
     plots = {plot.title: plot for section in sections(figures) for plot in section.plots}
-    assert [key.label for key in plots["Policy entropy"].keys] == ["teacher", "student"]
+    assert [label for label, _ in plots["Policy entropy"].labels] == ["teachers", "students"]
     assert {"Match-ups", "Ratings of the solos"} <= set(plots)
     Page(render([figures]))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_study_claims import as_the_paper_says, made, study_of, write_planted
 
-from populora_core.report.charts import Series, line_plot
+from populora_core.report.charts import MOST_ROWS, Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.text import percent
 from populora_core.study.budget import Basis
@@ -122,21 +122,26 @@ def test_scores_stand_by_benchmark_beside_the_base() -> None:
 def test_lines_end_at_the_budget_of_both_and_the_base_is_drawn(tmp_path: Path) -> None:
     page = render(read_results(write_planted(tmp_path)))
     learning = page[page.index('id="learning"') : page.index('id="complexity"')]
-    spent = [
-        float(told.replace(",", "")) for told in re.findall(r"<title>updates an adapter ([\d,.]+)", learning)
-    ]
+    spent = [float(told.replace(",", "")) for told in re.findall(r"<tr data-x=[^>]+><td>([\d,.]+)", learning)]
     assert max(spent) == 60.0, "solo goes on to 240"
     held_out = page[page.index('id="held-out"') : page.index('id="runs"')]
-    assert re.search(r"</svg>base <b>", held_out)
+    assert re.search(r">base</text>", held_out)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_a_tooltip_can_be_pointed_at_whatever_x_counts_and_tells_of_every_line(scale: float) -> None:
+def test_the_table_behind_a_plot_tells_of_every_line_whatever_x_counts(scale: float) -> None:
     first = Series("first", LINES[0], [(scale * x, 1.0) for x in range(1, 11)])
     second = Series("second", LINES[1], [(scale * (x + 0.3), 2.0) for x in range(1, 11)])
     plot = line_plot("plot", "", "unit", [first, second], along="tokens")
-    assert plot is not None
-    strips = re.findall(r'class="hover"[^>]* width="([\d.]+)"[^>]*><title>([^<]*)', plot.drawing)
-    assert len(strips) == 20
-    assert min(float(width) for width, _ in strips) > 4.0
-    assert all("first: 1" in text and "second: 2" in text for _, text in strips)
+    assert plot is not None and plot.table is not None
+    assert plot.table.header == ("tokens", "first", "second")
+    assert len(plot.table.rows) == 20
+    assert all(cells[1:] == ("1", "2") for _, cells in plot.table.rows)
+
+
+def test_the_table_of_a_long_run_is_thinned_and_keeps_the_newest() -> None:
+    line = Series("a", LINES[0], [(x, float(x)) for x in range(1, 1001)])
+    plot = line_plot("plot", "", "unit", [line])
+    assert plot is not None and plot.table is not None
+    assert len(plot.table.rows) <= MOST_ROWS
+    assert plot.table.rows[-1][1] == ("1000", "1000")

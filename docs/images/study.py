@@ -13,7 +13,7 @@ from statistics import fmean
 from markupsafe import Markup
 
 from populora_core.report import svg
-from populora_core.report.palette import GREY, Style
+from populora_core.report.palette import GREY, Style, variables
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
 from populora_core.study.budget import Basis, common_budget, spent, window
@@ -25,10 +25,13 @@ STUDY = Path(__file__).parents[2] / "bench" / "results" / "study-1"
 GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
 SCORED = 6
-LOOK = """
+LOOK = (
+    f"svg {{ {variables()} }}"
+    + """
 text { font: 12px system-ui, sans-serif; fill: #3d444d } .title { font-size: 14px; font-weight: 600 }
 .grid { stroke: #e4e8ec } .zero { stroke: #8c959f }
 """
+)
 Line = list[tuple[float, float]]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -15,6 +15,8 @@ from populora_core.report.text import Format, number, percent
 Points = Sequence[tuple[float, float | None]]
 GENERATION = "generation"
 CELL_TEXT = 13  # columns of a heat map up to which a number fits into a cell
+MOST_ROWS = 100  # of the table behind a plot; a longer run shows every second generation, or fewer
+MOST_LABELS, LONGEST_LABEL = 5, 18  # lines that are named where they end, and letters of such a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,33 @@ class LegendKey:
 
 
 @dataclass(frozen=True, slots=True)
+class PlotTable:
+    """The numbers behind a drawing.
+
+    Attributes:
+        rows: of each the place along the x axis, in the drawing's units, None where it has none; and its cells.
+    """
+
+    header: tuple[str, ...]
+    rows: Sequence[tuple[float | None, Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """A drawing with the words round it.
 
     Attributes:
         says: one sentence: what it shows and how to read it.
+        keys: a legend, where the drawing does not name its parts itself.
+        labels: (name, newest value) of its lines or parts.
     """
 
     title: str
     says: str
     drawing: Markup
     keys: tuple[LegendKey, ...] = ()
+    table: PlotTable | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +64,7 @@ class Series:
 
     Attributes:
         points: (generation, value); None breaks the line.
-        band: (generation, lower, upper), in pieces that are not joined.
+        bands: (generation, lower, upper), in pieces that are not joined.
         rings: (generation, value, text) of points to point out.
     """
 
@@ -68,41 +86,62 @@ def line_plot(
     series: Sequence[Series],
     form: Format = number,
     zero: bool = True,
-    cut: bool = False,
     along: str = GENERATION,
+    rules: Sequence[tuple[float, str]] = (),
 ) -> Plot | None:
     """Lines over generations, or what else `along` names; None where no series has a value.
+
+    Few lines are named where they end, many in a legend.
 
     Args:
         unit: the label of the y axis.
         zero: let the y axis reach zero.
-        cut: let the lines and the inner four fifths of the bands set the range; wider bands end at the frame.
+        rules: (generation, text) of what happened to all of them.
     """
     drawn = [item for item in series if item.newest is not None]
     if not drawn:
         return None
+    ends = [(item.newest or 0.0, item.label, form(item.newest or 0.0), item.style) for item in drawn]
+    direct = len(drawn) <= MOST_LABELS and max(len(item.label) for item in drawn) <= LONGEST_LABEL
+    right = 22 + svg.LETTER * max(len(text) for _, *both, _ in ends for text in both) if direct else svg.RIGHT
     xs = [x for item in drawn for x, _ in item.points]
     ys = [y for item in drawn for _, y in item.points if y is not None]
-    edges = sorted(edge for item in drawn for piece in item.bands for _, *both in piece for edge in both)
-    spare = len(edges) // 10 if cut else 0
-    area = svg.frame((min(xs), max(xs)), svg.value_range(ys + edges[spare : len(edges) - spare], zero))
-    parts = [svg.axes(area, along, unit, form)]
-    parts += [
-        svg.band(area, piece, item.style.colour) for item in drawn for piece in item.bands if len(piece) > 1
-    ]
-    parts += [svg.polyline(area, item.points, item.style) for item in drawn]
-    values = [(item.label, {x: y for x, y in item.points if y is not None}) for item in drawn]
-    texts = []
-    for x in sorted(set(xs)):
-        at = {label: x if along == GENERATION else _near(known, x) for label, known in values}
-        lines = [f"{label}: {form(known[at[label]])}" for label, known in values if at[label] in known]
-        texts.append((x, "\n".join([f"{along} {number(x)}", *lines])))
-    parts.append(svg.hovers(area, texts))
-    parts += [
-        svg.ring(area.x(x), area.y(y), item.style.colour, told) for item in drawn for x, y, told in item.rings
-    ]
-    keys = tuple(LegendKey(svg.swatch(item.style), item.label, form(item.newest or 0.0)) for item in drawn)
-    return Plot(title, says, svg.drawing(parts), keys)
+    edges = [edge for item in drawn for piece in item.bands for _, *both in piece for edge in both]
+    area = svg.frame((min(xs), max(xs)), svg.value_range(ys + edges, zero), right=right)
+    parts = [svg.axes(area, along, unit, form), *(svg.rule(area, *what) for what in rules)]
+    for place, item in enumerate(drawn):
+        marks = [svg.band(area, piece, item.style.colour) for piece in item.bands if len(piece) > 1]
+        marks.append(svg.polyline(area, item.points, item.style))
+        marks += [svg.ring(area.x(x), area.y(y), item.style.colour, told) for x, y, told in item.rings]
+        parts.append(svg.element("g", svg.joined(marks), data_series=str(place)))
+    keys: tuple[LegendKey, ...] = ()
+    if direct:
+        parts += svg.end_labels(area, ends)
+    else:
+        keys = tuple(LegendKey(svg.swatch(style), name, value) for _, name, value, style in ends)
+    labels = tuple((name, value) for _, name, value, _ in ends)
+    drawing = svg.drawing(f"{title}. {says}", parts)
+    return Plot(title, says, drawing, keys, _table(area, (along, unit), drawn, form), labels)
+
+
+def _table(area: svg.Frame, axes: tuple[str, str], drawn: Sequence[Series], form: Format) -> PlotTable:
+    """What the lines show at each x, the newest among them; with a band, from where to where."""
+    known = [{x: y for x, y in item.points if y is not None} for item in drawn]
+    bands = [{x: (low, high) for piece in item.bands for x, low, high in piece} for item in drawn]
+
+    def cell(place: int, x: float) -> str:
+        at = x if axes[0] == GENERATION else _near(known[place], x)
+        if at not in known[place]:
+            return ""
+        between = bands[place].get(at)
+        return form(known[place][at]) + (f" ({form(between[0])} to {form(between[1])})" if between else "")
+
+    xs = sorted(set().union(*known))
+    shown = xs[::-1][:: max(1, math.ceil(len(xs) / MOST_ROWS))][::-1]
+    return PlotTable(
+        (axes[0], *(item.label or axes[1] for item in drawn)),
+        [(area.x(x), (number(x), *(cell(place, x) for place in range(len(drawn))))) for x in shown],
+    )
 
 
 def _near(known: Mapping[float, float], x: float) -> float:
@@ -122,47 +161,55 @@ def stacked_plot(
     parts_of: Mapping[int, Mapping[str, float]],
     colours: Mapping[str, str],
     form: Format = number,
+    leave_out: Collection[str] = (),
     shares: bool = False,
 ) -> Plot | None:
     """Bars over generations, each a pile of parts in the order of `colours`; None where all are empty.
 
     Args:
         parts_of: generation -> part -> amount.
-        shares: draw each bar as shares of its whole.
+        shares: draw each part as its share of the whole bar.
+        leave_out: parts of the whole that are not drawn.
     """
-    present = [part for part in colours if any(parts.get(part) for parts in parts_of.values())]
+    present = [
+        part
+        for part in colours
+        if part not in leave_out and any(parts.get(part) for parts in parts_of.values())
+    ]
     if not present:
         return None
-    wholes = {x: sum(parts.values()) for x, parts in parts_of.items()}
+    wholes = {x: (sum(parts.values()) or 1.0) if shares else 1.0 for x, parts in parts_of.items()}
     heights = {
-        x: {part: parts.get(part, 0.0) / ((wholes[x] or 1.0) if shares else 1.0) for part in present}
-        for x, parts in parts_of.items()
+        x: {part: parts.get(part, 0.0) / wholes[x] for part in present}
+        for x, parts in sorted(parts_of.items())
     }
-    high = 1.0 if shares else max(wholes.values()) * 1.05
+    high = max(sum(parts.values()) for parts in heights.values()) * 1.05
     area = svg.frame((min(parts_of) - 0.5, max(parts_of) + 0.5), (0.0, high))
     width = (area.x(1.0) - area.x(0.0)) * 0.82
     paths: dict[str, list[str]] = {part: [] for part in present}
-    texts = []
-    for x, parts in sorted(heights.items()):
-        base, lines = 0.0, []
+    for x, parts in heights.items():
+        base = 0.0
         for part, value in parts.items():
             if value:
                 top, left = area.y(base + value), area.x(x) - width / 2
                 paths[part].append(
                     f"M{svg.px(left)} {svg.px(top)}h{svg.px(width)}V{svg.px(area.y(base))}h-{svg.px(width)}z"
                 )
-                lines.append(f"{part}: {form(value)}")
                 base += value
-        texts.append((float(x), "\n".join([f"generation {x}", *reversed(lines)])))
     drawn = [svg.axes(area, GENERATION, unit, form)]
-    thin = "0.6" if width > 3 else "0"
     drawn += [
-        svg.element("path", d="".join(paths[part]), fill=colours[part], stroke="#fff", stroke_width=thin)
-        for part in present
+        svg.element("path", d="".join(paths[part]), fill=colours[part], data_series=str(place))
+        for place, part in enumerate(present)
     ]
     newest = heights[max(heights)]
-    keys = tuple(LegendKey(svg.block(colours[part]), part, form(newest[part])) for part in reversed(present))
-    return Plot(title, says, svg.drawing([*drawn, svg.hovers(area, texts)]), keys)
+    keys = tuple(LegendKey(svg.block(colours[part]), part, form(newest[part])) for part in present)
+    rows = [
+        (area.x(x), (str(x), *(form(value) if value else "" for value in parts.values())))
+        for x, parts in heights.items()
+    ]
+    table = PlotTable((GENERATION, *present), rows)
+    labels = tuple((key.label, key.value) for key in keys)
+    return Plot(title, says, svg.drawing(f"{title}. {says}", drawn), keys, table, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +227,17 @@ def heat_map(
     columns: Sequence[str],
     cells: Mapping[tuple[str, str], HeatMapCell],
 ) -> Plot | None:
-    """Shares in rows and columns, the darker the larger; None where no cell has a value."""
+    """Shares in rows and columns: blue above their mean, orange below it; None where no cell has a value."""
     known = [cell.value for cell in cells.values() if cell.value is not None]
     if not known:
         return None
-    most = max(0.1, math.ceil(max(known) * 10) / 10)
-    left, top = 62.0, 30.0
+    mean = sum(known) / len(known)
+    most = max(0.05, *(abs(value - mean) for value in known))
+    left, top = 74.0, 30.0
     size = (svg.WIDTH - left - svg.RIGHT) / len(columns)
     deep = min(size, 40.0)
     lean = len(columns) > 6
-    top += 14.0 if lean else 0.0
+    top += 20.0 if lean else 0.0
     height = top + deep * len(rows) + 24
     parts = [svg.text("student", (left + svg.WIDTH) / 2, 11.0)]
     for index, column in enumerate(columns):
@@ -201,41 +249,46 @@ def heat_map(
         parts.append(svg.text(row, left - 6, y + deep / 2 + 4, "end"))
         for place, column in enumerate(columns):
             cell = cells.get((row, column), HeatMapCell(None, f"{row} and {column} never met"))
-            parts.append(_cell(left + place * size, y, size, deep, cell, most, len(columns) <= CELL_TEXT))
-    parts += [svg.upright("teacher", 11.0, top + deep * len(rows) / 2), _ramp(height - 16, most)]
-    return Plot(title, says, svg.drawing(parts, height))
+            share = None if cell.value is None else (cell.value - mean) / most
+            parts.append(_cell(left + place * size, y, size, deep, cell, share, len(columns) <= CELL_TEXT))
+    parts += [svg.upright("teacher", 11.0, top + deep * len(rows) / 2), _ramp(height - 16, mean, most)]
+    met = [
+        (None, (row, column, percent(cell.value), cell.text.partition("\n")[2]))
+        for (row, column), cell in cells.items()
+        if cell.value is not None
+    ]
+    table = PlotTable(("teacher", "student", "solved", "attempts and matches"), met)
+    return Plot(title, says, svg.drawing(f"{title}. {says}", parts, height), table=table)
 
 
 def _cell(
-    x: float, y: float, width: float, height: float, cell: HeatMapCell, most: float, written: bool
+    x: float, y: float, width: float, height: float, cell: HeatMapCell, share: float | None, written: bool
 ) -> Markup:
-    share = 0.0 if cell.value is None else cell.value / most
-    fill = "#f1f1f1" if cell.value is None else shade(share)
+    fill = "#f1f1f1" if share is None else shade(share)
     title = svg.element_title(cell.text)
     square = svg.element("rect", title, x=x + 1, y=y + 1, width=width - 2, height=height - 2, fill=fill)
-    if not written or cell.value is None:
+    if not written or share is None or cell.value is None:
         return square
-    style = f"fill:{'#fff' if share > 0.55 else '#111'}"
+    style = f"fill:{'#fff' if abs(share) > 0.7 else '#111'}"
     words = f"{100 * cell.value:.0f}"
     middle = x + width / 2, y + height / 2 + 4
     return square + svg.text(words, *middle, style=style, pointer_events="none")
 
 
 def shade(share: float) -> str:
-    """White to dark blue: one hue, so that lightness alone tells the amount."""
-    light, dark = (239, 246, 252), (0, 62, 116)
-    return "#" + "".join(
-        f"{round(a + (b - a) * min(1.0, max(0.0, share))):02x}" for a, b in zip(light, dark, strict=True)
-    )
+    """-1 to 1: dark orange through white to dark blue; lightness alone tells how far from the middle."""
+    light, dark = (246, 248, 250), (0, 62, 116) if share > 0 else (140, 62, 0)
+    far = min(1.0, abs(share))
+    return "#" + "".join(f"{round(a + (b - a) * far):02x}" for a, b in zip(light, dark, strict=True))
 
 
-def _ramp(y: float, most: float) -> Markup:
+def _ramp(y: float, mean: float, most: float) -> Markup:
     steps = [
-        svg.element("rect", x=170.0 + index * 10, y=y, width=10, height=8, fill=shade(index / 9))
-        for index in range(10)
+        svg.element("rect", x=170.0 + index * 10, y=y, width=10, height=8, fill=shade(index / 5 - 1))
+        for index in range(11)
     ]
     words = [
-        svg.text("0 %", 164.0, y + 8, "end"),
-        svg.text(f"{percent(most)} solved", 276.0, y + 8, "start"),
+        svg.text(percent(max(0.0, mean - most)), 164.0, y + 8, "end"),
+        svg.text(f"{percent(mean + most)} solved", 286.0, y + 8, "start"),
     ]
     return svg.joined([*steps, *words])

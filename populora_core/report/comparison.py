@@ -1,21 +1,25 @@
-"""Several runs side by side: the same plots overlaid, a table of differences, and the settings that differ."""
+"""Several runs side by side: the settings that differ, a table of differences, and the same plots overlaid."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from populora_core.report.charts import Plot, Points, Series, line_plot
+from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
 from populora_core.report.sections import ReportSection, ReportTable, drawn
-from populora_core.report.series import where
-from populora_core.report.text import finite, percent
+from populora_core.report.series import one_error, where
+from populora_core.report.text import NARROW, finite, percent, plain
 from populora_core.store.catalogue import run_labels
 
 UNKNOWN = "–"
+SIGMAS = 1.96  # of a 95 % interval
 
 
 def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
@@ -30,12 +34,12 @@ def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
     scores = ReportSection(
         "evaluations",
         "Held-out problems",
-        "Mean score of a role's members.",
+        "Mean score of a role's members; the suite `yardstick` is each run's own first and newest problems.",
         drawn(_scores(key, runs, labels) for key in _suites(runs)),
     )
     return [
         section
-        for section in (_differences(runs, labels), overlaid, scores, _settings(runs, labels))
+        for section in (_settings(runs, labels), _differences(runs, labels), scores, overlaid)
         if not section.empty
     ]
 
@@ -49,17 +53,12 @@ def _facets(metric: Metric, runs: Sequence[Figures]) -> list[str | None]:
 
 def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Plot | None:
     styles = styled(labels)
-    return line_plot(
-        _title(metric, part),
-        metric.says,
-        metric.unit,
-        [
-            Series(label, styles[label], metric.points(figures, part))
-            for label, figures in zip(labels, runs, strict=True)
-        ],
-        metric.form,
-        metric.zero,
-    )
+    lines = []
+    for label, figures in zip(labels, runs, strict=True):
+        points = metric.rates(figures, part)
+        lines.append(Series(label, styles[label], points, one_error(points, metric.errors(figures, part))))
+    says = metric.says + (" Bands are one standard error." if metric.error else "")
+    return line_plot(_title(metric, part), says, metric.unit, lines, metric.form, metric.zero)
 
 
 def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
@@ -70,44 +69,74 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
     for metric in METRICS if last else ():
         facets = _facets(metric, runs)
         for part in facets if metric.parts == "roles" else [None, *(facets if facets != [None] else [])]:
-            values = [_level(metric, metric.points(figures, part), last, size) for figures in runs]
+            values = [_level(metric, figures, part, last, size) for figures in runs]
             if any(value is not None for value in values):
                 rows.append(_difference_row(metric, part, dict(zip(labels, values, strict=True))))
     which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
     title = f"Means over {which}; what is counted so far, at the end of them"
     table = ReportTable(title, rows, folded=False)
-    says = f"Differences are from {labels[0]}."
-    return ReportSection("differences", "What differs?", says, tables=(table,))
+    says = (
+        f"Differences are from {labels[0]}, in brackets the 95 % interval over problems, where it is known; ≈ is what "
+        "lies within it. Counts are by 100 proposals, so that a larger run does not win by its size."
+    )
+    return ReportSection("differences", "What differs?", says, tables=(table,), folded=False)
 
 
-def _level(metric: Metric, points: Points, last: int, size: int) -> float | None:
-    known = [y for x, y in points if y is not None and last - size < x <= last]
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A mean over the last generations, and its standard error where that is known."""
+
+    mean: float
+    error: float | None
+
+
+def _level(metric: Metric, figures: Figures, part: str | None, last: int, size: int) -> _Level | None:
+    known = {int(x): y for x, y in metric.rates(figures, part) if y is not None and last - size < x <= last}
     if not known:
         return None
-    return known[-1] if metric.cumulative else sum(known) / len(known)
+    if metric.cumulative:
+        return _Level(known[max(known)], None)
+    errors = metric.errors(figures, part)
+    own = [errors[x] for x in known if x in errors]
+    return _Level(fmean(known.values()), math.hypot(*own) / len(own) if own else None)
 
 
-def _difference_row(metric: Metric, part: str | None, values: Mapping[str, float | None]) -> dict[str, str]:
+def _difference_row(metric: Metric, part: str | None, values: Mapping[str, _Level | None]) -> dict[str, str]:
     row = {"figure": _title(metric, part)}
     first = next(iter(values.values()))
     for place, (label, value) in enumerate(values.items()):
-        row[label] = UNKNOWN if value is None else metric.form(value)
+        row[label] = UNKNOWN if value is None else metric.form(value.mean)
         if place:
             row[f"{label}, difference"] = _difference(metric, first, value)
     return row
 
 
 def _title(metric: Metric, part: str | None) -> str:
-    return metric.title + (f": {part}" if part else "")
+    return (
+        metric.title + (f": {plain(part)}" if part else "") + (", by 100 proposals" if metric.counted else "")
+    )
 
 
-def _difference(metric: Metric, first: float | None, value: float | None) -> str:
+def _difference(metric: Metric, first: _Level | None, value: _Level | None) -> str:
     if first is None or value is None:
         return UNKNOWN
-    size = metric.form(abs(value - first)).lstrip("+")
+    difference = value.mean - first.mean
+    told = _signed(metric, difference)
+    if first.error is None or value.error is None:
+        return told
+    wide = SIGMAS * math.hypot(first.error, value.error)
+    within = "≈ " if abs(difference) <= wide else ""
+    low, high = (
+        _signed(metric, end).removesuffix(f"{NARROW}points") for end in (difference - wide, difference + wide)
+    )
+    return f"{within}{told} ({low} to {high})"
+
+
+def _signed(metric: Metric, difference: float) -> str:
+    size = metric.form(abs(difference)).lstrip("+")
     if metric.form is percent:
         size = size.removesuffix("%") + "points"
-    return ("+" if value >= first else "−") + size
+    return ("+" if difference >= 0 else "−") + size
 
 
 def _suites(runs: Sequence[Figures]) -> list[tuple[str, str, str | None]]:
@@ -126,7 +155,9 @@ def _scores(key: tuple[str, str, str | None], runs: Sequence[Figures], labels: S
         lines.append(
             Series(label, styles[label], [(row["generation"], finite(row["score"])) for row in rows])
         )
-    return line_plot(f"{suite}: {benchmark}, {role or 'base'}", "Mean over members.", "score", lines, percent)
+    return line_plot(
+        f"{suite}: {benchmark}, {plain(role or 'base')}", "Mean over members.", "score", lines, percent
+    )
 
 
 def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
@@ -141,7 +172,7 @@ def _settings(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
         if len(set(own)) > 1
     ]
     table = ReportTable("Settings that are not the same", rows, folded=False)
-    return ReportSection("settings", "How were they set?", "", tables=(table,))
+    return ReportSection("settings", "What was set differently?", "", tables=(table,), folded=False)
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

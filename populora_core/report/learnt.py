@@ -67,10 +67,8 @@ def told(item: Yardstick) -> list[str]:
     """What the yardstick tells apart: whether problems got harder, and whether solvers got better."""
     harder, gain = item.harder(), item.newest.gain()
     newest, first = percent(item.newest.base.value), percent(item.first.base.value)
-    went = _way(
-        harder, "Problems got easier", "Problems got harder", "Problems are about as hard as at first"
-    )
-    better = _way(
+    went = way(harder, "Problems got easier", "Problems got harder", "Problems are about as hard as at first")
+    better = way(
         gain, "Solvers got better", "Solvers got worse", "Solvers are no better than the base beyond chance"
     )
     return [
@@ -81,7 +79,7 @@ def told(item: Yardstick) -> list[str]:
     ]
 
 
-def _way(change: Interval, up: str, down: str, unclear: str) -> str:
+def way(change: Interval, up: str, down: str, unclear: str) -> str:
     """What to say of a change, by the side of zero that its whole interval is on."""
     return up if change.low > 0 else down if change.high < 0 else unclear
 

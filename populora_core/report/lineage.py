@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from populora_core.report import svg
-from populora_core.report.charts import GENERATION, Plot
+from populora_core.report.charts import GENERATION, Plot, PlotTable
 from populora_core.report.figures import Figures
 from populora_core.report.palette import LINES, Style
 from populora_core.report.series import where
-from populora_core.report.text import listed
+from populora_core.report.text import listed, short_id
 from populora_core.support.aliases import Row
 
 LANE = 42.0
 LETTER = 5.6  # about the width of a letter of the operators' names
+NAMES = 58.0  # for who lives at the end
 
 
 def lineage_plot(figures: Figures, role: str) -> Plot | None:
@@ -26,7 +27,7 @@ def lineage_plot(figures: Figures, role: str) -> Plot | None:
     slots = sorted({member["slot"] for member in members})
     lane = {slot: svg.TOP + LANE * (index + 0.75) for index, slot in enumerate(slots)}
     height = svg.TOP + LANE * (len(slots) + 0.4) + svg.BOTTOM
-    area = svg.frame((0.0, float(figures.last)), (0.0, 1.0), height)
+    area = svg.frame((0.0, float(figures.last)), (0.0, 1.0), height, right=NAMES)
     styles = {slot: LINES[index % len(LINES)] for index, slot in enumerate(slots)}
     known = {member["member_id"]: member for member in members}
     parts = [
@@ -45,11 +46,22 @@ def lineage_plot(figures: Figures, role: str) -> Plot | None:
         parts += _operators(area, lives, lane[slot])
         for life in lives:
             parts.append(_life(area, life, lane[slot], styles[slot], figures.last))
+        parts.append(svg.text(short_id(lives[-1]["member_id"]), area.x.end + 8, lane[slot] + 4, "start"))
+    title = f"Lineage of the {role}s"
     says = (
-        "A lane is a slot of the population, a ring a birth. Curves lead from the parents to the child; "
-        "point at a bar to see who lived when."
+        "A lane is a slot of the population, a ring a birth, on the right who lives now. Curves lead from the "
+        "parents to the child."
     )
-    return Plot(f"Lineage of the {role}s", says, svg.drawing(parts, height))
+    told = [(None, _told(member, figures.last)) for member in members]
+    table = PlotTable(("member", "made by", "parents", "born", "until"), told)
+    return Plot(title, says, svg.drawing(f"{title}. {says}", parts, height), table=table)
+
+
+def _told(member: Row, last: int) -> tuple[str, ...]:
+    died = member["died_generation"]
+    until = f"replaced in generation {died}" if died is not None and died <= last else "alive"
+    made = member["operator"] if member["parent_ids"] else "founder"
+    return member["member_id"], made, listed(member["parent_ids"]), f"{member['born_generation']}", until
 
 
 def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Markup:
@@ -57,9 +69,8 @@ def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Ma
     gone = died is not None and died <= last
     born = area.x(member["born_generation"])
     end = area.x(died if gone else last)
-    made = f"{member['operator']} of {listed(member['parent_ids'])}" if member["parent_ids"] else "founder"
-    until = f"replaced in generation {died}" if gone else "alive"
-    told = f"{member['member_id']}: {made}; born in generation {member['born_generation']}, {until}"
+    name, made, parents, at, until = _told(member, last)
+    told = f"{name}: {made}{f' of {parents}' if parents else ''}; born in generation {at}, {until}"
     title, opacity = svg.element_title(told), "0.35" if gone else "0.85"
     width = max(end - born, 1.0)
     bar = svg.element(
@@ -83,11 +94,11 @@ def _descent(area: svg.Frame, child: Row, start: float, end: float, style: Style
 
 def _operators(area: svg.Frame, lives: Sequence[Row], y: float) -> list[Markup]:
     """The operator's name at each birth, above the lane or below it, the newest first, as far as they fit."""
-    free = {y - 10: svg.WIDTH, y + 17: svg.WIDTH}  # baseline -> the x from which on it is taken
+    free = {y - 10: area.x.end + 4, y + 17: area.x.end + 4}  # baseline -> the x from which on it is taken
     names = []
     for life in reversed(lives):
         width = LETTER * len(life["operator"])
-        x = min(area.x(life["born_generation"]) - 2, svg.WIDTH - width)
+        x = min(area.x(life["born_generation"]) - 2, area.x.end - width)
         track = next((track for track, taken in free.items() if x + width <= taken), None)
         if life["parent_ids"] and track is not None:
             free[track] = x - 4

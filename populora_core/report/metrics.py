@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
 from populora_core.report.series import column, role_means, where
 from populora_core.report.text import Format, number, percent, seconds, signed
+from populora_core.support.aliases import Row
+
+Errors = Callable[[Row, str], float]
+"""The standard error of a column of a row."""
+
+
+def share_of(judged: str) -> Errors:
+    """Of a share of so many rows: sqrt(p (1 - p) / n)."""
+    return lambda row, key: math.sqrt(row[key] * (1 - row[key]) / row[judged])
+
+
+def spread_over(spread: str, judged: str) -> Errors:
+    """Of a mean of so many values with this standard deviation."""
+    return lambda row, key: float(row[spread]) / math.sqrt(row[judged])
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +39,8 @@ class Metric:
         unit: the label of its axis.
         parts: what it can be told apart by.
         faceted: whether a comparison shows each part by itself.
+        error: its standard error; None where the rows do not tell it.
+        counted: it grows with the number of proposals, so runs are compared by 100 of them.
     """
 
     key: str
@@ -33,14 +52,38 @@ class Metric:
     faceted: bool = False
     zero: bool = True
     cumulative: bool = False
+    error: Errors | None = None
+    counted: bool = False
 
     def points(self, figures: Figures, part: str | None) -> Points:
         """(generation, value) of a part, a type or a role; None as the part means all of them together."""
         if self.parts == "roles":
             return role_means(figures, part, self.key)
+        return column(self._rows(figures, part), self.key)
+
+    def errors(self, figures: Figures, part: str | None) -> Mapping[int, float]:
+        """generation -> standard error, where it is known."""
+        if self.error is None or self.parts == "roles":
+            return {}
+        rows = (row for row in self._rows(figures, part) if row[self.key] is not None)
+        return {row["generation"]: self.error(row, self.key) for row in rows}
+
+    def rates(self, figures: Figures, part: str | None) -> Points:
+        """The points; of what is counted, by 100 proposals (of so many so far, where it is)."""
+        if not self.counted:
+            return self.points(figures, part)
+        rows = figures["figures_generation"]
+        asked = [row["proposals"] for row in rows]
+        over = list(accumulate(asked)) if self.cumulative else asked
+        return [
+            (row["generation"], None if row[self.key] is None or not n else 100 * row[self.key] / n)
+            for row, n in zip(rows, over, strict=True)
+        ]
+
+    def _rows(self, figures: Figures, part: str | None) -> list[Row]:
         if part is None:
-            return column(figures["figures_generation"], self.key)
-        return column(where(figures["figures_type"], problem_type=part), self.key)
+            return list(figures["figures_generation"])
+        return where(figures["figures_type"], problem_type=part)
 
     def parts_of(self, figures: Figures) -> list[str]:
         return {"types": figures.types, "roles": figures.learners, "none": list[str]}[self.parts]()
@@ -55,6 +98,7 @@ VALID = Metric(
     "Share of the judged proposals that became problems: they run, are deterministic, new and not trivial.",
     "of proposals",
     percent,
+    error=share_of("proposals_judged"),
 )
 SOLVE_RATE = Metric(
     "solve_rate",
@@ -63,6 +107,7 @@ SOLVE_RATE = Metric(
     "attempts correct",
     percent,
     faceted=True,
+    error=spread_over("solve_rate_spread", "problems_judged"),
 )
 LEARNABLE = Metric(
     "learnable",
@@ -71,6 +116,7 @@ LEARNABLE = Metric(
     "of new problems",
     percent,
     faceted=True,
+    error=share_of("problems_judged"),
 )
 NEVER = Metric(
     "never_solved",
@@ -78,19 +124,20 @@ NEVER = Metric(
     "Share of new problems that no attempt solved: no pay for the teacher, no contrast for the student.",
     "of new problems",
     percent,
+    error=share_of("problems_judged"),
 )
 TEACHER_REWARD = Metric(
     "teacher_reward",
     "Teachers' reward",
     "Mean over proposals, invalid ones included.",
-    "reward a proposal",
+    "reward per proposal",
     signed,
 )
 STUDENT_REWARD = Metric(
     "student_reward",
     "Students' reward",
     "Mean over attempts.",
-    "reward an attempt",
+    "reward per attempt",
     signed,
 )
 COMPLEXITY = tuple(
@@ -102,24 +149,28 @@ COMPLEXITY = tuple(
         ("variable_count", "Variables", "number of distinct names bound", "names"),
     )
 )
+LINES_OF_CODE = next(metric for metric in COMPLEXITY if metric.key == "lines_of_code")
 CELLS = _of_run(
     "cumulative_cells",
     "Coverage of the problem space",
     "Cells reached so far, a cell being one combination of the four measures (log2 scale) and of constructs.",
     "cells so far",
     cumulative=True,
+    counted=True,
 )
 SPREAD = _of_run(
     "cells",
     "Cells of one generation",
     "How many different cells a generation's problems fall into.",
     "cells",
+    counted=True,
 )
 PROGRAMS = _of_run(
     "distinct_programs",
     "Distinct programs",
     "Different programs among the new problems of a generation; a fall to few is collapse.",
     "programs",
+    counted=True,
 )
 NOVELTY = Metric(
     "novelty",
@@ -134,12 +185,13 @@ DUPLICATES = Metric(
     "Share of proposals that repeat an earlier problem; they are refused.",
     "of proposals",
     percent,
+    error=share_of("proposals_judged"),
 )
 ENTROPY = _of_role(
     "entropy",
     "Policy entropy",
     "Mean over members; near zero a policy says one thing only.",
-    "nats a token",
+    "nats per token",
 )
 LOSS = _of_role(
     "loss",
@@ -157,7 +209,7 @@ LENGTH = _of_role(
     "length",
     "Length of completions",
     "Mean over members of the tokens of a teacher's proposal and of a student's attempt.",
-    "tokens a completion",
+    "tokens per completion",
 )
 SECONDS = _of_run(
     "seconds",
@@ -165,6 +217,7 @@ SECONDS = _of_run(
     "Seconds in its stages.",
     "seconds",
     seconds,
+    counted=True,
 )
 PRICE = Metric(
     "tokens_per_correct",
@@ -177,6 +230,7 @@ TOKENS = _of_run(
     "Tokens of a generation",
     "Tokens read and written by teachers and students.",
     "tokens",
+    counted=True,
 )
 
 LEARNING = (SOLVE_RATE, LEARNABLE, NEVER, VALID, TEACHER_REWARD, STUDENT_REWARD)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
 from operator import itemgetter
+from shlex import quote
 from typing import Literal
 
 from populora_core.report import metrics
@@ -17,7 +18,8 @@ from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
 from populora_core.report.learnt import lines
 from populora_core.report.series import column, early, pooled, recent, totals, where, window
-from populora_core.report.text import listed, mean, percent, seconds, short_id
+from populora_core.report.text import listed, mean, percent, plain, seconds, short_id
+from populora_core.store.manifest import EVALUATION
 from populora_core.support.aliases import Row
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
@@ -33,11 +35,13 @@ class Note:
     Attributes:
         kind: watch (something may be wrong), good, or note (neither).
         section: the id of the section whose plots show it.
+        command: what to do next, to be copied; empty for nothing.
     """
 
     kind: Literal["watch", "good", "note"]
     text: str
     section: str
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,28 +123,34 @@ def notes(figures: Figures) -> list[Note]:
 
 def _types(figures: Figures) -> Iterable[Note]:
     """Types that nobody solves, or everybody, or whose solve rate moved."""
-    for name in figures.types():
-        rows = where(figures["figures_type"], problem_type=name)
+    solve, reward = figures.run.config.solve, figures.run.config.grade.teacher_reward
+    for problem_type in figures.types():
+        name = plain(problem_type)
+        rows = where(figures["figures_type"], problem_type=problem_type)
         late, start = recent(figures, rows), early(figures, rows)
         now, before = solving(late), solving(start)
         if now is None:
-            yield Note("watch", f"{name}: no valid problem in the last {_span(figures)}.", "verdicts")
+            text = f"{name}: no valid problem in the last {_span(figures)}. See why they are refused:"
+            sql = f"FROM proposals WHERE problem_type = '{problem_type}' ORDER BY generation DESC LIMIT 5"
+            yield Note("watch", text, "verdicts", _command(figures, "query", f'"{sql}"'))
             continue
         never = pooled(late, "never_solved", _JUDGED) or 0.0
         always = pooled(late, "always_solved", _JUDGED) or 0.0
         if never > MANY_UNSOLVED:
             yield Note(
                 "watch",
-                f"{name} is stalled: nobody solved {percent(never)} of its problems in the last {_span(figures)}, "
-                "so most of them teach nothing.",
+                f"{name} is stalled: no one solved {percent(never)} of its problems in the last {_span(figures)}, "
+                "so most of them teach nothing. More attempts find the rare right one:",
                 "learning",
+                _fork(figures, f"solve.attempts={2 * solve.attempts}"),
             )
         elif always > MANY_SOLVED:
             yield Note(
                 "watch",
                 f"{name} is too easy: {percent(always)} of its problems in the last {_span(figures)} were always "
-                "solved.",
+                "solved." + (" Pay teachers for harder ones:" if reward != "one_minus_p" else ""),
                 "learning",
+                _fork(figures, 'grade.teacher_reward="one_minus_p"') if reward != "one_minus_p" else "",
             )
         if before is not None and figures.last >= 3 and changed(before, now):
             rose = changed(before, now) > 0
@@ -159,22 +169,28 @@ def _collapse(figures: Figures) -> Iterable[Note]:
         yield Note(
             "watch",
             f"Distinct programs fall: {late:.0f} a generation now, {start:.0f} at first. "
-            "Teachers may be collapsing onto few ideas.",
+            "Teachers may be collapsing onto few ideas. Warmer proposals vary more:",
             "coverage",
+            _warmer(figures),
         )
     newest = recent(figures, figures["figures_generation"])
     duplicates = pooled(newest, "duplicates", "proposals_judged") or 0.0
     if duplicates > MANY_DUPLICATES:
         yield Note(
-            "watch", f"{percent(duplicates)} of the newest proposals repeat an earlier problem.", "coverage"
+            "watch",
+            f"{percent(duplicates)} of the newest proposals repeat an earlier problem. Warmer ones do less:",
+            "coverage",
+            _warmer(figures),
         )
     for role in figures.learners():
         late, start = _windows(figures, metrics.ENTROPY.points(figures, role))
         if start and late < FALL * start:
             yield Note(
                 "watch",
-                f"The {role}s' entropy falls: {late:.2f} nats a token now, {start:.2f} at first.",
+                f"The {role}s' entropy falls: {late:.2f} nats per token now, {start:.2f} at first. "
+                "Smaller steps keep it:",
                 "policies",
+                _fork(figures, f"update.learning_rate={figures.run.config.update.learning_rate / 2:g}"),
             )
     late, start = _windows(figures, column(figures["figures_generation"], "new_cells"))
     if figures.last > 3 * window(figures) - 1 and late == 0:
@@ -194,8 +210,9 @@ def _outages(figures: Figures) -> Iterable[Note]:
         if lost > MANY_OUTAGES:
             yield Note(
                 "watch",
-                f"{percent(lost)} of all {what} met a failing sandbox; they earn nothing and count for nobody.",
+                f"{percent(lost)} of all {what} met a failing sandbox; they earn nothing and count for no one.",
                 "verdicts",
+                "populora doctor",
             )
 
 
@@ -220,7 +237,8 @@ def _leaders(figures: Figures) -> Iterable[Note]:
     idle = where(figures["ratings"], generation=figures.last, eligible=False)
     if idle:
         who = listed([short_id(row["member_id"]) for row in idle])
-        yield Note("watch", f"{who} brought nothing valid or correct lately and rank last.", "ratings")
+        text = f"{who} brought nothing valid or correct lately and rank last. Look at one:"
+        yield Note("watch", text, "ratings", _command(figures, "inspect", f"--member {idle[0]['member_id']}"))
 
 
 def _children(figures: Figures) -> Iterable[Note]:
@@ -235,8 +253,9 @@ def _children(figures: Figures) -> Iterable[Note]:
             yield Note(
                 "watch",
                 f"All {gone} {role} children that evolution brought in were the weakest at a later one and are gone: "
-                "evolution has not improved this role yet.",
+                "evolution has not improved this role yet. Give children longer to show what they can:",
                 "evolution",
+                _fork(figures, f"evolve.every={2 * figures.run.config.evolve.every}"),
             )
         elif tested:
             yield Note(
@@ -247,7 +266,9 @@ def _children(figures: Figures) -> Iterable[Note]:
 
 
 def _costs(figures: Figures) -> Iterable[Note]:
-    played = [row for row in figures["stages"] if row["generation"] > 0]
+    played = [
+        row for row in figures["stages"] if row["generation"] > 0 and not row["stage"].startswith(EVALUATION)
+    ]
     of_stage = totals(played, "stage", "seconds")
     of_generation = totals(played, "generation", "seconds")
     whole = sum(of_generation.values())
@@ -267,7 +288,23 @@ def _costs(figures: Figures) -> Iterable[Note]:
             "watch",
             f"Generation{'s' * (len(slow) > 1)} {listed(shown)} took more than twice the median time.",
             "cost",
+            _command(figures, "inspect", f"--generation {slow[0]}"),
         )
+
+
+def _command(figures: Figures, name: str, options: str) -> str:
+    """A command over the run."""
+    return f"populora {name} {quote(str(figures.run.directory))} {options}"
+
+
+def _fork(figures: Figures, setting: str) -> str:
+    """The command that goes on from here with another setting, in a run of its own."""
+    to = quote(f"{figures.run.directory}-fork")
+    return _command(figures, "fork", f"--generation {figures.last} --to {to} --set {quote(setting)}")
+
+
+def _warmer(figures: Figures) -> str:
+    return _fork(figures, f"propose.temperature={1.2 * figures.run.config.propose.temperature:g}")
 
 
 def _windows(figures: Figures, points: Points) -> tuple[float, float]:

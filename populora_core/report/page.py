@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from populora_core import __version__
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
+from populora_core.report.palette import variables
 from populora_core.report.sections import ReportSection, sections
-from populora_core.report.text import excerpt, number, percent, seconds, visible
+from populora_core.report.text import excerpt, number, percent, plain, seconds, visible
 from populora_core.store.catalogue import run_labels
 
 VIEWS = "Every figure comes from the run's DuckDB views; populora query answers what it leaves open."
@@ -47,6 +52,7 @@ def page(
         source: where the figures come from, for the last line.
         config: what the last section unfolds; empty for none.
     """
+    script = Markup(files("populora_core.report").joinpath("templates", "report.js").read_text("utf-8"))
     return (
         _environment()
         .get_template("report.html")
@@ -57,6 +63,10 @@ def page(
             anchors={section.key for section in shown},
             config=config,
             source=source,
+            script=script,
+            script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
+            colours=variables(),
+            dark_colours=variables(dark=True),
             version=__version__,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
@@ -95,5 +105,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"visible": visible, "excerpt": excerpt, "percent": percent}
+    environment.filters |= {"visible": visible, "excerpt": excerpt, "percent": percent, "plain": plain}
     return environment

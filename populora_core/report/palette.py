@@ -9,8 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
+# name -> on a light page, on a dark one.
+COLOURS = {
+    "black": ("#000000", "#F0F3F6"),
+    "orange": ("#E69F00", "#E69F00"),
+    "sky": ("#56B4E9", "#56B4E9"),
+    "green": ("#009E73", "#1FC197"),
+    "yellow": ("#F0E442", "#F0E442"),
+    "blue": ("#0072B2", "#4BA3E3"),
+    "vermillion": ("#D55E00", "#F2792B"),
+    "purple": ("#CC79A7", "#D98BB5"),
+    "grey": ("#8A8A8A", "#9AA0A6"),
+}
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE, GREY = (f"var(--{name})" for name in COLOURS)
+
+
+def variables(dark: bool = False) -> str:
+    """What a style sheet has to declare for the colours."""
+    return " ".join(f"--{name}: {shades[dark]};" for name, shades in COLOURS.items())
 
 
 @dataclass(frozen=True, slots=True)

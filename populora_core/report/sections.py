@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from populora_core.benchmarks.scores import YARDSTICK
 from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
 from populora_core.report.figures import Figures, SampleProblem
+from populora_core.report.lead import BASE_STYLE, lead_plots
 from populora_core.report.lineage import lineage_plot, replacements
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import (
@@ -17,18 +19,28 @@ from populora_core.report.palette import (
     INFRASTRUCTURE,
     LINES,
     ORANGE,
+    PURPLE,
     ROLES,
     SKY,
     STAGES,
     VERDICTS,
     VERMILLION,
+    Style,
     styled,
 )
-from populora_core.report.series import grouped_verdicts, rating_series, role_band, totals, where
-from populora_core.report.text import finite, mean, percent, seconds, short_id
+from populora_core.report.series import (
+    births,
+    grouped_verdicts,
+    one_error,
+    rating_series,
+    role_band,
+    totals,
+    where,
+)
+from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
 
 TOKEN_PARTS = {
-    "proposals, read": ("proposal_prompt_tokens", "#F6CE85"),
+    "proposals, read": ("proposal_prompt_tokens", PURPLE),
     "proposals, written": ("proposal_tokens", ORANGE),
     "attempts, read": ("attempt_prompt_tokens", SKY),
     "attempts, written": ("attempt_tokens", BLUE),
@@ -53,7 +65,7 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """Plots and tables that answer one question."""
+    """Plots and tables that answer one question; `folded` ones open on a click."""
 
     key: str
     title: str
@@ -61,6 +73,7 @@ class ReportSection:
     plots: tuple[Plot, ...] = ()
     tables: tuple[ReportTable, ...] = ()
     samples: tuple[SampleProblem, ...] = field(default=())
+    folded: bool = True
 
     @property
     def empty(self) -> bool:
@@ -71,6 +84,7 @@ def sections(figures: Figures) -> list[ReportSection]:
     """All sections that have something to show."""
     order = figures.types()
     found = (
+        ReportSection("lead", "What happened?", "", tuple(lead_plots(figures)), folded=False),
         _metric_section(
             figures,
             "learning",
@@ -128,13 +142,20 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
     """One run's plot of a metric: a line a type, or a role with the range of its members."""
     parts = metric.parts_of(figures)
     if metric.parts == "none":
-        lines = [Series(metric.unit, LINES[0], metric.points(figures, None))]
+        lines = [Series("", LINES[0], metric.points(figures, None))]
     elif metric.parts == "roles":
         lines = [role_band(figures, role, metric.key, ROLES[role]) for role in parts]
     else:
         styles = styled(parts)
-        lines = [Series(part, styles[part], metric.points(figures, part)) for part in parts]
-    return line_plot(metric.title, metric.says, metric.unit, lines, metric.form, metric.zero)
+        lines = [metric_line(figures, metric, part, plain(part), styles[part]) for part in parts]
+    says = metric.says + (" Bands are one standard error." if metric.error else "")
+    return line_plot(metric.title, says, metric.unit, lines, metric.form, metric.zero)
+
+
+def metric_line(figures: Figures, metric: Metric, part: str | None, label: str, style: Style) -> Series:
+    """A metric of a part with one standard error round it, where that is known."""
+    points = metric.points(figures, part)
+    return Series(label, style, points, one_error(points, metric.errors(figures, part)))
 
 
 def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
@@ -146,12 +167,12 @@ def _ratings(figures: Figures) -> ReportSection:
     plots = [
         line_plot(
             f"Ratings of the {role}s",
-            "TrueSkill mean with a band of two sigma on either side; a ring marks a newborn child.",
-            "rating mu",
+            "Lower bounds mu − 3 sigma, by which selection ranks, a line a slot under who holds it now; upright lines "
+            "are evolutions, where a child starts low: it is not known yet.",
+            "mu − 3 sigma",
             rating_series(figures, role),
-            "{:.1f}".format,
             zero=False,
-            cut=True,
+            rules=births(figures, role),
         )
         for role in figures.roles()
     ]
@@ -191,11 +212,18 @@ def _matchups(figures: Figures) -> Plot | None:
     def side(place: int) -> list[str]:
         ids = {pair[place] for pair in met}
         shown = ids if len(ids) <= MOST_SQUARES else sorted(ids & alive)[:MOST_SQUARES]
-        return [short_id(member) for member in sorted(shown)]
+        return [
+            short_id(member) for member in sorted(shown, key=lambda member: (strength(place, member), member))
+        ]
+
+    def strength(place: int, member: str) -> float:
+        own = [match for pair, match in met.items() if pair[place] == member]
+        solved = mean(sum(match["correct"] for match in own), sum(match["judged"] for match in own)) or 0.0
+        return -solved if place else solved
 
     says = (
-        "Per cent of a student's attempts at a teacher's problems that are correct, over the whole run; "
-        "grey pairs have none."
+        "Per cent of a student's attempts at a teacher's problems that are correct, over the whole run: blue above the "
+        "mean, orange below it. The hardest teachers are on top, the best students on the left."
     )
     return heat_map("Match-ups", says, side(0), side(1), cells)
 
@@ -204,17 +232,22 @@ def _verdicts(figures: Figures) -> ReportSection:
     colours = {group: colour for group, (colour, _) in VERDICTS.items()}
     plots = [
         stacked_plot(
-            f"{title}: {name}",
+            f"{title}: {plain(name)}",
             says,
             f"of judged {what}",
             grouped_verdicts(where(figures["verdicts"], what=what, problem_type=name)),
             colours,
             percent,
+            leave_out=("valid", "correct"),
             shares=True,
         )
         for what, title, says in (
-            ("proposals", "Proposals", "What the verifier found in the teachers' proposals."),
-            ("attempts", "Attempts", "What it found in the students' answers."),
+            (
+                "proposals",
+                "Refused proposals",
+                "Why the verifier refused teachers' proposals; the rest is valid.",
+            ),
+            ("attempts", "Failed attempts", "Why students' answers are not correct; the rest is."),
         )
         for name in figures.types()
     ]
@@ -251,14 +284,17 @@ def _evolution(figures: Figures) -> ReportSection:
 def _evaluations(figures: Figures) -> ReportSection:
     """Held-out suites, where the run was evaluated on any."""
     plots = []
-    for suite, benchmark in sorted({(row["suite"], row["benchmark"]) for row in figures["evaluations"]}):
+    shown = {(row["suite"], row["benchmark"]) for row in figures["evaluations"] if row["suite"] != YARDSTICK}
+    for suite, benchmark in sorted(shown):
         rows = where(figures["evaluations"], suite=suite, benchmark=benchmark)
         lines = []
         for role in sorted({row["role"] or "base" for row in rows}):
             own = [row for row in rows if (row["role"] or "base") == role]
             edges = [(row["generation"], row["lowest"], row["highest"]) for row in own]
-            style = ROLES.get(role, styled(["", "", "", "base"])["base"])
-            lines.append(Series(role, style, [(r["generation"], finite(r["score"])) for r in own], (edges,)))
+            style = ROLES.get(role, BASE_STYLE)
+            lines.append(
+                Series(plain(role), style, [(r["generation"], finite(r["score"])) for r in own], (edges,))
+            )
         says = "Score on the held-out suite: mean over members, the band from the weakest to the best."
         plots.append(line_plot(f"{suite}: {benchmark}", says, "score", lines, percent))
     return ReportSection(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from populora_core.report.charts import Series
+from populora_core.report.charts import Points, Series
 from populora_core.report.figures import Figures
 from populora_core.report.palette import INFRASTRUCTURE, LINES, VERDICTS, Style
-from populora_core.report.text import finite, mean
+from populora_core.report.text import finite, mean, plain, short_id
 from populora_core.support.aliases import Row
 
 MOST_LANES = 8  # members of a role that are drawn one by one
@@ -84,41 +86,44 @@ def grouped_verdicts(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
 
 
 def rating_series(figures: Figures, role: str) -> list[Series]:
-    """A line a slot with its band mu ± 2 sigma, broken where a child took the slot; of a large role its spread."""
+    """Lower bounds mu - 3 sigma, a line a slot, broken where a child took it; of a large role its spread."""
     rows = where(figures["ratings"], role=role)
     slots = sorted({row["slot"] for row in rows})
     if len(slots) > MOST_LANES:
-        return _spread(rows, role)
-    made_by = {row["member_id"]: row["operator"] for row in figures["members"]}
+        return _spread(rows)
+    return [_slot(where(rows, slot=slot), LINES[index % len(LINES)]) for index, slot in enumerate(slots)]
+
+
+def _slot(rows: Sequence[Row], style: Style) -> Series:
+    """The lives of one slot, under the name of who holds it now."""
+    points: list[tuple[float, float | None]] = []
+    holder = None
+    for row in sorted(rows, key=lambda row: row["generation"]):
+        if holder not in (None, row["member_id"]):
+            points.append((row["generation"] - 0.5, None))
+        holder = row["member_id"]
+        points.append((row["generation"], row["fitness"]))
+    return Series(short_id(holder or ""), style, points)
+
+
+def births(figures: Figures, role: str) -> list[tuple[float, str]]:
+    """(generation, who was replaced by whom), for the rules across a role's plots."""
+    made = where(figures["evolutions"], role=role)
+    by_generation = groupby(sorted(made, key=itemgetter("generation")), itemgetter("generation"))
     return [
-        _slot(where(rows, slot=slot), f"{role[0].upper()}{slot}", LINES[index % len(LINES)], made_by)
-        for index, slot in enumerate(slots)
+        (
+            generation,
+            "\n".join(f"{short_id(r['removed_id'])} gives way to {short_id(r['child_id'])}" for r in rows),
+        )
+        for generation, rows in by_generation
     ]
 
 
-def _slot(rows: Sequence[Row], label: str, style: Style, made_by: Mapping[str, str]) -> Series:
-    lives: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["generation"]):
-        lives.setdefault(row["member_id"], []).append(row)
-    points: list[tuple[float, float | None]] = []
-    rings = []
-    for index, (member, life) in enumerate(lives.items()):
-        if index:
-            points.append((life[0]["generation"], None))
-            text = f"{member} begins: {made_by[member]}"
-            rings.append((life[0]["generation"], life[0]["mu"], text))
-        points += [(row["generation"], row["mu"]) for row in life]
-    bands = tuple(
-        [(row["generation"], row["mu"] - 2 * row["sigma"], row["mu"] + 2 * row["sigma"]) for row in life]
-        for life in lives.values()
-    )
-    return Series(label, style, points, bands, tuple(rings))
-
-
-def _spread(rows: Sequence[Row], role: str) -> list[Series]:
+def _spread(rows: Sequence[Row]) -> list[Series]:
+    """Best, median and weakest, the band from 10 to 90 % of them."""
     by_generation: dict[int, list[float]] = {}
     for row in rows:
-        by_generation.setdefault(row["generation"], []).append(row["mu"])
+        by_generation.setdefault(row["generation"], []).append(row["fitness"])
     ordered = {generation: sorted(values) for generation, values in sorted(by_generation.items())}
 
     def at(share: float) -> list[tuple[float, float]]:
@@ -126,9 +131,9 @@ def _spread(rows: Sequence[Row], role: str) -> list[Series]:
 
     middle = [(g, low, high) for (g, low), (_, high) in zip(at(0.1), at(0.9), strict=True)]
     return [
-        Series(f"best {role}", LINES[0], at(1.0)),
-        Series(f"median {role} (band: 10 to 90 % of them)", LINES[1], at(0.5), (middle,)),
-        Series(f"weakest {role}", LINES[2], at(0.0)),
+        Series("best", LINES[0], at(1.0)),
+        Series("median", LINES[1], at(0.5), (middle,)),
+        Series("weakest", LINES[2], at(0.0)),
     ]
 
 
@@ -137,4 +142,10 @@ def role_band(figures: Figures, role: str, key: str, style: Style) -> Series:
     edges = [
         (generation, min(own), max(own)) for generation, own in by_member(figures, role, key).items() if own
     ]
-    return Series(role, style, role_means(figures, role, key), (edges,))
+    return Series(plain(role), style, role_means(figures, role, key), (edges,))
+
+
+def one_error(points: Points, errors: Mapping[int, float]) -> tuple[list[tuple[float, float, float]], ...]:
+    """The band of one standard error on either side, in one piece; none where no error is known."""
+    found = [(x, y - errors[int(x)], y + errors[int(x)]) for x, y in points if y is not None and x in errors]
+    return (found,) if found else ()

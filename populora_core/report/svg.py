@@ -14,11 +14,12 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from populora_core.report.palette import Style
-from populora_core.report.text import Format, number
+from populora_core.report.text import Format, number, tick_labels
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
-MOST_HOVERS = 60  # tooltips along the x axis; more would be too thin to point at
+LETTER = 7.2  # about the width of one, on the generous side
+LABEL_DEEP = 27.0  # of a line's name and value at its end
 MARKER, MOST_MARKERS = 3.2, 14  # half its width; of one line
 
 
@@ -79,16 +80,17 @@ def upright(words: str, x: float, y: float) -> Markup:
 def ring(x: float, y: float, colour: str, told: str) -> Markup:
     """A mark to point out, which tells something when pointed at."""
     title = element_title(told)
-    return element("circle", title, cx=x, cy=y, r=5, fill="#fff", stroke=colour, stroke_width=2)
+    return element("circle", title, class_="ring", cx=x, cy=y, r=5, stroke=colour, stroke_width=2)
 
 
 def joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
-def drawing(parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
-    """The whole drawing; its figure's caption names it, so to a screen reader it is one image."""
-    return element("svg", joined(parts), viewBox=f"0 0 {px(WIDTH)} {px(height)}", role="img")
+def drawing(name: str, parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
+    """The whole drawing: to a screen reader one image of this name, whose numbers are in the table behind it."""
+    size = f"0 0 {px(WIDTH)} {px(height)}"
+    return element("svg", joined(parts), viewBox=size, role="img", aria_label=name)
 
 
 def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
@@ -118,20 +120,23 @@ def value_range(values: Iterable[float], zero: bool) -> tuple[float, float]:
     )
 
 
-def frame(xs: tuple[float, float], ys: tuple[float, float], height: float = HEIGHT) -> Frame:
+def frame(
+    xs: tuple[float, float], ys: tuple[float, float], height: float = HEIGHT, right: float = RIGHT
+) -> Frame:
     low, high = xs if xs[0] < xs[1] else (xs[0] - 0.5, xs[1] + 0.5)
-    return Frame(Scale(low, high, LEFT, WIDTH - RIGHT), Scale(*ys, height - BOTTOM, TOP))
+    return Frame(Scale(low, high, LEFT, WIDTH - right), Scale(*ys, height - BOTTOM, TOP))
 
 
 def axes(area: Frame, x_label: str, y_label: str, y_format: Format) -> Markup:
     """Grid lines, tick labels and the two axis labels."""
     parts = []
-    for value in ticks(area.y.low, area.y.high, 6):
+    values = ticks(area.y.low, area.y.high, 6)
+    for value, label in zip(values, tick_labels(values, y_format), strict=True):
         y = area.y(value)
         parts.append(
-            element("line", class_="zero" if value == 0 else "grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            element("line", class_="zero" if value == 0 else "grid", x1=LEFT, x2=area.x.end, y1=y, y2=y)
         )
-        parts.append(text(y_format(value), LEFT - 6, y + 4, "end"))
+        parts.append(text(label, LEFT - 6, y + 4, "end"))
     parts += [x_axis(area, x_label), upright(y_label, 12.0, (area.y.start + area.y.end) / 2)]
     return joined(parts)
 
@@ -184,23 +189,46 @@ def band(area: Frame, points: Sequence[tuple[float, float, float]], colour: str)
 
     upper = [at(x, high) for x, _, high in points]
     lower = [at(x, low) for x, low, _ in reversed(points)]
-    return element("path", d="M" + "L".join([*upper, *lower]) + "z", fill=colour, fill_opacity="0.1")
+    return element("path", d="M" + "L".join([*upper, *lower]) + "z", fill=colour, fill_opacity="0.13")
 
 
-def hovers(area: Frame, texts: Sequence[tuple[float, str]]) -> Markup:
-    """Invisible strips that show a tooltip each, one at every x, thinned where there are too many.
+def rule(area: Frame, x: float, told: str) -> Markup:
+    """A vertical line at something that happened, which says what when pointed at."""
+    at = area.x(x)
+    return element("line", element_title(told), class_="rule", x1=at, x2=at, y1=TOP, y2=area.bottom)
 
-    A strip reaches half way to the next on either side, whatever x counts.
+
+def spread(wanted: Sequence[float], apart: float, lowest: float) -> list[float]:
+    """Heights near the wanted ones, at least so far apart, none below `lowest` (which is the largest y)."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    placed = list(wanted)
+    for before, place in pairwise(order):
+        placed[place] = max(placed[place], placed[before] + apart)
+    for place in reversed(order):
+        placed[place] = min(placed[place], lowest)
+        lowest = placed[place] - apart
+    return placed
+
+
+def end_labels(area: Frame, ends: Sequence[tuple[float, str, str, Style]]) -> list[Markup]:
+    """Names and newest values of lines, right of where they end.
+
+    Args:
+        ends: of each line the last value, its name, that value as text, and its style.
     """
-    shown = texts[:: max(1, math.ceil(len(texts) / MOST_HOVERS))]
-    places = [area.x(x) for x, _ in shown]
-    edges = [area.x.start, *((a + b) / 2 for a, b in pairwise(places)), area.x.end]
-    strips = []
-    deep = area.bottom - TOP
-    for (_, told), left, right in zip(shown, edges, edges[1:], strict=False):
-        title = element_title(told)
-        strips.append(element("rect", title, class_="hover", x=left, y=TOP, width=right - left, height=deep))
-    return joined(strips)
+    heights = spread([area.y(value) for value, *_ in ends], LABEL_DEEP, area.bottom - 10)
+    x = area.x.end + 6
+    return [
+        element(
+            "g",
+            element("path", d=marker(x + 3, y - 4, style.marker), fill=style.colour)
+            + text(name, x + 10, y, "start")
+            + text(shown, x + 10, y + 12 * bool(name), "start", class_="value"),
+            class_="label",
+            data_series=str(place),
+        )
+        for place, ((_, name, shown, style), y) in enumerate(zip(ends, heights, strict=True))
+    ]
 
 
 def element_title(text: str) -> Markup:
@@ -217,5 +245,5 @@ def swatch(style: Style) -> Markup:
 
 def block(colour: str) -> Markup:
     """A small sample of a filled part for a legend."""
-    rect = element("rect", x=8, y=1, width=12, height=12, fill=colour, stroke="#444", stroke_width="0.5")
+    rect = element("rect", x=8, y=1, width=12, height=12, fill=colour)
     return element("svg", rect, class_="swatch", viewBox="0 0 28 14", aria_hidden="true")

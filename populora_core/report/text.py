@@ -21,12 +21,25 @@ def percent(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands and millions short."""
+    """Three significant digits, thousands and millions short, a true minus."""
     short = float(f"{value:.3g}")  # first, since rounding may reach the next size
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(short) >= size:
-            return f"{short / (1000 if suffix == 'k' else size):.3g}{suffix}"
-    return f"{value:.0f}" if abs(short) >= 1000 else f"{short:.3g}"
+            return f"{short / (1000 if suffix == 'k' else size):.3g}{suffix}".replace("-", "−")
+    return (f"{value:.0f}" if abs(short) >= 1000 else f"{short:.3g}").replace("-", "−")
+
+
+def tick_labels(values: Sequence[float], form: Format) -> list[str]:
+    """The values along an axis, all with as many decimals as tell each of them exactly, up to four."""
+    if form not in (percent, number, signed) or max(map(abs, values)) >= 1e4:
+        return [form(value) for value in values]
+    scale, unit = (100, f"{NARROW}%") if form is percent else (1, "")
+    shown = [scale * value for value in values]
+    near = 1e-9 * max(1.0, *map(abs, shown))
+    exact = (d for d in range(4) if all(abs(value - round(value, d)) <= near for value in shown))
+    digits = next(exact, 4)
+    sign = "+" if form is signed else ""
+    return [f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−") for value in shown]
 
 
 def seconds(value: float) -> str:
@@ -43,6 +56,14 @@ def seconds(value: float) -> str:
 def signed(value: float, digits: int = 2) -> str:
     """The value with its sign, a true minus; plain 0 for what rounds to it."""
     return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else "0"
+
+
+TYPES = {"code_o": "predict output", "code_i": "find input", "code_f": "write function"}
+
+
+def plain(name: str) -> str:
+    """A problem type in plain words, a role in the plural, anything else as it is."""
+    return TYPES.get(name) or (f"{name}s" if name in ("teacher", "student") else name)
 
 
 def short_id(member_id: str) -> str:

@@ -1,0 +1,120 @@
+// What the page gains where scripts run: a crosshair that tells the numbers, lines that can be hidden, larger plots,
+// and the keyboard. Everything it shows is on the page without it: in the drawings and in the tables behind them.
+(() => {
+  'use strict';
+  const NS = 'http://www.w3.org/2000/svg', BOTTOM = 38, TOP = 10;
+
+  function make(parent, name, attributes = {}, text = '') {
+    const made = parent.namespaceURI === NS ? document.createElementNS(NS, name) : document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.textContent = text;
+    parent.append(made);
+    return made;
+  }
+
+  function pressed(element, act) {
+    element.addEventListener('click', act);
+    if (element.tagName !== 'BUTTON') {
+      element.addEventListener('keydown', event => {
+        if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); act(event); }
+      });
+    }
+  }
+
+  function enlarging(figure) {
+    const button = make(figure.querySelector('figcaption'), 'button', {type: 'button', 'aria-pressed': 'false'}, 'larger');
+    const set = large => {
+      figure.classList.toggle('large', large);
+      button.setAttribute('aria-pressed', large);
+      button.textContent = large ? 'smaller' : 'larger';
+      if (large) figure.scrollIntoView({block: 'nearest'});
+    };
+    button.addEventListener('click', () => set(!figure.classList.contains('large')));
+    figure.addEventListener('keydown', event => { if (event.key === 'Escape') set(false); });
+  }
+
+  function toggling(figure, svg) {
+    const labels = [...svg.querySelectorAll('.label')];
+    figure.querySelectorAll('.keys li').forEach((item, place) => {
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.dataset.series = place;
+      button.append(...item.childNodes);
+      item.append(button);
+      labels.push(button);
+    });
+    if (labels.length < 2) return;
+    for (const label of labels) {
+      if (label.namespaceURI === NS) {
+        label.setAttribute('role', 'button');
+        label.setAttribute('tabindex', '0');
+      }
+      label.setAttribute('aria-pressed', 'true');
+      pressed(label, () => {
+        const shown = label.getAttribute('aria-pressed') !== 'true';
+        label.setAttribute('aria-pressed', shown);
+        for (const mark of svg.querySelectorAll(`[data-series="${label.dataset.series}"]:not(.label)`)) {
+          mark.style.display = shown ? '' : 'none';
+        }
+      });
+    }
+  }
+
+  function crosshair(figure, svg) {
+    const names = [...figure.querySelectorAll('.data th')].map(cell => cell.textContent);
+    const rows = [...figure.querySelectorAll('.data tr[data-x]')].map(
+      row => ({x: Number(row.dataset.x), cells: [...row.cells].map(cell => cell.textContent)}));
+    if (!rows.length) return null;
+    const height = svg.viewBox.baseVal.height;
+    const line = make(svg, 'line', {class: 'cross', y1: TOP, y2: height - BOTTOM, visibility: 'hidden'});
+    const told = make(figure, 'output', {}, '');
+    let at = rows.length;
+    const own = {
+      along: names[0],
+      mark(row) {
+        line.setAttribute('visibility', row ? 'visible' : 'hidden');
+        if (row) { line.setAttribute('x1', row.x); line.setAttribute('x2', row.x); }
+        if (!row) told.textContent = '';
+      },
+      at: key => rows.find(row => row.cells[0] === key),
+    };
+    const show = place => {
+      at = Math.max(0, Math.min(rows.length - 1, place));
+      const cells = rows[at].cells;
+      for (const other of plots) other.mark(other.along === own.along ? other.at(cells[0]) : undefined);
+      told.textContent = names.map((name, i) => cells[i] && `${name} ${cells[i]}`.trim()).filter(Boolean).join(' · ');
+    };
+    const hide = () => { for (const other of plots) other.mark(undefined); };
+    svg.addEventListener('pointermove', event => {
+      const x = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x;
+      const away = rows.map(row => Math.abs(row.x - x));
+      show(away.indexOf(Math.min(...away)));
+    });
+    svg.addEventListener('pointerleave', hide);
+    svg.addEventListener('blur', hide);
+    svg.setAttribute('tabindex', '0');
+    svg.addEventListener('keydown', event => {
+      const step = {ArrowLeft: -1, ArrowRight: 1, Home: -rows.length, End: rows.length}[event.key];
+      if (step && event.target === svg) { event.preventDefault(); show(at + step); }
+    });
+    return own;
+  }
+
+  function opening() {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const details = target && target.querySelector(':scope > details');
+    if (details) { details.open = true; target.scrollIntoView(); }
+  }
+
+  const plots = [];
+  for (const figure of document.querySelectorAll('figure.plot')) {
+    const svg = figure.querySelector(':scope > svg');
+    svg.setAttribute('role', 'group');
+    enlarging(figure);
+    toggling(figure, svg);
+    const found = crosshair(figure, svg);
+    if (found) plots.push(found);
+  }
+  addEventListener('hashchange', opening);
+  opening();
+})();

@@ -1,0 +1,79 @@
+"""The notebook in a real browser: it draws, and what is picked in it decides what it shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import DESK, MARKS, chromium, keep, screenshots, set_width
+from conftest import PATIENCE
+
+from populora_core import open_run
+
+ROOT = Path(__file__).resolve().parent.parent
+pytest.importorskip("marimo", reason="the extra `notebook` is not installed: pip install -e '.[notebook]'")
+waiting = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
+
+pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
+
+DRAWN = """
+return [...document.querySelectorAll('iframe')].map(
+  frame => frame.contentDocument ? frame.contentDocument.querySelectorAll('figure.plot > svg').length : 0);
+"""
+FIND = """
+const found = [];
+const look = root => { for (const e of root.querySelectorAll('*')) {
+  if (e.matches('select')) found.push(e);
+  if (e.shadowRoot) look(e.shadowRoot);
+} };
+look(document);
+return found;
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(finished: Path) -> Iterator[str]:
+    """The address of the notebook over a finished run."""
+    command = [sys.executable, "-m", "marimo", "run", "--headless", "--no-token"]
+    command += [str(ROOT / "notebooks" / "explore.py"), "--", str(finished)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
+        assert served.stdout is not None
+        try:
+            yield next(line.split("URL: ")[1].strip() for line in served.stdout if "URL: " in line)
+        finally:
+            served.terminate()
+
+
+def test_the_notebook_draws_and_follows_what_is_picked(notebook: str, finished: Path) -> None:
+    with open_run(finished) as run:
+        members = [row["member_id"] for row in run.rows("SELECT member_id FROM members ORDER BY ALL")]
+    with chromium() as browser:
+        wait = waiting.WebDriverWait(browser, PATIENCE)
+        set_width(browser, DESK, 4000)
+        browser.get(notebook)
+        drawn = wait.until(
+            lambda b: (found := b.execute_script(DRAWN)) and len(found) == 3 and all(found) and found
+        )
+        assert drawn[0] >= 3, "the plots that the report leads with"
+        picks = wait.until(lambda b: (found := b.execute_script(FIND)) and len(found) >= 3 and found)
+        options = {
+            pick: [option.text for option in pick.find_elements("tag name", "option")] for pick in picks
+        }
+        pick = next(pick for pick, names in options.items() if set(members) <= set(names))
+        waiting.Select(pick).select_by_visible_text(members[-1])
+        wait.until(lambda b: members[-1] in _titles(b))
+        keep(browser, screenshots() / "notebook.png", DESK)
+        assert browser.execute_script("return document.querySelectorAll('.marimo-error').length") == 0
+
+
+def _titles(browser: Any) -> list[str]:
+    shown: list[str] = browser.execute_script(
+        "return [...document.querySelectorAll('iframe')].map(f => f.contentDocument?.querySelector('h1')?.textContent)"
+    )
+    return shown
