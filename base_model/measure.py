@@ -21,7 +21,6 @@ import numpy as np
 
 from base_model.grammar import LEVEL_WEIGHTS, sample_problem
 from populora_core.compute.arena import Arena, solve_rates
-from populora_core.config.sections import REPOSITORY
 from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
@@ -30,6 +29,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
 from populora_core.support import ids
+from populora_core.support.shipped import REPOSITORY
 
 TYPES = ("code_o", "code_i", "code_f")
 ATTEMPTS = 8

@@ -27,10 +27,10 @@ from base_model.execution import arguments_text
 from base_model.grammar import sample_problem
 from base_model.tokenizer import build_tokenizer
 from populora_core.benchmarks.suite import DATA
-from populora_core.config.sections import REPOSITORY
 from populora_core.problems.normal import program_key
 from populora_core.sandbox.literals import canonical
 from populora_core.support import ids
+from populora_core.support.shipped import REPOSITORY
 
 SEED = 20_260
 TRAINING = REPOSITORY / "base_model" / "tiny" / "training.json"

@@ -20,10 +20,10 @@ from pathlib import Path
 from bench.analytics_run import ATTEMPTS, MEMBERS, PROPOSED, VALID, SyntheticRun
 from bench.harness import BenchRow, median, single, wall_seconds
 from bench.scale_run import ScaledRun
-from populora_core.config.sections import REPOSITORY
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support.aliases import Say
+from populora_core.support.shipped import REPOSITORY
 
 COOKBOOK = REPOSITORY / "docs" / "analytics.md"
 CORES = 2

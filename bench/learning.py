@@ -30,7 +30,7 @@ import numpy as np
 
 from base_model.grammar import sample_problem
 from populora_core.compute.arena import Arena, solve_rates, training_rows
-from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
+from populora_core.config.sections import GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import UpdateRules
 from populora_core.learner.update import update_members
@@ -42,6 +42,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
 from populora_core.support import ids
+from populora_core.support.shipped import REPOSITORY
 
 TYPES = ("code_o", "code_i", "code_f")
 HELD_OUT = 200

@@ -32,7 +32,6 @@ from typing import Any
 import flows
 from bench.harness import BenchRow, cpu_seconds, median, ratio, wall_seconds
 from populora_core.config.load import load_config
-from populora_core.config.sections import REPOSITORY
 from populora_core.model.base import base_digest
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -41,8 +40,9 @@ from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import generation_dir, read_table, stage_dir
 from populora_core.support.aliases import Say
 from populora_core.support.processes import descendants
+from populora_core.support.shipped import REPOSITORY
 
-COMMAND = (sys.executable, "-m", "flows.cli")
+COMMAND = (sys.executable, "-m", "populora_core.commands")
 DEMO = REPOSITORY / "configs" / "demo.toml"
 QUICK = REPOSITORY / "configs" / "quick.toml"
 MEMBERS = 4

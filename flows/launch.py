@@ -20,7 +20,6 @@ from flows.page import RunPage
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
 from populora_core.config.load import Config, apply_overrides
-from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle import loop
 from populora_core.population.replacement import evolves
 from populora_core.report.write import report_address
@@ -32,6 +31,7 @@ from populora_core.stages.engine import run_generation as run_alone
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, ServerUnreachable
+from populora_core.support.shipped import REPOSITORY
 
 EVOLVE = "evolve"
 REVIEW_SECONDS = 30 * 24 * 3600

@@ -22,10 +22,10 @@ import flows
 from flows.deploy import POOL
 from flows.guard import HOST, guarded, kept_key
 from flows.reports import index_path, serve_reports
-from populora_core.config.sections import REPOSITORY
 from populora_core.report.write import SERVED, SERVED_KEY
 from populora_core.support.errors import PopuloraError
 from populora_core.support.processes import descendants
+from populora_core.support.shipped import REPOSITORY
 
 START_SECONDS = 300.0
 """A server that makes its database anew on a busy two-core machine."""

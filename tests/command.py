@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows import cli
+from populora_core.commands import app
 
 
 def populora(*arguments: object, stdin: str = "", **environment: str) -> CompletedProcess[str]:
@@ -27,7 +27,7 @@ def populora(*arguments: object, stdin: str = "", **environment: str) -> Complet
         for name, value in ({"COLUMNS": "160"} | environment).items():
             patch.setenv(name, value)
         try:
-            cli.main()
+            app.main()
         except SystemExit as ended:
             code = ended.code or 0
         finally:

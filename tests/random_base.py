@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from populora_core.config.sections import REPOSITORY
+from populora_core.support.shipped import REPOSITORY
 
 TINY = REPOSITORY / "base_model" / "tiny"
 

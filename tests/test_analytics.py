@@ -44,7 +44,7 @@ def all_rows(run_dir: Path) -> dict[str, list[str]]:
 
 
 def query(*arguments: object, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", "query", *map(str, arguments)]
+    command = [sys.executable, "-m", "populora_core.commands", "query", *map(str, arguments)]
     return subprocess.run(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=PATIENCE
     )

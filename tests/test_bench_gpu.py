@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.gpu import SETTINGS
-from populora_core.config.sections import REPOSITORY
+from populora_core.support.shipped import REPOSITORY
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

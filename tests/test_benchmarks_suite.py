@@ -26,7 +26,6 @@ from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
 from populora_core.benchmarks.heldout import held_out as bundled
 from populora_core.benchmarks.items import load_items, part_of, suite_digest, suite_items
 from populora_core.benchmarks.suite import Entry, Part, load_suite
-from populora_core.config.sections import REPOSITORY
 from populora_core.problems.normal import program_key
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
@@ -34,6 +33,7 @@ from populora_core.sandbox.literals import canonical, parse_arguments
 from populora_core.stages.table import STAGES
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.finish import FinishReason
+from populora_core.support.shipped import REPOSITORY
 
 SUITES = REPOSITORY / "configs" / "suites"
 FILE = SUITES / "tiny.toml"

@@ -14,7 +14,7 @@ import pytest
 from command import populora
 from conftest import PATIENCE
 
-from flows import cli
+from populora_core.commands import app
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"
@@ -23,7 +23,7 @@ ERROR = 2
 
 def test_help_names_every_command() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "flows.cli", "--help"],
+        [sys.executable, "-m", "populora_core.commands", "--help"],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -57,7 +57,7 @@ def test_help_names_every_command() -> None:
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import sys; sys.argv[0] = 'populora'\n"
-        "from flows.cli import app\n"
+        "from populora_core.commands.app import app\n"
         "app(standalone_mode=False)\n"
         "heavy = {'torch', 'transformers', 'prefect', 'docker'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -234,11 +234,11 @@ def test_what_commands_write_is_their_users_alone_unless_it_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, mode: int
 ) -> None:
     """Run directories, databases and logs hold prompts and parameters."""
-    monkeypatch.setenv(cli.SHARED, shared)
-    monkeypatch.setattr(cli, "app", (tmp_path / "written").touch)
+    monkeypatch.setenv(app.SHARED, shared)
+    monkeypatch.setattr(app, "app", (tmp_path / "written").touch)
     before = os.umask(0o022)
     try:
-        cli.main()
+        app.main()
     finally:
         os.umask(before)
     assert (tmp_path / "written").stat().st_mode & 0o777 == mode

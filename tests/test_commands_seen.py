@@ -30,7 +30,7 @@ HOSTILE = "def f(s):\n    return s[a:b:c]  # :boom: \x1b[2J\x07\u202e"
 
 def seen(terminal: bool, *arguments: object) -> str:
     """What a command writes to a terminal, or into a pipe."""
-    command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
     if not terminal:
         return subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE

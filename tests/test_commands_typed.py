@@ -82,7 +82,7 @@ def test_a_command_is_shown_by_its_name_only_where_the_name_leads_to_it(
         monkeypatch.chdir(folder)
         assert typed(line) == f"see runs/populora or {program} inspect"
     own.unlink()
-    assert typed(line).endswith("python' -m flows.cli inspect")
+    assert typed(line).endswith("python' -m populora_core.commands inspect")
     assert shown(tmp_path / "other" / "runs") == "runs"
 
 

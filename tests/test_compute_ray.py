@@ -423,7 +423,7 @@ def _sandboxes(pids: list[int]) -> list[str]:
 def _started(directory: Path, stage: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     """A process that resumes the run on a cluster of its own, at a stage, and the processes of the cluster."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [sys.executable, "-m", "flows.cli", "resume", str(directory), "--plain"]
+    command = [sys.executable, "-m", "populora_core.commands", "resume", str(directory), "--plain"]
     process = subprocess.Popen(
         command,
         cwd=ROOT,

@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.config.load import build_config
 from populora_core.config.reference import groups, matching
-from populora_core.config.sections import REPOSITORY
 from populora_core.report.configuration import render
 from populora_core.support.errors import ConfigError
+from populora_core.support.shipped import REPOSITORY
 
 
 def test_every_setting_has_a_meaning() -> None:

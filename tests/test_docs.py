@@ -15,15 +15,15 @@ import pytest
 import typer.main
 from house import FLOORS
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.config.load import build_config
-from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import check_names
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sampler import torch_sampler
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
+from populora_core.support.shipped import REPOSITORY
 
 PAGES = [
     REPOSITORY / "README.md",

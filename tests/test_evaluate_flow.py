@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE
 
-from populora_core.config.sections import REPOSITORY
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
+from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [pytest.mark.foreign, pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 

@@ -18,10 +18,10 @@ from random_base import write_random_base
 
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE
 from populora_core.benchmarks.scores import BASE
-from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
+from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 pytest.importorskip("math_verify", reason="pip install -e '.[evaluation]'")
@@ -73,7 +73,10 @@ def short_answers_of_any_rows(suite: str) -> str:
 
 def populora(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "-m", "populora_core.commands", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
     assert not check or done.returncode == 0, done.stderr
     return done

@@ -122,7 +122,7 @@ def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
     disk.remount("ro")
 
     def populora(*arguments: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "flows.cli", *arguments]
+        line = [sys.executable, "-m", "populora_core.commands", *arguments]
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
 
     for command in (["resume", "--plain"], ["rerun", "--generation", "3", "--stage", "evolve"]):

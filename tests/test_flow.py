@@ -59,7 +59,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         command = [
             sys.executable,
             "-m",
-            "flows.cli",
+            "populora_core.commands",
             "run",
             "--config",
             str(_config(tmp_path, **TINY)),
@@ -88,7 +88,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.mark.foreign
 def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, tmp_path: Path) -> None:
     directory = tmp_path / "flow"
-    command = [sys.executable, "-m", "flows.cli", "run", "--config", str(_config(tmp_path))]
+    command = [sys.executable, "-m", "populora_core.commands", "run", "--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory), "--generations", "2"]
     done = subprocess.run(
         command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
@@ -108,7 +108,7 @@ def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
 ) -> None:
     directory = copy_of()
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", "resume", str(directory), "--generations", "4"],
+        [sys.executable, "-m", "populora_core.commands", "resume", str(directory), "--generations", "4"],
         cwd=ROOT,
         env=_environment(directory)
         | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"},

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import GENERATIONS, PATIENCE
 
-from populora_core.config.sections import REPOSITORY
+from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 

@@ -27,8 +27,9 @@ from base_model.steps.recipe import CLOSING, OPENING, check_frontier
 from base_model.steps.suite import make
 from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
 from base_model.steps.words import tokenizer
-from populora_core.config.sections import REPOSITORY, BaseSection
+from populora_core.config.sections import BaseSection
 from populora_core.problems.dialects import dialect
+from populora_core.support.shipped import REPOSITORY
 
 FRONTIER = REPOSITORY / "base_model" / "frontier"
 

@@ -15,9 +15,9 @@ from base_model.steps.grammar import sample
 from base_model.steps.measure import weights_sha256
 from base_model.steps.oracle import STUDENT, Oracle, Rules, base_result, frontiers, train
 from populora_core.compute.arena import Arena
-from populora_core.config.sections import REPOSITORY
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.support.shipped import REPOSITORY
 
 torch.set_num_threads(1)
 

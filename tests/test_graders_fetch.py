@@ -17,11 +17,11 @@ from benchmark_rows import ROWS
 from hub_server import Hub, serving
 from typer.testing import CliRunner
 
-from flows.cli import app
 from populora_core.benchmarks import fetch as module
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE, fetch, fetched_file, folder
 from populora_core.benchmarks.items import load_items
 from populora_core.benchmarks.suite import Entry, load_suite
+from populora_core.commands.app import app
 from populora_core.support.errors import BenchmarkError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,9 +14,9 @@ import pytest
 from half_billion import write_base, write_config
 
 from populora_core import open_run
-from populora_core.config.sections import REPOSITORY
 from populora_core.planning.memory import GB, Workload, estimate, read_shape
 from populora_core.stages.table import LOOP
+from populora_core.support.shipped import REPOSITORY
 
 NEEDED = 4 * GB  # of memory that is free now, for a copy of the base and room to work
 MARGIN = 1 * GB  # the interpreter with its libraries, and what glibc keeps
@@ -26,7 +26,7 @@ ADOPTED = """
 import ctypes, os, subprocess, sys
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-code = subprocess.run([sys.executable, "-m", "flows.cli", *sys.argv[1:]]).returncode
+code = subprocess.run([sys.executable, "-m", "populora_core.commands", *sys.argv[1:]]).returncode
 try:
     while True:
         os.wait()

@@ -54,7 +54,7 @@ LIGHT = (
     "populora_core.population.replacement",
     "populora_core.sandbox.verify",
     "populora_core.commands.answers",
-    "flows.cli",
+    "populora_core.commands.app",
     "populora_core.commands.console",
     "populora_core.commands.inspection",
     "flows.notify",

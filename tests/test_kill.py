@@ -77,7 +77,7 @@ def _moments(undisturbed: Path, kills: int, rng: random.Random) -> Iterator[Mome
 
 def _start(directory: Path, home: Path, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "resume", str(directory), *options],
+        [sys.executable, "-m", "populora_core.commands", "resume", str(directory), *options],
         cwd=ROOT,
         env=os.environ | {"PREFECT_HOME": str(home)},
         stdout=subprocess.DEVNULL,

@@ -20,11 +20,11 @@ from flows import launch
 from flows.forms import in_the_form, is_random, run_folder
 from flows.launch import Preset, StageName, _unreviewed, resume
 from flows.notify import on_end
-from populora_core.config.sections import REPOSITORY
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
 from populora_core.support.errors import ServerUnreachable
+from populora_core.support.shipped import REPOSITORY
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
 CONFIGS = REPOSITORY / "configs"

@@ -8,7 +8,7 @@ import pytest
 from conftest import small_config
 from typer.testing import CliRunner
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.commands.options import run_folder_named
 from populora_core.lifecycle.naming import member_named
 from populora_core.runs.run import Run

@@ -10,11 +10,11 @@ import pytest
 from test_planning_memory import QWEN2_5_7B
 from typer.testing import CliRunner
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.config.load import load_config
-from populora_core.config.sections import REPOSITORY
 from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
 from populora_core.planning.memory import shape_of
+from populora_core.support.shipped import REPOSITORY
 
 CONFIGS = REPOSITORY / "configs"
 

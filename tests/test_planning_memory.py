@@ -14,13 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from populora_core.commands.plan import print_plan
 from populora_core.config.load import apply_overrides, load_config
-from populora_core.config.sections import REPOSITORY
 from populora_core.learner import loss, update
 from populora_core.model.layout import AdapterLayout
 from populora_core.planning import memory
 from populora_core.planning.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
 from populora_core.sampler.batch import BatchLimits
 from populora_core.support.errors import BaseModelError
+from populora_core.support.shipped import REPOSITORY
 
 TESTS = Path(__file__).resolve().parent
 QWEN2_5_7B = {  # its published config.json

@@ -11,9 +11,9 @@ import pytest
 from simulated_play import GOAL, RULES, SETTLED, reliability, reliability_error
 from simulated_play import play as simulate
 
-from populora_core.config.sections import REPOSITORY
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.rating import Outcome, Rating, newborn_rating
+from populora_core.support.shipped import REPOSITORY
 
 play = cache(simulate)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from populora_core.config.sections import REPOSITORY, EvolveSection
+from populora_core.config.sections import EvolveSection
+from populora_core.support.shipped import REPOSITORY
 
 RECORD = REPOSITORY / "bench" / "results" / "retention.jsonl"
 Curve = list[dict[str, Any]]

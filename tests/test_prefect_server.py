@@ -69,7 +69,7 @@ class Server:
         self.environment |= {"PREFECT_API_URL": self.url, "PREFECT_API_AUTH_STRING": self.key}
 
     def populora(self, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
         return subprocess.Popen(
             command,
             cwd=ROOT,

@@ -15,7 +15,7 @@ from shared_run import MEMBER, begin, make
 from store_run import TEACHER, adapter_row, commit_stage, write_run
 from typer.testing import CliRunner
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.lifecycle import pruning
 from populora_core.lifecycle.pull import pull
 from populora_core.report.write import write_report

@@ -97,7 +97,7 @@ def test_every_command_that_writes_is_refused(
     run: Run, holder: subprocess.Popen[str], command: list[str]
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", command[0], str(run.directory), *command[1:]],
+        [sys.executable, "-m", "populora_core.commands", command[0], str(run.directory), *command[1:]],
         cwd=ROOT,
         capture_output=True,
         text=True,

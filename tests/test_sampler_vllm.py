@@ -503,7 +503,15 @@ def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> N
     engine.close()
     (tmp_path / "config.toml").write_text(GENERATION)
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "flows.cli", "run", "--plain", "--config", str(tmp_path / "config.toml")]
+    command = [
+        sys.executable,
+        "-m",
+        "populora_core.commands",
+        "run",
+        "--plain",
+        "--config",
+        str(tmp_path / "config.toml"),
+    ]
     done = subprocess.run(
         [*command, "--run-dir", str(directory)], cwd=ROOT, capture_output=True, text=True, timeout=500
     )

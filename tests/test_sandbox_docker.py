@@ -377,7 +377,7 @@ def test_json_lines_of_an_outage_say_infrastructure_and_the_command_fails(
         "    print('open', file=sys.stderr, flush=True)\n"
         "    return run(*arguments, **options)\n"
         "SandboxPool.run = told\n"
-        "from flows.cli import main; main()"
+        "from populora_core.commands.app import main; main()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -12,8 +12,8 @@ from test_docs import fenced
 from test_planning_memory import QWEN2_5_7B
 
 from populora_core.config.load import Config
-from populora_core.config.sections import REPOSITORY
 from populora_core.planning.memory import GB, ModelShape, Workload, estimate, shape_of
+from populora_core.support.shipped import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"

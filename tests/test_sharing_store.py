@@ -16,7 +16,7 @@ from shared_run import MEMBER, MOMENTS, STAGE, Written, age, begin, files, make
 from store_run import evaluation_row
 from typer.testing import CliRunner
 
-from flows.cli import app
+from populora_core.commands.app import app
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.loop import fork, rerun
 from populora_core.lifecycle.pull import pull

@@ -64,7 +64,7 @@ def test_a_link_to_code_is_shown_as_its_place(site: Path) -> None:
 def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
     target = tmp_path / "commands.md"
     options = ["--name", "populora", "--title", "Commands", "--output", str(target)]
-    command = [sys.executable, "-m", "typer", "flows.cli", "utils", "docs", *options]
+    command = [sys.executable, "-m", "typer", "populora_core.commands.app", "utils", "docs", *options]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
     assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
         "make docs writes it again"

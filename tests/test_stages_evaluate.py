@@ -19,7 +19,6 @@ from conftest import PATIENCE, contents, small_config, start
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
-from populora_core.config.sections import REPOSITORY
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, newest_generation, overlap
 from populora_core.runs.preflight import load_runnable
@@ -29,6 +28,7 @@ from populora_core.stages.evaluate import _shares
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
+from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -284,7 +284,15 @@ def test_the_command_prints_cost_scores_and_where_the_answers_are(
     copy_of: Callable[[], Path], suite_file: Path
 ) -> None:
     directory = copy_of()
-    command = [sys.executable, "-m", "flows.cli", "evaluate", str(directory), "--suite", str(suite_file)]
+    command = [
+        sys.executable,
+        "-m",
+        "populora_core.commands",
+        "evaluate",
+        str(directory),
+        "--suite",
+        str(suite_file),
+    ]
     environment = os.environ | {"COLUMNS": "100"}
     done = [
         subprocess.run(

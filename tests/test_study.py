@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import PATIENCE, alive, wait_for
 
-from populora_core.config.sections import REPOSITORY
 from populora_core.study.claims import ClaimResult
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
@@ -33,6 +32,7 @@ from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
 from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
 from populora_core.support.processes import descendants
+from populora_core.support.shipped import REPOSITORY
 
 SMALL = """
 name = "small"
@@ -78,7 +78,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def start(study: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "flows.cli", "study", "--config", str(study)]
+    command = [sys.executable, "-m", "populora_core.commands", "study", "--config", str(study)]
     return subprocess.Popen(
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

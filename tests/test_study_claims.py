@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from populora_core.config.sections import REPOSITORY
 from populora_core.study.budget import Basis, spent, window, windows
 from populora_core.study.claims import CLAIMS, LEAST_SEEDS, ClaimArm, Verdict, answers, decide, overall
 from populora_core.study.config import load_study
@@ -18,6 +17,7 @@ from populora_core.study.report import render, write_report
 from populora_core.study.statistics import Test
 from populora_core.study.summary import Origin, Summary, write_summary
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
+from populora_core.support.shipped import REPOSITORY
 
 GENERATIONS = {"pop-4+4": 60, "solo": 120}
 COMPLEXITY = ("ast_depth", "cyclomatic_complexity", "lines_of_code", "variable_count")

@@ -247,7 +247,7 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
     kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for port in random.SystemRandom().sample(range(10_000, max(kernels, 20_000) - 1, 2), 5):
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "ui", "--port", str(port)],
+            [sys.executable, "-m", "populora_core.commands", "ui", "--port", str(port)],
             cwd=ROOT,
             env=os.environ | own,
             stdout=subprocess.PIPE,
@@ -456,7 +456,16 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     made = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
 
     subprocess.run(
-        [sys.executable, "-m", "flows.cli", "resume", str(runs / "first"), "--generations", "3", "--plain"],
+        [
+            sys.executable,
+            "-m",
+            "populora_core.commands",
+            "resume",
+            str(runs / "first"),
+            "--generations",
+            "3",
+            "--plain",
+        ],
         cwd=ROOT,
         check=True,
         capture_output=True,

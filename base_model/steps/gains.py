@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from base_model.steps.suite import BEYOND, EDGE
-from populora_core.config.sections import REPOSITORY
 from populora_core.support.aliases import Row
+from populora_core.support.shipped import REPOSITORY
 
 RESULTS = REPOSITORY / "bench" / "results" / "frontier-oracle.jsonl"
 ARMS = ("following", "fixed", "supervised", "shuffled")

@@ -22,7 +22,6 @@ from base_model.steps.grammar import BASE, SolvedProgram, output, read_input, re
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.suite import BEYOND, EDGE, LEVELS, MASTERED, SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules
-from populora_core.config.sections import REPOSITORY
 from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -30,6 +29,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
 from populora_core.support.digest import file_sha256
+from populora_core.support.shipped import REPOSITORY
 
 ATTEMPTS = 8
 MEMBER = "base"

@@ -33,7 +33,7 @@ from base_model.steps.measure import weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
 from populora_core.compute.arena import Arena, SamplingRules, training_rows
-from populora_core.config.sections import REPOSITORY, GradeSection, UpdateSection
+from populora_core.config.sections import GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -47,6 +47,7 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 from populora_core.support.revision import code_revision
+from populora_core.support.shipped import REPOSITORY
 
 STUDENT = "student"
 SAMPLED_PART = 4

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from populora_core.commands.console import console
 from populora_core.commands.typed import typed
-from populora_core.config.sections import REPOSITORY
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.revision import version_of
+from populora_core.support.shipped import shipped
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
@@ -48,7 +48,7 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     for backend in backends:
         detail = backend.gives or "; ".join(part for part in (backend.reason, backend.command) if part)
         yield f"sandbox: {backend.name}", True if backend.works else None, detail
-    base = REPOSITORY / "base_model" / "tiny" / "model.safetensors"
+    base = shipped("base_model", "tiny", "model.safetensors")
     yield "bundled base", base.is_file(), "base_model/tiny" if base.is_file() else "make base-model makes it"
     for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
         version = version_of(package)

@@ -9,7 +9,8 @@ import typer
 
 from populora_core.commands.options import MACHINES, SCIENCE
 from populora_core.commands.typed import typed
-from populora_core.support.errors import EXIT_ERROR
+from populora_core.support.errors import EXIT_ERROR, ConfigError
+from populora_core.support.shipped import IN_CLONE
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 
@@ -107,6 +108,8 @@ def bench(
 
     from populora_core.commands.console import narrated
 
+    if not IN_CLONE:
+        raise ConfigError("the benchmarks are not in the installed package", remedy="work in a clone")
     if name not in BENCHES:
         raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
     with narrated() as say:

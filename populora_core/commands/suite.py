@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from populora_core.support.shipped import shipped
+
 if TYPE_CHECKING:
     from populora_core.benchmarks.suite import Entry
 
-SUITES = Path(__file__).resolve().parents[2] / "configs" / "suites"
+SUITES = shipped("configs", "suites")
 
 suite_app = typer.Typer(no_args_is_help=True, help="The rows of public benchmarks.")
 

@@ -8,6 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from populora_core.support.shipped import REPOSITORY
+
 NAME = "populora"
 _COMMAND = re.compile(rf"(?<![\w/.-]){NAME} (?=[a-z])")
 _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
@@ -15,7 +17,7 @@ _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
 def typed(text: str) -> str:
     """The text with each `populora COMMAND`, and each extra to install, as it can be typed from here."""
-    text = _COMMAND.sub(lambda found: f"{_program(NAME, 'flows.cli')} ", text)
+    text = _COMMAND.sub(lambda found: f"{_program(NAME, 'populora_core.commands')} ", text)
     return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install -e {found[1]}{_checkout()}[", text)
 
 
@@ -26,8 +28,6 @@ def shown(path: Path) -> str:
 
 
 def _checkout() -> str:
-    from populora_core.config.sections import REPOSITORY  # pydantic, which --help does without
-
     return "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
 
 

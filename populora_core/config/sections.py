@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from populora_core.support.registry import Share
+from populora_core.support.shipped import shipped
 
 BUNDLED = "bundled:"
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]  # AdamW divides by 1 - beta ** steps
@@ -58,7 +58,7 @@ class BaseSection(Section):
     def folder(self) -> Path:
         """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project."""
         if self.path.startswith(BUNDLED):
-            return REPOSITORY / "base_model" / self.path.removeprefix(BUNDLED)
+            return shipped("base_model", self.path.removeprefix(BUNDLED))
         return Path(self.path).expanduser()
 
 
@@ -342,7 +342,7 @@ class EvaluateSection(Section):
     def file(self) -> Path:
         """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
         if self.suite.startswith(BUNDLED):
-            return REPOSITORY / "configs" / "suites" / f"{self.suite.removeprefix(BUNDLED)}.toml"
+            return shipped("configs", "suites", f"{self.suite.removeprefix(BUNDLED)}.toml")
         return Path(self.suite).expanduser()
 
 

@@ -45,7 +45,7 @@ class Asked:
     problem: Problem
 
 
-class Play:
+class Exchange:
     """A run's living members, resident in this process.
 
     Args:

@@ -17,8 +17,9 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import MAX_LITERAL_DEPTH
 from populora_core.sandbox.policy import ALLOWED_MODULES
 from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.shipped import shipped
 
-RUNNER = Path(__file__).parents[2] / "verifier_image" / "runner.py"
+RUNNER = shipped("verifier_image", "runner.py")
 RUNNER_INSIDE = "/runner.py"
 PYTHON_FLAGS = ("-s", "-S", "-B", "-W", "ignore")
 """No -I, which would ignore PYTHONHASHSEED; what it guards against is absent, as the environment is empty."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-import flows  # sets Prefect's environment before anything imports it
 from populora_core.commands.machine import machine_app
 from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir
 from populora_core.commands.runs import runs_app
@@ -24,11 +25,14 @@ from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
 from populora_core.commands.suite import suite_app
 from populora_core.commands.typed import shown, typed
-from populora_core.support.errors import EXIT_ERROR, EXIT_INTERRUPTED, PopuloraError
+from populora_core.support.errors import EXIT_ERROR, EXIT_INTERRUPTED, ConfigError, PopuloraError
+from populora_core.support.shipped import IN_CLONE, shipped
 
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
     from populora_core.runs.session import Session
+
+    Trainer = Callable[[Session, int], object]
 
 app = typer.Typer(
     name="populora",
@@ -38,8 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Co-evolve LoRA teachers and students on one frozen base model.\n\n"
     + typed(
-        "Start with `populora run --config configs/demo.toml --run-dir runs/demo`, "
-        "then `populora inspect runs/demo`. The beginning of a command's name is enough."
+        "Start with `populora run --preset quick`, then `populora inspect runs/quick`. "
+        "The beginning of a command's name is enough."
     ),
 )
 
@@ -76,8 +80,16 @@ SHARED = "POPULORA_SHARED"
 
 @app.command(rich_help_panel=RUNS)
 def run(
-    config: Annotated[Path, typer.Option(help="a TOML file; see configs/")],
-    run_dir: Annotated[Path, typer.Option(help="a new directory for everything the run makes")],
+    config: Annotated[Path | None, typer.Option(help="a TOML file; see configs/")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="one of ours in place of a file: quick, frontier, demo, paper-7b ...")
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="a new directory for everything the run makes (default: runs/ and the preset's name)"
+        ),
+    ] = None,
     generations: Generations = None,
     settings: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the resolved plan and stop")] = False,
@@ -90,13 +102,35 @@ def run(
     overrides = list(settings or [])
     if generations is not None:
         overrides.append(f"run.generations={generations}")
-    loaded = load_runnable(config, overrides)
+    file = _configuration(config, preset)
+    loaded = load_runnable(file, overrides)
+    folder = run_dir or _free(Path("runs", file.stem))
     if dry_run:
         from populora_core.commands.plan import print_plan
 
-        print_plan(loaded, run_dir)
+        print_plan(loaded, folder)
         return
-    _train(begin(run_dir, loaded), loaded.run.generations, plain)
+    train = _trainer(plain)
+    _train(begin(folder, loaded), loaded.run.generations, train)
+
+
+def _configuration(config: Path | None, preset: str | None) -> Path:
+    if (config is None) == (preset is None):
+        raise typer.BadParameter("give --config FILE or --preset NAME", param_hint="--config / --preset")
+    if config is not None:
+        return config
+    known = {
+        file.stem: file for file in shipped("configs").glob("*.toml") if not file.stem.startswith("study")
+    }
+    if preset not in known:
+        raise typer.BadParameter(f"{preset!r} is no preset; there are: {', '.join(sorted(known))}")
+    return known[preset]
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3, ... that is not there yet."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return folder if not folder.exists() else next(each for each in numbered if not each.exists())
 
 
 @app.command(rich_help_panel=RUNS)
@@ -105,7 +139,7 @@ def resume(directory: RunDir, generations: Generations = None, plain: Plain = Fa
     from populora_core.runs.run import Run
 
     opened = Run.open(directory)
-    _train(opened, generations or opened.config.run.generations, plain)
+    _train(opened, generations or opened.config.run.generations, _trainer(plain))
 
 
 @app.command(rich_help_panel=RUNS)
@@ -146,18 +180,8 @@ def reap(directory: RunDir) -> None:
     from populora_core.runs.reap import reap as reap_run
     from populora_core.runs.run import Run
 
-    def flow_runs(directory: Path) -> list[str]:
-        if find_spec("prefect") is None:
-            return []
-        from prefect.settings import PREFECT_API_URL
-
-        from flows.server import answers, crash_left_flow_runs
-
-        if not PREFECT_API_URL.value():
-            return []
-        return crash_left_flow_runs(directory) if answers() else ["Prefect's server does not answer"]
-
-    for line in reap_run(Run.open(directory), flow_runs) or ["nothing was left behind"]:
+    left = _prefect().crash_left if IN_CLONE and find_spec("prefect") else lambda _: []
+    for line in reap_run(Run.open(directory), left) or ["nothing was left behind"]:
         print(line)
 
 
@@ -169,41 +193,47 @@ def ui(
     limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
 ) -> None:
     """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
-    from flows.guard import kept_key
-    from flows.notify import destination
-    from flows.ui import serve
-
-    def say(address: str, index: str) -> None:
-        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
-        print(f"{address}/runs?hide-subflows=true lists them without their generations")
-        print(f"{index} lists the runs in runs/ with their reports")
-        key = kept_key(flows.PREFECT_KEY)
-        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
-        print(f"runs that fail or crash are told to {destination()}", flush=True)
-
-    print("starting Prefect, about half a minute ...", flush=True)
-    try:
-        serve(port, limit, say)
-    except KeyboardInterrupt:
-        print("stopped; what runs committed stays, and Retry goes on from there")
+    _prefect().ui(port, limit)
 
 
-def _train(opened: Run, generations: int, plain: bool) -> None:
+def _train(opened: Run, generations: int, train: Trainer) -> None:
     from populora_core.commands.console import closing, console
-    from populora_core.lifecycle.loop import train
 
     with _watched(opened, generations) as session:
-        if plain:
-            train(session, generations)
-        else:
-            flows.quieten_prefect()
-            console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
-            from flows.observed import Observed
-            from flows.server import own_server
-
-            with own_server():
-                train(session, generations, Observed(partial(console.print, markup=False, soft_wrap=True)))
+        train(session, generations)
     closing(console, opened)
+
+
+def _trainer(plain: bool) -> Trainer:
+    """What trains a session up to a generation; asked for before anything is made, since it may be missing."""
+    if plain:
+        from populora_core.lifecycle.loop import train
+
+        return train
+    under_prefect = _prefect().train
+
+    def told(session: Session, generations: int) -> None:
+        from populora_core.commands.console import console
+
+        console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
+        under_prefect(session, generations, partial(console.print, markup=False, soft_wrap=True))
+
+    return told
+
+
+def _prefect() -> ModuleType:
+    """Prefect's part, which is found by name: it stands above this room, and an installed package has none of it.
+
+    Raises:
+        ConfigError: this is no clone.
+    """
+    if not IN_CLONE:
+        raise ConfigError(
+            "Prefect's part is not in the installed package",
+            expected="a clone of the repository, with its folders flows/ and tasks/",
+            remedy="add --plain to run without Prefect, which gives the same results, or work in a clone",
+        )
+    return import_module("flows.commands")
 
 
 @contextmanager
@@ -254,7 +284,3 @@ def main() -> None:
 def _fail(said: str) -> NoReturn:
     print("populora:", said.encode(errors="backslashreplace").decode(), file=sys.stderr)
     sys.exit(EXIT_ERROR)
-
-
-if __name__ == "__main__":
-    main()

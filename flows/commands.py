@@ -1,0 +1,56 @@
+"""What the command line takes from Prefect. `commands.app` finds it by name, so that the core runs without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import flows  # sets Prefect's environment before anything imports it
+from populora_core.runs.session import Session
+
+
+def train(session: Session, generations: int, say: Callable[[str], None]) -> None:
+    """Go on to this generation, each a flow of Prefect's, whose server is started for as long as it takes."""
+    flows.quieten_prefect()
+    from flows.observed import Observed
+    from flows.server import own_server
+    from populora_core.lifecycle.loop import train
+
+    with own_server():
+        train(session, generations, Observed(say))
+
+
+def crash_left(directory: Path) -> list[str]:
+    """Set flow runs of a run directory that stayed Running to Crashed; what was done, a line each."""
+    from prefect.settings import PREFECT_API_URL
+
+    from flows.server import answers, crash_left_flow_runs
+
+    if not PREFECT_API_URL.value():
+        return []
+    return crash_left_flow_runs(directory) if answers() else ["Prefect's server does not answer"]
+
+
+def ui(port: int, limit: int) -> None:
+    """Prefect's server, a worker and the deployments on this machine, until Ctrl-C.
+
+    Args:
+        limit: runs at the same time.
+    """
+    from flows.guard import kept_key
+    from flows.notify import destination
+    from flows.ui import serve
+
+    def say(address: str, index: str) -> None:
+        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
+        print(f"{address}/runs?hide-subflows=true lists them without their generations")
+        print(f"{index} lists the runs in runs/ with their reports")
+        key = kept_key(flows.PREFECT_KEY)
+        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
+        print(f"runs that fail or crash are told to {destination()}", flush=True)
+
+    print("starting Prefect, about half a minute ...", flush=True)
+    try:
+        serve(port, limit, say)
+    except KeyboardInterrupt:
+        print("stopped; what runs committed stays, and Retry goes on from there")

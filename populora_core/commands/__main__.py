@@ -1,0 +1,3 @@
+from populora_core.commands.app import main
+
+main()
