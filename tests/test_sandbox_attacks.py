@@ -39,7 +39,7 @@ KINDS = [  # bubblewrap's walls are the strongest that `make test` brings along 
     pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]),
     "bubblewrap",
     pytest.param("launcher", marks=pytest.mark.thorough),
-    pytest.param("gvisor", marks=[pytest.mark.docker, pytest.mark.thorough]),
+    pytest.param("gvisor", marks=[pytest.mark.docker, pytest.mark.foreign, pytest.mark.thorough]),
 ]
 MAX_ERROR_CHARS = 1000
 

@@ -30,6 +30,7 @@ sleep 60
 """The machine's own files are there, and cannot be written to."""
 
 
+@pytest.mark.foreign
 @pytest.mark.thorough
 @pytest.mark.sandbox
 @pytest.mark.skipif(LINUX is None, reason="no user-mode Linux: apt-get install user-mode-linux")

@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("folder")
 def test_a_small_siege_ends_without_a_wrong_verdict_and_leaves_nothing() -> None:
     kinds = [

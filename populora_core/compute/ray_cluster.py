@@ -25,7 +25,6 @@ from populora_core.support.errors import ClusterUnavailable, ConfigError, first_
 from populora_core.support.processes import descendants, started
 
 OBJECTS_BYTES = 256 << 20  # of Ray's own memory: data goes to the store, so little passes through it
-LOOPBACK = "127.0.0.1"  # a cluster of one machine has nobody to listen to beyond it
 TOKEN = "RAY_AUTH_TOKEN_PATH"
 END_SECONDS = 5.0
 LISTEN_SECONDS = 10.0
@@ -56,8 +55,8 @@ class RayCluster:
     def __init__(self, address: str) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # both are read when Ray is imported, or soon after
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: last of all on a busy machine
-        if not address:
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # its only way to listen on loopback alone
+        if not address:  # Ray's only way to listen on loopback alone; beyond it nobody has to be heard
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         try:
             import ray
         except ImportError as error:
@@ -154,7 +153,6 @@ class RayCluster:
             "address": "local",
             "include_dashboard": False,
             "object_store_memory": OBJECTS_BYTES,
-            "_node_ip_address": LOOPBACK,
             "_temp_dir": str(self._folder / "ray"),
         }
 
