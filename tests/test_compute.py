@@ -52,7 +52,6 @@ def test_an_error_in_a_worker_is_raised_as_itself(tmp_path: Path) -> None:
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.thorough
 def test_a_lost_worker_is_said_so_and_leaves_nothing_behind(compute: LocalCompute, tmp_path: Path) -> None:
     mapped(compute, tmp_path, 1)
     multiprocessing.active_children()[0].kill()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -198,31 +199,32 @@ def test_waiting_requests_take_the_places_of_ended_ones(
 def test_rows_of_a_new_batch_stand_by_member_so_that_steps_gather_nothing(
     stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
 ):
-    routes: list[Route | None] = []
-    step = TorchSampler._step
+    routes: list[Route] = []
+    along = StackedAdapters.along
 
-    def watched(sampler: TorchSampler, rows: Any) -> None:
-        step(sampler, rows)
-        routes.append(rows.route)
+    def watched(adapters: StackedAdapters, route: Route) -> AbstractContextManager[None]:
+        routes.append(route)
+        return along(adapters, route)
 
-    monkeypatch.setattr(TorchSampler, "_step", watched)
+    monkeypatch.setattr(StackedAdapters, "along", watched)
     requests = [
         Request(MEMBERS[seed % 3], (2,) * (1 + seed % 7), seed, temperature=0.0, max_tokens=6)
         for seed in range(3 * 80)
     ]
     TorchSampler(stacked, []).generate(requests)
-    assert routes and all(route and len(route.blocks) == 1 and route.mixed is None for route in routes)
+    assert len(routes) >= 6 and all(len(route.blocks) == 1 and route.mixed is None for route in routes)
 
 
 def test_the_cache_limit_keeps_batches_small(stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch):
     held: list[int] = []
-    step = TorchSampler._step
+    reserve = SlabCache.reserve
 
-    def watched(sampler: TorchSampler, rows: Any) -> None:
-        held.append(rows.cache.layers[0].slabs[0].shape[0] * rows.cache.columns)
-        step(sampler, rows)
+    def watched(cache: SlabCache, *more: int, **also: int) -> None:
+        if not more and not also:  # as every step begins
+            held.append(cache.layers[0].slabs[0].shape[0] * cache.columns)
+        reserve(cache, *more, **also)
 
-    monkeypatch.setattr(TorchSampler, "_step", watched)
+    monkeypatch.setattr(SlabCache, "reserve", watched)
     requests = [Request("a", (2,) * (4 + seed % 7), seed, max_tokens=10 + seed % 3) for seed in range(40)]
     TorchSampler(stacked, [STOP], BatchLimits(tokens=120)).generate(requests)
     assert 60 < max(held) <= 120

@@ -1,6 +1,7 @@
 """The Prefect UI of `populora ui` in a real browser, by clicks alone: start, kill, retry, cancel, resume.
 
-The steps follow one another on one server, as they do for a person. Screenshots: see tests/browser.py.
+The steps follow one another on one server, as they do for a person; the second try of one makes a run of its own.
+Screenshots: see tests/browser.py.
 """
 
 from __future__ import annotations
@@ -291,6 +292,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ui") / "runs"
 
 
+def fresh(runs: Path, name: str) -> Path:
+    """Where a run goes: where an earlier try of the test has left one, beside it, and that one is taken away."""
+    left = sorted(runs.glob(f"{name}*"))
+    for folder in left:
+        shutil.rmtree(folder)
+    return runs / (f"{left[-1].name}-again" if left else name)
+
+
+def made(runs: Path, name: str) -> Path:
+    """The run that an earlier test made."""
+    (run,) = runs.glob(f"{name}*")
+    return run
+
+
 def committed(run: Path, generation: int, stage: str) -> bool:
     return read_manifest(stage_dir(run, generation, stage)) is not None
 
@@ -315,97 +330,100 @@ def living(desk: Desk) -> list[int]:
 
 
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
-    run = runs / "first"
+    run = fresh(runs, "first")
     desk.launch("train", "train-form", run_dir=str(run), preset="quick", generations=2)
     wait_for(lambda: committed(run, 1, "propose"))
     os.kill(desk.flow_process(), signal.SIGKILL)
     before = commits(run)
     assert "0001/evolve" not in before
 
-    desk.open_run("first train")
-    desk.wait_state("first train", "Crashed")
+    desk.open_run(f"{run.name} train")
+    desk.wait_state(f"{run.name} train", "Crashed")
     desk.keep("crashed")
     log = desk.home / "notices.jsonl"
     wait_for(lambda: log.is_file() and log.read_text().endswith("\n"))
-    (notice,) = (said for said in map(json.loads, log.read_text().splitlines()) if "state" in said)
-    assert notice["state"] == "Crashed" and notice["parameters"]["run_dir"] == str(run)
+    notices = [said for said in map(json.loads, log.read_text().splitlines()) if "state" in said]
+    (notice,) = (said for said in notices if said["parameters"]["run_dir"] == str(run))
+    assert notice["state"] == "Crashed"
 
     desk.confirmed("Retry")
-    desk.wait_state("first train", "Completed")
+    desk.wait_state(f"{run.name} train", "Completed")
     desk.keep("completed")
     after = commits(run)
     assert {name for name in after if name.startswith("0002/")}
     assert all(after[name] == 1 for name in before), "what was committed is not made again"
     desk.find("//*[contains(normalize-space(.),'generation 2/2 valid')]")
-    assert desk.run("first g0000")["run_count"] == 1, "no flow is started for a finished generation"
-    assert desk.run("first g0002")["state_name"] == "Completed"
+    assert desk.run(f"{run.name} g0000")["run_count"] == 1, "no flow is started for a finished generation"
+    assert desk.run(f"{run.name} g0002")["state_name"] == "Completed"
 
 
 def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> None:
-    desk.open_run("first g0002")
+    run = made(runs, "first")
+    desk.open_run(f"{run.name} g0002")
     desk.tab("Task Runs")
-    desk.find("//*[contains(text(),'first g0002 solve')]")
+    desk.find(f"//*[contains(text(),'{run.name} g0002 solve')]")
     desk.keep("stages")
     desk.tab("Artifacts")
-    desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-grade']]")
+    desk.click(f"//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='{run.name}-grade']]")
     desk.find("//h2[normalize-space(.)='ratings']")
     members = desk.browser.find_elements("xpath", "//td[starts-with(normalize-space(.),'student-')]")
     assert members
     desk.keep("artifact")
-    report = desk.do("//a[normalize-space(.)='Report of first']", lambda link: link.get_attribute("href"))
-    assert httpx.get(report, timeout=PATIENCE).text == (runs / "first" / "report.html").read_text()
+    link = f"//a[normalize-space(.)='Report of {run.name}']"
+    report = desk.do(link, lambda element: element.get_attribute("href"))
+    assert httpx.get(report, timeout=PATIENCE).text == (run / "report.html").read_text()
 
 
 def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
-    run = runs / "second"
+    run = fresh(runs, "second")
     desk.launch("train", "train-form-second", run_dir=str(run), preset="quick", generations=50)
     wait_for(lambda: committed(run, 1, "propose"))
     engine = desk.flow_process()
     below = [engine, *descendants(engine)]
-    desk.open_run("second train")
+    desk.open_run(f"{run.name} train")
     desk.confirmed("Cancel")
-    desk.wait_state("second train", "Cancelled")
+    desk.wait_state(f"{run.name} train", "Cancelled")
     desk.keep("cancelled")
     wait_for(lambda: not any(map(alive, below)))
     nothing_left(desk, run, engine)
 
 
 def test_a_reviewed_run_waits_without_a_process_until_a_person_resumes_it(desk: Desk, runs: Path) -> None:
-    run = runs / "third"
+    run = fresh(runs, "third")
     desk.launch("train", "train-form-third", run_dir=str(run), preset="quick", generations=2, review=True)
     wait_for(lambda: committed(run, 1, "match"))
     engine = desk.flow_process()
-    desk.open_run("third train")
-    desk.wait_state("third train", "Suspended")
+    desk.open_run(f"{run.name} train")
+    desk.wait_state(f"{run.name} train", "Suspended")
     desk.keep("suspended")
     nothing_left(desk, run, engine)
     assert committed(run, 2, "update") and not committed(run, 2, "evolve")
     desk.confirmed("Resume")
-    desk.wait_state("third train", "Completed")
+    desk.wait_state(f"{run.name} train", "Completed")
     assert set(commits(run).values()) == {1}, "nothing is made twice"
-    assert len(desk.runs(name={"any_": ["third g0002"]})) == 1
+    assert len(desk.runs(name={"any_": [f"{run.name} g0002"]})) == 1
 
 
 def test_a_stage_is_made_again_from_the_resume_form(desk: Desk, runs: Path) -> None:
-    run = runs / "first"
+    run = made(runs, "first")
     old = read_manifest(stage_dir(run, 1, "solve"))
     again: dict[str, Any] = {"redo_generation": 1, "redo_stage": "solve", "redo_seed": 7}
     desk.launch("resume", "resume-form", run_dir=str(run), truncate=True, **again)
-    desk.open_run("first resume")
-    desk.wait_state("first resume", "Completed")
+    desk.open_run(f"{run.name} resume")
+    desk.wait_state(f"{run.name} resume", "Completed")
     desk.keep("resumed")
     new = read_manifest(stage_dir(run, 1, "solve"))
     assert old is not None and new is not None
     assert new.attempt == old.attempt + 1 and new.seed != old.seed
     assert commits(run)["0001/propose"] == 1, "what came before stays"
     assert committed(run, 2, "evolve") and list((run / "superseded").rglob("manifest.json"))
-    assert desk.run("first g0001 again from solve")["state_name"] == "Completed"
+    assert desk.run(f"{run.name} g0001 again from solve")["state_name"] == "Completed"
 
 
 def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     desk: Desk, runs: Path
 ) -> None:
-    suite = runs.parent / "small.toml"
+    run, suite = made(runs, "first"), runs.parent / "small.toml"
     text = (ROOT / "configs/suites/tiny.toml").read_text()
     suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
     deployment = desk.nightly()
@@ -418,16 +436,16 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
         """The runs that the cron started or soon will, without what was refused beside another."""
         soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         found = desk.runs(deployment_id={"any_": [deployment["id"]]}, expected_start_time={"before_": soon})
-        return [run for run in found if run["auto_scheduled"] and run["state_type"] != "CANCELLED"]
+        return [each for each in found if each["auto_scheduled"] and each["state_type"] != "CANCELLED"]
 
     def night() -> str:
         """Let the cron fire, and wait for its run; what that says at its end."""
-        earlier = {run["id"] for run in fired()}
+        earlier = {each["id"] for each in fired()}
         new: list[Any] = []
 
         def ended() -> bool:
-            new[:] = [run for run in fired() if run["id"] not in earlier]
-            return any(run["end_time"] for run in new)
+            new[:] = [each for each in fired() if each["id"] not in earlier]
+            return any(each["end_time"] for each in new)
 
         with desk.looking_away():
             for _ in range(round(PATIENCE / HEARD)):
@@ -439,7 +457,7 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
                     wait_for(ended, HEARD, ASKED)
                     break
         desk.set_night(active=False)
-        said = [run["state"]["message"] for run in new if run["end_time"]]
+        said = [each["state"]["message"] for each in new if each["end_time"]]
         assert said, new
         return said[0]
 
@@ -451,26 +469,17 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
 
     assert night().startswith("3 runs evaluated")
     first = evaluations()
-    assert [name.split("/")[0] for name in first] == ["first", "second", "third"]
-    assert first[0] == "first/generations/0002/evaluate-tiny"
-    made = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
+    assert [name.split("/")[0] for name in first] == sorted(path.name for path in runs.iterdir())
+    assert first[0] == f"{run.name}/generations/0002/evaluate-tiny"
+    written = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
 
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "populora_core.commands",
-            "resume",
-            str(runs / "first"),
-            "--generations",
-            "3",
-            "--plain",
-        ],
+        [sys.executable, "-m", "populora_core.commands", "resume", str(run), "--generations", "3", "--plain"],
         cwd=ROOT,
         check=True,
         capture_output=True,
         timeout=PATIENCE,
     )
     assert night().startswith("1 runs evaluated"), "only what went on since"
-    assert evaluations() == [*first[:1], "first/generations/0003/evaluate-tiny", *first[1:]]
-    assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == made
+    assert evaluations() == [*first[:1], f"{run.name}/generations/0003/evaluate-tiny", *first[1:]]
+    assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == written

@@ -4,8 +4,8 @@
     python tests/tiers.py seconds first.txt
     python tests/tiers.py table before.txt first.txt all.txt tests/data/tiers.toml bench/results/test-tiers.json
 
-A collection is what `pytest --collect-only -q` prints. The table maps every case of `before.txt` to what covers it now;
-what is there no longer needs a line in the reasons: a case, or a beginning of its name, and what became of it.
+A collection is what `pytest --collect-only -q` prints. The table says of every case of `before.txt` what covers it now;
+one that is there no longer needs a line in the reasons: the beginning of its name, and what became of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -24,10 +24,9 @@ LONGEST = 12
 
 
 def collection(path: Path) -> list[str]:
-    """The cases of a collection, without this machine's folders in their parameters."""
-    root = f"{Path(__file__).resolve().parent.parent}/"
+    """The cases of a collection."""
     lines = path.read_text().splitlines()
-    return [line.replace(root, "") for line in lines if line.startswith("tests/") and "::" in line]
+    return [line for line in lines if line.startswith("tests/") and "::" in line]
 
 
 def seconds(cases: Collection[str]) -> str:
@@ -42,26 +41,36 @@ def seconds(cases: Collection[str]) -> str:
 
 def mapping(
     before: Sequence[str], first: Collection[str], everything: Collection[str], reasons: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
-    """case -> what became of it: `where` it is now, and `what` covers it or `why` it went.
+) -> dict[str, str]:
+    """case -> what became of it: kept, moved, merged into what, or dropped and why.
 
     Raises:
-        KeyError: for a case that is gone without a reason.
+        KeyError: a case is gone without a reason.
+        ValueError: a reason says neither.
     """
-    first, everything = set(first), set(everything)
-    table = {}
+    first, everything, table = set(first), set(everything), {}
     for case in before:
         if case in first:
-            table[case] = {"where": KEPT}
+            table[case] = KEPT
         elif case in everything:
-            table[case] = {"where": MOVED}
+            table[case] = MOVED
         else:
-            (said,) = sorted((b for b in reasons if case.startswith(b)), key=len)[-1:] or [case]
-            where, _, rest = reasons[said].partition(": ")
-            if where not in (MERGED, DROPPED):
-                raise ValueError(f"{said}: a reason begins with `{MERGED}: ` or `{DROPPED}: `, not {where}")
-            table[case] = {"where": where, "why" if where == DROPPED else "what": rest}
+            said = max(
+                (beginning for beginning in reasons if case.startswith(beginning)), key=len, default=case
+            )
+            table[case] = reasons[said]
+            if table[case].partition(": ")[0] not in (MERGED, DROPPED):
+                raise ValueError(f"{said}: a reason begins with `{MERGED}: ` or `{DROPPED}: `")
     return table
+
+
+def grouped(table: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """what became of them -> test -> cases; of those that were kept, by file."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for case, fate in table.items():
+        test = case.partition("[")[0]
+        found[fate][test.partition("::")[0] if fate == KEPT else test] += 1
+    return {fate: dict(sorted(tests.items())) for fate, tests in sorted(found.items())}
 
 
 def main() -> None:
@@ -72,11 +81,15 @@ def main() -> None:
         case ["table", *collections, reasons, output]:
             before, first, everything = (collection(Path(path)) for path in collections)
             table = mapping(before, first, everything, tomllib.loads(Path(reasons).read_text()))
-            counts = Counter(row["where"] for row in table.values())
+            counts = Counter(fate.partition(": ")[0] for fate in table.values())
             new = len(set(everything) - set(before))
-            document = {"cases": len(before), "counts": counts, "new": new, "table": table}
+            document = {"cases": len(before), "new": new, "counts": counts, "table": grouped(table)}
             Path(output).write_text(json.dumps(document, indent=1) + "\n")
-            print(*(f"{count:6,}  {where}" for where, count in counts.items()), f"{new:6,}  new", sep="\n")
+            print(
+                *(f"{count:6,}  {where}" for where, count in sorted(counts.items())),
+                f"{new:6,}  new",
+                sep="\n",
+            )
         case _:
             sys.exit(__doc__)
 

@@ -1,0 +1,38 @@
+"""What the tests take and where they went: by the last whole run, and against an earlier collection."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiers import KEPT, MOVED, grouped, mapping
+from timings import Recorded
+
+A, B, C = "tests/test_a.py::test_it[1]", "tests/test_a.py::test_it[2]", "tests/test_a.py::test_more"
+
+
+def test_a_case_takes_what_it_took_and_an_unknown_one_what_its_files_others_do(tmp_path: Path) -> None:
+    result = tmp_path / "tests.json"
+    files = {"tests.test_a": {"seconds": 5.0, "cases": 3}, "tests.test_a.TestB": {"seconds": 2.0, "cases": 1}}
+    result.write_text(json.dumps({"slowest": {"tests.test_a::test_it[a::b]": 4.0}, "files": files}))
+    recorded = Recorded(result)
+    assert recorded.seconds("tests/test_a.py::test_it[a::b]") == 4.0
+    assert recorded.seconds("tests/test_a.py::test_more") == 0.5
+    assert recorded.seconds("tests/test_a.py::TestB::test_more") == 2.0
+    assert recorded.seconds("tests/test_new.py::test_more") == 0.0
+
+
+def test_every_case_of_before_is_kept_moved_or_has_a_reason() -> None:
+    reasons = {"tests/test_a": "dropped: tested nothing", "tests/test_a.py::test_m": "merged: test_it"}
+    table = mapping([A, B, C], first=[A], everything=[A, B], reasons=reasons)
+    assert table == {A: KEPT, B: MOVED, C: "merged: test_it"}
+    assert grouped(table) == {
+        KEPT: {"tests/test_a.py": 1},
+        "merged: test_it": {C: 1},
+        MOVED: {"tests/test_a.py::test_it": 1},
+    }
+    with pytest.raises(KeyError, match="test_more"):
+        mapping([C], [], [], {})
+    with pytest.raises(ValueError, match="begins with"):
+        mapping([C], [], [], {"tests/": "gone"})
