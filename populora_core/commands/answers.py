@@ -25,8 +25,8 @@ from populora_core.support.aliases import Row
 from populora_core.support.durable import replacing, writing
 from populora_core.support.errors import ConfigError
 
-RowFormat = Literal["table", "csv", "json", "markdown", "parquet"]
-SUFFIXES: Mapping[str, RowFormat] = {
+AnswerFormat = Literal["table", "csv", "json", "markdown", "parquet"]
+SUFFIXES: Mapping[str, AnswerFormat] = {
     ".csv": "csv",
     ".json": "json",
     ".jsonl": "json",
@@ -39,7 +39,7 @@ TABLE_ROWS = 500  # of one printed table; a longer answer is several, so that no
 UNBOUNDED = 1_000_000  # columns of what is no terminal
 
 
-def print_answer(answer: Answer, format: RowFormat) -> None:
+def print_answer(answer: Answer, format: AnswerFormat) -> None:
     """Print all rows. Memory does not grow with their number; who stops reading ends it, as `head` does."""
     if format == "parquet":
         raise ConfigError(
@@ -54,7 +54,7 @@ def print_answer(answer: Answer, format: RowFormat) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
 
 
-def save_answer(answer: Answer, format: RowFormat, output: Path) -> None:
+def save_answer(answer: Answer, format: AnswerFormat, output: Path) -> None:
     """Write all rows to a file, whole or not at all.
 
     Raises:
@@ -68,7 +68,7 @@ def save_answer(answer: Answer, format: RowFormat, output: Path) -> None:
             _PRINTERS[format](answer, out)
 
 
-def format_of(format: RowFormat | None, output: Path | None) -> RowFormat:
+def format_of(format: AnswerFormat | None, output: Path | None) -> AnswerFormat:
     """The format that was asked for, else the one that the file's name ends in, else a table."""
     return format or (SUFFIXES.get(output.suffix, "table") if output else "table")
 

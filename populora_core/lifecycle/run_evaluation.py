@@ -21,7 +21,7 @@ from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, BenchmarkItems, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, SuiteItems, players_of
 from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
@@ -72,7 +72,7 @@ class RunEvaluation:
         suite: Suite,
         members: str = "all",
         generation: int | None = None,
-        problems: BenchmarkItems | None = None,
+        problems: SuiteItems | None = None,
     ) -> None:
         self.session, self.suite = session, suite
         run = session.run

@@ -39,7 +39,7 @@ ITEMS = "evaluation_items"
 ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept
 
 
-BenchmarkItems = Sequence[tuple[Entry, Sequence[Item]]]
+SuiteItems = Sequence[tuple[Entry, Sequence[Item]]]
 """Entries of a suite, each with its problems."""
 
 
@@ -96,7 +96,7 @@ class Evaluation:
         players: Sequence[Player],
         generation: int,
         finished: Path,
-        problems: BenchmarkItems | None = None,
+        problems: SuiteItems | None = None,
     ) -> None:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
         self.generation, self.finished, self._problems = generation, finished, problems
