@@ -35,21 +35,22 @@ class RunPage(Observer):
         self._run, self._generations = run, generations
         self._summary: UUID | None = None
         self._progress: UUID | None = None
-        attempted(lambda: self._show(max([0, *run.generations()])))
+        attempted(self._show)
 
     def generation_ended(self, generation: int) -> None:
         if not answers():
             return
         for line in generation_lines(self._run.directory, generation, self._generations):
             get_run_logger().info(Text.from_markup(line).plain)
-        attempted(lambda: self._show(generation))
+        attempted(self._show)
 
-    def _show(self, generation: int) -> None:
+    def _show(self) -> None:
         """Write both artifacts, over those of the generation before: a page has one of each."""
-        directory, done = self._run.directory, 100.0 * generation / self._generations
+        directory, done = self._run.directory, 0.0
         text = f"# {self._run.name}\n\nThe population is being founded.\n"
         if self._run.generations():
-            text = overview(read_figures(directory, samples=False))
+            figures = read_figures(directory, samples=False)
+            text, done = overview(figures), 100.0 * figures.last / self._generations
         text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
         if self._summary is None or self._progress is None:
             self._progress = _made(

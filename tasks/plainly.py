@@ -1,7 +1,8 @@
-"""An error of the project ends a flow or a task with its message: its traceback helps no one who uses the UI."""
+"""An error of the project is told by its message: its traceback helps no one who uses the UI."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
@@ -16,9 +17,10 @@ R = TypeVar("R")
 
 
 def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callable[P, R]:
-    """The function as one that returns a failed state where it would raise an error of the project.
+    """The function of a flow as one that returns a failed state where it would raise an error of the project.
 
-    The error is the state's data, so whoever called the flow or the task still meets it.
+    The error is the state's data, so whoever called the flow still meets it. A task's caller would get the state as a
+    result and go on, so tasks raise, and their log leaves the traceback out.
 
     Args:
         reword: says what to do in the words of where the flow was launched.
@@ -36,3 +38,13 @@ def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callabl
     # Prefect looks names of annotations up where the function is, which is here.
     run.__signature__ = signature(body, eval_str=True)  # type: ignore[attr-defined]
     return run
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """A filter that leaves the tracebacks of the project's errors out."""
+    if record.exc_info and isinstance(record.exc_info[1], PopuloraError):
+        record.exc_info = None
+    return True
+
+
+logging.getLogger("prefect.task_runs").addFilter(without_traceback)

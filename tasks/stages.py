@@ -11,7 +11,6 @@ from prefect.cache_policies import NO_CACHE
 from populora_core.runs.session import attach
 from populora_core.stages.engine import StageResult, run_stage
 from populora_core.stages.table import STAGES, Stage
-from tasks.plainly import plainly
 from tasks.show import progress_shown, show
 
 
@@ -22,7 +21,6 @@ def _task(stage: Stage) -> Task[..., StageResult]:
         cache_policy=NO_CACHE,
         persist_result=False,
     )
-    @plainly
     def run(
         run_dir: str, run_name: str, generation: int, how: Mapping[str, Any] | None = None
     ) -> StageResult:

@@ -148,7 +148,7 @@ def test_a_finished_run_is_resumed_without_doing_anything(copy_of: Callable[[], 
 def test_a_rerun_that_changes_nothing_says_why(copy_of: Callable[[], Path]) -> None:
     done = populora("rerun", copy_of(), "--generation", 1, "--stage", "match")
     assert done.returncode == 0, done.stderr
-    assert "making match of generation 1 again" in done.stderr
+    assert "making match of generation 1 again" in done.stdout
     assert "match    unchanged" in done.stdout
     assert "its seed are the same; --seed N draws again" in done.stdout
 

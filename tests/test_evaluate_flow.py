@@ -70,6 +70,7 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
     assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
     assert dropped[0] == "FAILED"
     assert "copy dropped by 0." in dropped[1] and "from generation 2 to 3" in dropped[1]
+    assert 'id="evaluations"' in (directory / "report.html").read_text(), "the report is up to date"
     assert absent[0] == "FAILED"
     assert "is not a run directory" in absent[1]
 

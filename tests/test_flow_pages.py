@@ -24,6 +24,7 @@ from flows.server import own_server
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.logging.handlers import APILogWorker
+from flows.evaluate import evaluate
 from flows.finished import compare, export, fork
 from flows.launch import resume
 
@@ -40,6 +41,7 @@ with own_server(), get_client(sync_client=True) as client:
     again = {"redo_generation": 1, "redo_stage": "solve", "redo_seed": 7}
     states = {
         "refused": told(resume, run_dir=run, **again),
+        "absent": told(evaluate, run_dirs=[str(folder / "absent")], suite="configs/suites/tiny.toml"),
         "fork": told(fork, source=run, generation=1, to=str(folder / "forked")),
         "fork of nothing": told(fork, source=run, generation=99, to=str(folder / "nothing")),
         "compare": told(compare, run_dirs=[run, str(folder / "forked")], to=str(folder / "both")),
@@ -105,7 +107,10 @@ def test_an_error_ends_a_flow_with_its_message_alone_in_the_words_of_the_form(
     assert kind == "FAILED"
     assert message.startswith(f"generations 2 to {GENERATIONS + 1} would no longer follow")
     assert '"Redo: set later generations aside" (--truncate)' in message
-    assert not any("Traceback" in line for _, line in found["logs"])
+    assert found["states"]["absent"][0] == "FAILED"
+    assert "absent is not a run directory" in found["states"]["absent"][1]
+    assert "evaluate tiny: absent" in found["names"]
+    assert not any("Traceback" in line for _, line in found["logs"]), "nor in the log of a task"
     assert not list((folder / "first").rglob("superseded"))
 
 

@@ -149,26 +149,25 @@ def rerun(
     stage: Annotated[
         str, typer.Option(help="match, propose, verify, solve, grade, update, evaluate or evolve")
     ],
-    seed: Annotated[int | None, typer.Option(help="draw anew with this seed")] = None,
+    seed: Annotated[int | None, typer.Option(help="draw again, with this seed")] = None,
     truncate: Annotated[
         bool,
         typer.Option("--truncate", help="move later generations to superseded/ if they no longer follow"),
     ] = False,
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
-    from populora_core.commands.console import narrated
     from populora_core.lifecycle.loop import rerun as rerun_stage
     from populora_core.runs.run import Run
 
     opened = Run.open(directory)
-    with _watched(opened, opened.config.run.generations) as session, narrated() as say:
-        say(f"making {stage} of generation {generation} again ...")
+    print(f"making {stage} of generation {generation} again ...", flush=True)
+    with _watched(opened, opened.config.run.generations) as session:
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
         print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
     if all(result.reused for result in results):
         print(f"{stage} came out as it was, since its inputs and its seed are the same; --seed N draws again")
-    print(typed(f"populora resume {directory} goes on from here"))
+    print(typed(f"populora resume {shown(directory)} goes on from here"))
 
 
 @app.command(rich_help_panel=RUNS)

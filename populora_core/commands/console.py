@@ -43,13 +43,15 @@ console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
 
 @contextmanager
-def narrated() -> Iterator[Callable[[str], None]]:
+def narrated(first: str = "") -> Iterator[Callable[[str], None]]:
     """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
     console = Console(stderr=True, emoji=False)
     if not console.is_terminal:
+        if first:
+            print(first, file=sys.stderr, flush=True)
         yield lambda line: print(line, file=sys.stderr, flush=True)
         return
-    with console.status("") as status:
+    with console.status(f"[dim]{escape(first)}[/]") as status:
         yield lambda line: status.update(f"[dim]{escape(line)}[/]")
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from rich.markup import escape
 from rich.table import Table
 
-from populora_core.commands.console import console
+from populora_core.commands.console import console, narrated
 from populora_core.commands.typed import typed
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.revision import version_of
@@ -24,7 +24,8 @@ MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absen
 
 def examine(require: Literal["nothing", "sandbox"]) -> bool:
     """Print what works. Returns whether everything required does."""
-    backends = describe_backends()
+    with narrated("trying the sandboxes ..."):
+        backends = describe_backends()
     table = Table(title="what this machine can do", title_justify="left")
     for name in ("part", "state", "detail"):
         table.add_column(name)

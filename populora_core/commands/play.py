@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from populora_core.commands.console import console, narrated
-from populora_core.lifecycle.play import Exchange
+from populora_core.lifecycle.play import Play
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import AnswerForm, problem_type
@@ -33,13 +33,11 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
     """Let a teacher ask until the person leaves, with `q` or the end of input; then say who got how many right."""
     score: Counter[tuple[str, bool]] = Counter()
     with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
-        with narrated() as say:
-            say("loading the members ...")
-            table = Exchange(run, sandbox, teacher, student, seed)
+        with narrated("loading the members ..."):
+            table = Play(run, sandbox, teacher, student, seed)
         console.print(f"Enter alone lets a student answer; {LEAVE} leaves.")
         while True:
-            with narrated() as say:
-                say("a teacher writes a problem ...")
+            with narrated("a teacher writes a problem ..."):
                 asked = next(filter(None, (table.ask(kind) for _ in range(ROUNDS))), None)
             if asked is None:
                 console.print("no teacher writes a valid problem now")
@@ -55,7 +53,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
         console.print(f"{who}: {right} of {right + wrong} right")
 
 
-def _answered(table: Exchange, problem: Problem) -> tuple[str, bool] | None:
+def _answered(table: Play, problem: Problem) -> tuple[str, bool] | None:
     """Who answered, and whether it was right; None where the person leaves."""
     while True:
         text = _typed(problem)

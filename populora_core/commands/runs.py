@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir, RunDirs, run_folder_named
-from populora_core.commands.typed import typed
+from populora_core.commands.typed import shown, typed
 from populora_core.support.errors import EXIT_INTERRUPTED
 
 runs_app = typer.Typer()
@@ -22,6 +22,7 @@ def fork(
     settings: Overrides = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
+    from populora_core.commands.console import narrated
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
     from populora_core.runs.preflight import check_names
@@ -30,10 +31,11 @@ def fork(
     source = Run.open(directory)
     config = apply_overrides(source.config, settings or [])
     check_names(config, "the settings given with --set")
-    forked = fork_run(source, generation, to, config)
+    with narrated(f"taking over generations 0 to {generation} ..."):
+        forked = fork_run(source, generation, to, config)
     print(
         f"{forked.directory} holds generations 0 to {generation}; "
-        + typed(f"populora resume {to} goes on from there")
+        + typed(f"populora resume {shown(to)} goes on from there")
     )
 
 
@@ -118,12 +120,14 @@ def prune(
     Every table stays, so the report, the lineage and all questions do too; so does each member's newest adapter.
     What was removed does not come back: older generations can then not be redone, forked, evaluated or exported.
     """
+    from populora_core.commands.console import narrated
     from populora_core.commands.inspection import show_plan
     from populora_core.lifecycle import pruning
     from populora_core.runs.run import Run
 
     opened = Run.open(directory)
-    chosen = (pruning.plan if dry_run else pruning.prune)(opened, keep, every)
+    with narrated("looking for what going on does not need ..."):
+        chosen = (pruning.plan if dry_run else pruning.prune)(opened, keep, every)
     show_plan(opened, chosen, dry_run)
 
 
@@ -143,8 +147,7 @@ def report(
     from populora_core.report.write import REPORT, write_report
 
     default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
-    with narrated() as say:
-        say("writing the report ...")
+    with narrated("writing the report ..."):
         written = write_report(directories, output or default)
     print(f"{written} is written; open it in any browser")
 
@@ -176,8 +179,7 @@ def export(
     from populora_core.lifecycle.export import CARD, export_member
     from populora_core.runs.run import Run
 
-    with narrated() as say:
-        say(f"exporting {member} ...")
+    with narrated(f"exporting {member} ..."):
         done = export_member(
             Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
         )
@@ -208,8 +210,7 @@ def problems(
     from populora_core.runs.run import Run
 
     filters = Filters(*solve_rate, *statements, novelty)
-    with narrated() as say:
-        say("writing the problems ...")
+    with narrated("writing the problems ..."):
         done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     print(f"{done.folder} holds {counts}, and a card")

@@ -37,8 +37,7 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         console.print(*benchmark_tables(found.rows), sep="\n")
     for line in population_lines(found.rows, found.items(), suite):
         _say(line)
-    with narrated() as say:
-        say("comparing the suite with the run's problems ...")
+    with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
     _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
     _say(typed(where(shown(found.folder), shown(run.directory))))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from populora_core.commands.options import MACHINES
-from populora_core.commands.typed import typed
+from populora_core.commands.typed import shown, typed
 
 stores_app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
@@ -25,11 +25,14 @@ def pull(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
 ) -> None:
     """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
+    from populora_core.commands.console import narrated
     from populora_core.lifecycle.pull import pull as pull_run
 
-    done = pull_run(url, directory)
+    with narrated(f"bringing the run from {url} ..."):
+        done = pull_run(url, directory)
     print(f"{directory}: {done.brought} stages brought, {done.kept} were here")
-    print(typed(f"populora resume {directory} goes on from here; populora inspect {directory} looks into it"))
+    place = shown(directory)
+    print(typed(f"populora resume {place} goes on from here; populora inspect {place} looks into it"))
 
 
 @store_app.command()

@@ -55,6 +55,9 @@ def report(
     ] = None,
 ) -> None:
     """Write what a study found as one HTML page that opens offline."""
+    from populora_core.commands.console import narrated
     from populora_core.study.report import write_report
 
-    print(f"{write_report(directory, output)} is written; open it in any browser")
+    with narrated("writing the report ..."):
+        written = write_report(directory, output)
+    print(f"{written} is written; open it in any browser")

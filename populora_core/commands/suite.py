@@ -36,6 +36,7 @@ def fetch(
     """
     from populora_core.benchmarks.fetch import fetch as fetch_rows
     from populora_core.benchmarks.fetch import fetched_file
+    from populora_core.commands.console import narrated
 
     entries = entries_named(name, suite)
     if given is not None and len(entries) > 1:
@@ -44,7 +45,8 @@ def fetch(
         source = given
         if given is not None and (given / entry.benchmark).is_dir():
             source = given / entry.benchmark
-        record = fetch_rows(entry, source)
+        with narrated(f"fetching {entry.benchmark} ..."):
+            record = fetch_rows(entry, source)
         print(f"{entry.benchmark:<16} {record.rows:>6} problems   {fetched_file(entry)}")
 
 
