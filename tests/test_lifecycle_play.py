@@ -10,7 +10,7 @@ from conftest import contents
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
-from populora_core.lifecycle.play import Exchange
+from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
@@ -27,14 +27,14 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def table(finished: Path) -> Iterator[Exchange]:
+def table(finished: Path) -> Iterator[PlayTable]:
     run = Run.open(finished)
     with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
-        yield Exchange(run, sandbox, "T0", None, seed=0)
+        yield PlayTable(run, sandbox, "T0", None, seed=0)
 
 
 @pytest.mark.parametrize("kind", ["code_o", "code_i", "code_f"])
-def test_the_verifier_decides_about_what_a_person_types(table: Exchange, kind: str) -> None:
+def test_the_verifier_decides_about_what_a_person_types(table: PlayTable, kind: str) -> None:
     asked = table.ask(kind)
     assert asked is not None
     assert asked.teacher_id.startswith("teacher-00-")
@@ -46,7 +46,7 @@ def test_the_verifier_decides_about_what_a_person_types(table: Exchange, kind: s
         table.judge(problem, "import os" if kind == "code_f" else "f(1")
 
 
-def test_a_student_answers_for_the_person(table: Exchange) -> None:
+def test_a_student_answers_for_the_person(table: PlayTable) -> None:
     asked = table.ask("code_o")
     assert asked is not None
     student, written, verdict = table.answer(asked.problem)
@@ -60,7 +60,7 @@ def test_only_who_lives_plays(finished: Path) -> None:
         open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox,
         pytest.raises(RunDirectoryError, match="no member is called S7"),
     ):
-        Exchange(run, sandbox, None, "S7", seed=0)
+        PlayTable(run, sandbox, None, "S7", seed=0)
 
 
 def test_the_command_asks_until_the_person_leaves_and_changes_nothing(finished: Path) -> None:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from populora_core.commands.console import console, narrated
-from populora_core.lifecycle.play import Play
+from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import AnswerForm, problem_type
@@ -34,7 +34,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
     score: Counter[tuple[str, bool]] = Counter()
     with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
         with narrated("loading the members ..."):
-            table = Play(run, sandbox, teacher, student, seed)
+            table = PlayTable(run, sandbox, teacher, student, seed)
         console.print(f"Enter alone lets a student answer; {LEAVE} leaves.")
         while True:
             with narrated("a teacher writes a problem ..."):
@@ -53,7 +53,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
         console.print(f"{who}: {right} of {right + wrong} right")
 
 
-def _answered(table: Play, problem: Problem) -> tuple[str, bool] | None:
+def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
     """Who answered, and whether it was right; None where the person leaves."""
     while True:
         text = _typed(problem)

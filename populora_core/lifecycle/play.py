@@ -45,7 +45,7 @@ class Asked:
     problem: Problem
 
 
-class Exchange:
+class PlayTable:
     """A run's living members, resident in this process.
 
     Args:
