@@ -77,11 +77,12 @@ test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
 audit: install sandbox ## recompute what a run paid, rated and stored: make audit RUN_DIR=runs/demo
 	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py
 
-lint: install ## ruff, mypy, and whether what tests import is there
+lint: install ## ruff, mypy, whether what tests import is there, and the worst words of docs/style.md
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python tests/imported_names.py
+	@$(BIN)/python tests/plain_words.py
 
 format: install ## let ruff put the code in order
 	@$(BIN)/ruff check --fix .

@@ -87,7 +87,7 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """CPU seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured.
 
-    Every other round goes backwards: what the one before leaves in caches favours nobody.
+    Every other round goes backwards: what the one before leaves in caches favours no one.
     """
     taken: dict[str, list[float]] = {name: [] for name in variants}
     for work in variants.values():

@@ -8,7 +8,7 @@ Two real runs of the demo's settings on the bundled base go on in turn, generati
 teacher writes as many proposals as the four teachers together. One shard of one thread in this process, so that
 process CPU time holds everything but the programs in the sandbox, which are the same work for both. Updates are
 made in full and move nothing: a pair, which learns from four times the tokens, would soon write other texts than
-the population; nobody is evaluated or bred. What chance makes unequal all the same, such as how many proposals are
+the population; no one is evaluated or bred. What chance makes unequal all the same, such as how many proposals are
 valid, is set right stage by stage: the pair's seconds are scaled by the work that the stage had to do.
 
 Prefect's seconds are those of wall time, since it waits for its server more than it computes: two equal small runs go
@@ -48,7 +48,7 @@ QUICK = REPOSITORY / "configs" / "quick.toml"
 MEMBERS = 4
 PER_TYPE = 24  # proposals of one of four teachers, as in the demo
 WARM_UP = 1  # generations that are not measured
-STILL = 1e-9  # a learning rate by which nobody gets anywhere
+STILL = 1e-9  # a learning rate by which no one gets anywhere
 
 Seconds = dict[str, float]  # by stage
 
@@ -170,7 +170,7 @@ def _start(folder: Path, members: int) -> Session:
         "population.teachers": members,
         "population.students": members,
         "propose.per_type": PER_TYPE * MEMBERS // members,
-        "evolve.every": 0,  # a pair has nobody to breed from
+        "evolve.every": 0,  # a pair has no one to breed from
         "update.learning_rate": STILL,
         "compute.shards": 1,
         "compute.backend": '"inline"',

@@ -90,7 +90,7 @@ def _breed(layout: AdapterLayout, parents: list[Tensor], operator: str, seed: in
 
 def _peak_adapters(layout: AdapterLayout, parents: list[Tensor], operator: str) -> float:
     """Most memory that breeding took at once, in adapters."""
-    Path("/proc/self/clear_refs").write_text("5")  # the kernel's mark of most memory starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # the kernel's mark of most memory starts again
     before = _status_kib("VmRSS")
     _breed(layout, parents, operator, 0)
     return (_status_kib("VmHWM") - before) * 1024 / (4 * layout.dimension)

@@ -154,7 +154,7 @@ def _reviewed(session: Session, number: int) -> None:
 
 
 def _unreviewed(session: Session, number: int) -> None:
-    """A generation while no server answers: nobody could be asked, so nobody is replaced.
+    """A generation while no server answers: no one could be asked, so no one is replaced.
 
     Raises:
         ServerUnreachable: the generation replaces members.

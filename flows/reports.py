@@ -88,7 +88,7 @@ class _Reports(BaseHTTPRequestHandler):
         return f"/{token_of(self._key, directory)}{quote(str(directory / REPORT))}"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody needs to read who read a report."""
+        """No one needs to read who read a report."""
 
 
 def _own_file(path: Path) -> bytes | None:

@@ -100,7 +100,7 @@ def forget_events() -> None:
 
 
 def crash_left_flow_runs(directory: Path) -> list[str]:
-    """Set flow runs on the run directory that are Running to Crashed. Only under its lock: then nobody runs them,
+    """Set flow runs on the run directory that are Running to Crashed. Only under its lock: then no one runs them,
     but for the flow run that this is called in.
 
     Returns:
@@ -116,7 +116,7 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
 def crash_orphaned_flow_runs() -> list[str]:
     """Set flow runs of deployments that are under way to Crashed, unless somebody writes to their run directory.
 
-    Only while there is no worker. After a power cut nobody else would, and they would fill the work pool for ever.
+    Only while there is no worker. After a power cut no one else would, and they would fill the work pool for ever.
 
     Returns:
         What was done, a line each.

@@ -28,7 +28,7 @@ from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
 
 START_SECONDS = 300.0
-"""A server that makes its database anew on a busy two-core machine."""
+"""A server that makes its database again on a busy two-core machine."""
 RUN_STOP_SECONDS = 30.0
 """A run that is being ended gives up its stage and stops its sandboxes."""
 PART_STOP_SECONDS = 5.0

@@ -17,7 +17,7 @@ webdriver, exceptions = (
     for part in ("webdriver", "common.exceptions")
 )
 REDRAWN = (exceptions.StaleElementReferenceException, exceptions.ElementClickInterceptedException)
-"""What is raised where a page draws itself anew while it is looked at."""
+"""What is raised where a page draws itself again while it is looked at."""
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")

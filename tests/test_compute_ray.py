@@ -494,7 +494,7 @@ cluster.close()
 
 
 def test_a_cluster_of_one_machine_is_its_users_alone() -> None:
-    """No other user gets at its token or its folder, and nobody beyond this machine at its ports."""
+    """No other user gets at its token or its folder, and no one beyond this machine at its ports."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [sys.executable, "-c", OWN_CLUSTER]
     with subprocess.Popen(

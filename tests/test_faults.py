@@ -129,7 +129,7 @@ def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
         refused = populora(*command, str(directory))
         assert refused.returncode == 2
         assert "Read-only file system" in refused.stderr
-        assert "mend the cause, then resume" in refused.stderr
+        assert "fix the cause, then resume" in refused.stderr
         assert "Traceback" not in refused.stderr
     assert populora("inspect", str(directory)).returncode == 0
     assert populora("query", str(directory), "SELECT 1").returncode == 0

@@ -81,7 +81,7 @@ def test_reap_ends_and_removes_what_was_left_and_says_so(run: Run, worker: int) 
     assert "solve of generation 2" in done[0]
     assert f"ended its worker process {worker}" in done
     assert [line.endswith("half-written") for line in done].count(True) == 3
-    assert f"removed {LOCK}, which nobody held" in done
+    assert f"removed {LOCK}, which no one held" in done
     assert not alive(worker)
     assert _left(run.directory) == []
     assert _own(reap(run)) == [], "nothing more to do"

@@ -1,4 +1,4 @@
-"""Hostile programs against every sandbox: what each comes to, and that nobody else feels it.
+"""Hostile programs against every sandbox: what each comes to, and that no one else feels it.
 
 The programs stand in attacks.py. They run without the static policy, so that the sandbox itself is attacked.
 """

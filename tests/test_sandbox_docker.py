@@ -151,7 +151,7 @@ def test_containers_and_folders_go_with_their_process(backend: containers.Docker
             time.sleep(0.5)  # in the middle of a program
             host.send_signal(getattr(signal, way))
     wait_for(lambda: not containers_of(host.pid))
-    if way in ("SIGKILL", "SIGTERM"):  # nobody was left to tidy up: the next start does
+    if way in ("SIGKILL", "SIGTERM"):  # no one was left to tidy up: the next start does
         containers.DockerBackend()
     wait_for(lambda: not folders_of(host.pid))
 

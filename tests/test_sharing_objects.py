@@ -77,7 +77,7 @@ def test_a_damaged_or_missing_object_is_refused_and_the_target_stays(
         store.fetch("0" * 64, target)
     assert target.read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "target"]
-    assert store.get_bytes(store.put_bytes(b"weights")) == b"weights", "who puts it again mends it"
+    assert store.get_bytes(store.put_bytes(b"weights")) == b"weights", "who puts it again fixes it"
 
 
 def test_the_first_document_of_a_key_stands(store: LocalObjects) -> None:

@@ -211,7 +211,7 @@ def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) 
 
 
 def redraw(run: Run, weights: bytes) -> None:
-    """Make the stage anew with another seed."""
+    """Make the stage again with another seed."""
     Written.weights = weights
     with Session(run) as session:
         rerun(

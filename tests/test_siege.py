@@ -23,7 +23,7 @@ OK, SUM = Status.OK, siege.Case("sum", "def f(x):\n    return x + 1", outputs=("
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the siege's files lie, and nobody else's."""
+    """Where the siege's files lie, and no one else's."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield tmp_path
 

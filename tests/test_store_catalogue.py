@@ -258,7 +258,7 @@ def test_it_holds_views_alone(run_dir):
         assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
 
 
-# Publishing anew
+# Publishing again
 
 
 def test_a_fresh_catalogue_is_not_stale(tmp_path):

@@ -149,7 +149,7 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
 
     before = plan(small)
     assert (before.runs, before.left) == (2, ())
-    # The summary says the same when it is made anew, and a stage version that rises voids it.
+    # The summary says the same when it is made again, and a stage version that rises voids it.
     path = folder / "results" / "pair-seed-0003.parquet"
     path.unlink()
     assert flow(small) == ["COMPLETED", "all 2 runs of small are done", ["small"]]

@@ -85,19 +85,19 @@ class Desk:
         return found[0]
 
     def do(self, xpath: str, action: Callable[[Any], T]) -> T:
-        """Do something with the first visible element, again where the page draws itself anew meanwhile."""
+        """Do something with the first visible element, again where the page draws itself again meanwhile."""
         for _ in range(REDRAWS):
             with suppress(*REDRAWN):
                 return action(self.find(xpath))
             time.sleep(ASKED)
-        raise AssertionError(f"is drawn anew all the time: {xpath}")
+        raise AssertionError(f"is drawn again all the time: {xpath}")
 
     def click(self, xpath: str) -> None:
         """Click once it can be clicked."""
         self.do(xpath, lambda element: element.click())
 
     def button(self, name: str, opens: str | None = None) -> None:
-        """Press a button, again until there is what it opens: a page that draws itself anew loses clicks."""
+        """Press a button, again until there is what it opens: a page that draws itself again loses clicks."""
         xpath = f"//button[normalize-space(.)='{name}']"
         for _ in range(round(PATIENCE / ANSWERS)):
             self.click(xpath)
@@ -133,7 +133,7 @@ class Desk:
         self._submit(f"{Path(str(parameters['run_dir'])).name} {deployment}")
 
     def _submit(self, name: str) -> None:
-        """Send the form, again unless the server has the run; a page that draws itself anew loses clicks."""
+        """Send the form, again unless the server has the run; a page that draws itself again loses clicks."""
         for _ in range(3):
             self.button("Submit")
             with suppress(AssertionError):

@@ -1,4 +1,4 @@
-"""One name, one thing: no public class or alias is declared in two modules."""
+"""One name, one thing: no public class or alias is declared in two modules. And plain words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import plain_words
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,3 +63,12 @@ def test_one_name_is_one_thing() -> None:
     }
     assert len(sources) > 100
     assert homonyms(sources) == {}
+
+
+def test_a_word_that_has_a_plainer_one_is_found_with_its_line() -> None:
+    text = "Fix it.\nNobody mends it anew; amend NOBODY."
+    assert list(plain_words.found(text)) == [(2, "Nobody"), (2, "mends"), (2, "anew")]
+
+
+def test_no_page_and_no_code_has_one() -> None:
+    assert plain_words.main() == 0

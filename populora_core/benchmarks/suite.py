@@ -104,5 +104,5 @@ def load_suite(path: str | Path) -> Suite:
         raise BenchmarkError(
             f"{path} is no usable suite",
             came=str(error),
-            remedy="mend these keys; configs/suites/tiny.toml is an example",
+            remedy="fix these keys; configs/suites/tiny.toml is an example",
         ) from error

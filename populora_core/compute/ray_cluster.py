@@ -55,7 +55,7 @@ class RayCluster:
     def __init__(self, address: str) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # both are read when Ray is imported, or soon after
         os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: last of all on a busy machine
-        if not address:  # Ray's only way to listen on loopback alone; beyond it nobody has to be heard
+        if not address:  # Ray's only way to listen on loopback alone; beyond it no one has to be heard
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         try:
             import ray
@@ -186,7 +186,7 @@ def _unavailable(address: str, error: Exception) -> ClusterUnavailable:
             f"the Ray cluster at {address} cannot be joined",
             expected="a cluster of the same Ray and Python versions, and its token in RAY_AUTH_TOKEN_PATH",
             came=first_line(error),
-            remedy="start it with `ray start --head`, or mend compute.address; empty starts one for the run",
+            remedy="start it with `ray start --head`, or fix compute.address; empty starts one for the run",
         )
     return ClusterUnavailable(
         "Ray cannot be started on this machine",

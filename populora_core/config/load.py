@@ -112,7 +112,7 @@ def build_config(data: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(
             f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
-            remedy="mend these keys; every key and its default stands in populora_core/config/sections.py",
+            remedy="fix these keys; every key and its default stands in populora_core/config/sections.py",
         ) from error
 
 

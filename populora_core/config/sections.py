@@ -80,7 +80,7 @@ class PopulationSection(Section):
             )
         if not self.solo and not (self.teachers and self.students):
             raise ValueError(
-                f"nobody {'solves' if self.teachers else 'proposes'}: teachers and students must each be at "
+                f"no one {'solves' if self.teachers else 'proposes'}: teachers and students must each be at "
                 "least 1; for the single agent set solo = 1, teachers = 0 and students = 0"
             )
         return self
@@ -219,7 +219,7 @@ class SamplerSection(Section):
         0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
     )
     recycle_after: Count = Field(
-        200, description="vllm: adapters loaded before the engine is started anew, against leaks"
+        200, description="vllm: adapters loaded before the engine is started again, against leaks"
     )
 
 
@@ -361,16 +361,16 @@ class ComputeSection(Section):
     )
     shard_cpus: Positive = Field(1.0, description="ray: cores that a shard's actor reserves on its node")
     shard_gpus: Annotated[float, Field(ge=0.0)] = Field(
-        0.0, description="ray: GPUs, or a part of one, likewise"
+        0.0, description="ray: GPUs, or a part of one, that a shard reserves"
     )
     shard_seconds: Positive = Field(
         3600.0, description="ray: after this long a shard's worker is ended, and another does it"
     )
     gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
     gpu_tflops: Positive = Field(
-        400.0, description="10^12 operations a second that it keeps up, likewise: 40 % of an H100's peak"
+        400.0, description="10^12 operations a second that it keeps up, also per GPU: 40 % of an H100's peak"
     )
-    gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives, likewise")
+    gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives")
 
 
 class StoreSection(Section):

@@ -130,7 +130,7 @@ def advantages(
             f"the estimator {estimator} gave something else than one advantage a reward",
             expected=f"{len(given)} values, None where the reward is None and finite elsewhere",
             came=f"{len(found)} values, {sum(value is None for value in found)} of them None",
-            remedy="mend the function that update.estimator names",
+            remedy="fix the function that update.estimator names",
         )
     return found
 

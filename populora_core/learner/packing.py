@@ -38,7 +38,7 @@ class MicroBatch:
         member_ids: the member of each sequence, sorted.
         input_ids: [N, T].
         position_ids: [N, T], or None where no sequence holds more than one completion.
-        visible: [N, T, T], which key each query may see, or None likewise: plain causal attention.
+        visible: [N, T, T], which key each query may see, or None where no sequence does: plain causal attention.
         sequence, position: [n], where the hidden state that predicts each completion token is.
         targets, old_logprobs, advantages, temperatures: [n].
     """

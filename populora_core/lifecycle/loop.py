@@ -67,10 +67,10 @@ def rerun(
     truncate: bool = False,
     run_one: Callable[..., StageResult] = run_stage,
 ) -> list[StageResult]:
-    """Make one stage anew, then the later stages of its generation whose inputs changed.
+    """Make one stage again, then the later stages of its generation whose inputs changed.
 
     Args:
-        seed: draw anew with this seed; None repeats the stage as it was.
+        seed: draw again with this seed; None repeats the stage as it was.
         truncate: let later generations go to superseded/ when they no longer follow.
         run_one: runs one stage, as `run_stage` does; Prefect's tasks take its place.
 

@@ -139,7 +139,7 @@ class StackedLinear(nn.Module):
         self._beside = None
 
     def side_by_side(self) -> tuple[Tensor, Tensor]:
-        """All members' factors [in, P * rank] and [P * rank, out], copied anew once the weights have changed."""
+        """All members' factors [in, P * rank] and [P * rank, out], copied again once the weights have changed."""
         known = self._beside
         if known is None or known[0] is not self.a or known[1] != self.a._version:
             copies = self.a.flatten(0, 1).mT.contiguous(), self.b.mT.flatten(0, 1)

@@ -9,7 +9,7 @@ from populora_core.planning.memory import MASTER, ModelShape
 MOMENTS = 2  # vectors of Adam beside the weights
 TOKEN = 16  # bytes of a sampled token in its table at most: id, log-probability, text
 REDONE = 1  # generations before the oldest that can be redone: it starts from their states
-TOLD_APART = 2  # likewise of adapters: what they came from tells the sampler's proof apart
+TOLD_APART = 2  # the same for adapters: what they came from tells the sampler's proof apart
 BEGUN = 1  # the generation that is being made
 
 

@@ -79,7 +79,7 @@ def match_outcome(
 ) -> Outcome:
     """Who won, from what the student solved against what the ratings predicted.
 
-    Problems that nobody solved are left out of the solve rate, so that a teacher cannot win by writing
+    Problems that no one solved are left out of the solve rate, so that a teacher cannot win by writing
     impossible ones.
 
     Args:

@@ -33,12 +33,12 @@ def worst_fraction(standing: Array, ages: Array) -> Places:
 
 
 def ageing(standing: Array, ages: Array) -> Places:
-    """The oldest first, of equal age the less fit: nobody stays for ever, whatever its fitness."""
+    """The oldest first, of equal age the less fit: no one stays for ever, whatever its fitness."""
     return np.lexsort((-np.arange(len(ages)), -ages))
 
 
 def none(standing: Array, ages: Array) -> Places:
-    """Nobody: the control without evolution."""
+    """No one: the control without evolution."""
     return np.arange(0)
 
 
@@ -96,7 +96,7 @@ def choose_removed(
     """The members that go, in the order of the rules' replacement.
 
     As many as the fraction of the sub-population, at least one, but only members of at least the minimum
-    age, and one member, or two where only crossovers are allowed, always stay; so it may be nobody.
+    age, and one member, or two where only crossovers are allowed, always stay; so it may be no one.
 
     Args:
         ranked: one sub-population, fittest first.

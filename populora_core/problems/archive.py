@@ -5,7 +5,7 @@ shows every occupied cell equally often, each by its elite.
 
 The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's success, which is 0
 where a student learns nothing since all its attempts fare alike. A problem is attempted in its own generation alone,
-so p is that of the student it met then and is never measured again. Problems that everybody or nobody solved
+so p is that of the student it met then and is never measured again. Problems that everybody or no one solved
 have 0 and stand only where nothing better was found.
 """
 

@@ -1,6 +1,6 @@
 """How often a blind guess solves a problem: what its teacher should not be paid for.
 
-Nobody knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
+No one knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
 any input of the right types, or by repeating what other problems of the generation give; an input by taking any of
 the right types, those of the other problems first; a function by trying short ones.
 """

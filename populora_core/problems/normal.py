@@ -43,7 +43,7 @@ def ngrams(program: str) -> frozenset[Ngram]:
     """The distinct runs of `NGRAM` tokens of the normal form.
 
     The values of constants are left out, so that `x*3+8` says nothing new after `x*4+5`. Variables are numbered
-    anew in each run: otherwise one more of them at the top would make all that follows look new.
+    again in each run: otherwise one more of them at the top would make all that follows look new.
     """
     words = [t for t in normal_tokens(program) if t not in (_ABSENT, _END) and not t.startswith("=")]
     return frozenset(_renumbered(tuple(words[i : i + NGRAM])) for i in range(len(words) - NGRAM + 1))

@@ -1,6 +1,6 @@
 """docs/data-contract.md, rendered from the declared tables and views.
 
-`python -m populora_core.report.data_contract docs/data-contract.md` writes it anew.
+`python -m populora_core.report.data_contract docs/data-contract.md` writes it again.
 """
 
 from __future__ import annotations

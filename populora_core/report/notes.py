@@ -122,7 +122,7 @@ def notes(figures: Figures) -> list[Note]:
 
 
 def _types(figures: Figures) -> Iterable[Note]:
-    """Types that nobody solves, or everybody, or whose solve rate moved."""
+    """Types that no one solves, or everybody, or whose solve rate moved."""
     solve, reward = figures.run.config.solve, figures.run.config.grade.teacher_reward
     for problem_type in figures.types():
         name = plain(problem_type)

@@ -133,7 +133,7 @@ _QUERIES = {
         },
     ),
     "evolve": _Query(
-        """SELECT CASE WHEN count(*) = 0 THEN 'nobody is replaced' ELSE count(*) || ' members are replaced' END
+        """SELECT CASE WHEN count(*) = 0 THEN 'no one is replaced' ELSE count(*) || ' members are replaced' END
         FROM evolutions WHERE generation = $generation""",
         {
             "replaced": """SELECT removed_id AS removed, removed_fitness AS fitness, child_id AS child,

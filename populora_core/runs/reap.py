@@ -38,7 +38,7 @@ def clear(directory: Path) -> list[str]:
 def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> list[str]:
     """End all that a dead run left on this machine: its workers, sandboxes, temporary files and lock.
 
-    Containers of other processes that have ended go too: they are nobody's.
+    Containers of other processes that have ended go too: they are no one's.
 
     Args:
         also: does more under the run's lock, and says what.
@@ -62,7 +62,7 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
             )
         done = clear(directory) + leftovers.sweep() + _remove_sandboxes() + also(directory)
         if left:
-            done.append(f"removed {LOCK}, which nobody held")
+            done.append(f"removed {LOCK}, which no one held")
         if beat is not None and beat.life is Life.DEAD:
             done.insert(0, f"the process that worked here was killed: {beat}")
             with durable.writing(directory / HEARTBEAT):

@@ -208,7 +208,7 @@ class TorchSampler:
     def _append(
         self, batch: DecodeBatch, requests: Sequence[Request], tokens: Tensor, logprobs: Tensor
     ) -> None:
-        """Give each row its token [n] with its log-probability [n]; what ended rows draw on, nobody reads."""
+        """Give each row its token [n] with its log-probability [n]; what ended rows draw on, no one reads."""
         state = batch.state
         at = state["taken"][:, None]
         state["tokens"].scatter_(1, at, tokens[:, None])

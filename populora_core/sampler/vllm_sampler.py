@@ -69,7 +69,7 @@ class VllmSampler:
             self._capacity = max(self._capacity, len(adapters))
         engine = self._awake()
         for member_id, lora in list(self._adapters.items()):
-            if lora.lora_name != names.get(member_id):  # leaving comes first: nobody may need the spare slot
+            if lora.lora_name != names.get(member_id):  # leaving comes first: no one may need the spare slot
                 engine.remove_lora(lora.lora_int_id)
                 del self._adapters[member_id]
         for served in adapters:

@@ -103,7 +103,7 @@ class DockerBackend:
                 remedy="install gVisor and name it in /etc/docker/daemon.json, as docs/verifier.md shows",
             )
         self.contents = self._image.removeprefix("sha256:")[:16]
-        with suppress(*Failure):  # leftovers harm nobody; the next start sweeps again
+        with suppress(*Failure):  # leftovers harm no one; the next start sweeps again
             sweep(client)
 
     def connect(self, limits: Limits, hash_seed: int) -> Connection:

@@ -85,7 +85,7 @@ def debootstrap_base(say: Say = print) -> str:
     client = connect_daemon()
     try:
         client.images.get(tag)
-        say(f"taking {tag}, which is there already (docker rmi {tag} to have it made anew)")
+        say(f"taking {tag}, which is there already (docker rmi {tag} to have it made again)")
         return tag
     except ImageNotFound:
         pass

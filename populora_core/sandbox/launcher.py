@@ -67,7 +67,7 @@ def main(order: dict[str, Any]) -> NoReturn:
 
 
 def enter_namespaces(privileged: bool) -> None:
-    """As root keep the users; otherwise be nobody, alone, in a user namespace."""
+    """As root keep the users; otherwise be NOBODY, alone, in a user namespace."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", NAMESPACES if privileged else NAMESPACES | CLONE_NEWUSER)
     if privileged:

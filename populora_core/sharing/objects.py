@@ -59,10 +59,10 @@ class ObjectStore(Protocol):
         """
 
     def put_bytes(self, data: bytes) -> str:
-        """Likewise for bytes in memory."""
+        """The same for bytes in memory."""
 
     def get_bytes(self, sha256: str) -> bytes:
-        """Likewise for bytes in memory."""
+        """The same for bytes in memory."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Put a small document unless the key is taken; whether the key now holds `data`.

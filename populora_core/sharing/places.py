@@ -190,5 +190,5 @@ def _reading(url: str) -> Iterator[None]:
             f"{url} cannot be read",
             expected="a folder that is mounted and readable",
             came=str(error),
-            remedy="mount it or mend its permissions, then resume",
+            remedy="mount it or fix its permissions, then resume",
         ) from error

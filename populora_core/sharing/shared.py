@@ -7,7 +7,7 @@
 
 A stage's files are uploaded first, then its one small document is put if it is absent; whoever comes second takes what
 stands there in place of its own. So one key has one result, and a machine that dies in between leaves files that
-nobody names. Nothing is overwritten: other inputs or another seed make another key.
+no one names. Nothing is overwritten: other inputs or another seed make another key.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ class SharedRun:
         if theirs is None:
             raise StoreUnavailable(
                 f"{self._objects.url}/{ours.key} was removed while it was being put",
-                expected="documents that nobody removes",
-                remedy="resume: this stage is then shared anew",
+                expected="documents that no one removes",
+                remedy="resume: this stage is then shared again",
             )
         self.bring(theirs, writer)
         return theirs.manifest
@@ -266,7 +266,7 @@ def require_same(url: str, run_dir: Path, record: Mapping[str, Any], stored: Map
             f"{url} holds another run than {run_dir}",
             expected=f"the run created at {record['created_at']}",
             came=f"one created at {stored['created_at']}",
-            remedy="mend store.url, or choose another folder; nothing was changed",
+            remedy="fix store.url, or choose another folder; nothing was changed",
         )
 
 
@@ -301,7 +301,7 @@ def read_record(objects: ObjectStore) -> dict[str, Any]:
             f"{objects.url} holds no run",
             expected=f"{RECORD}, which the start of a run puts there",
             came="nothing under that key",
-            remedy="mount the folder, or mend the url; a new run starts with --set store.url=...",
+            remedy="mount the folder, or fix the url; a new run starts with --set store.url=...",
         )
     record: RunRecord = validated(RECORDED, data, f"{objects.url}/{RECORD}")
     return dict(record)

@@ -63,7 +63,7 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
             f"{missing[0]} has no external fitness",
             expected="judged answers to every benchmark of the suite",
             came="nothing but infrastructure failures",
-            remedy="mend the sandbox, then resume",
+            remedy="fix the sandbox, then resume",
         )
     return scores
 
@@ -93,7 +93,7 @@ def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
                 f"{teacher} has no external fitness",
                 expected=f"a judged attempt at one of its problems since generation {first + 1}",
                 came="nothing but infrastructure failures",
-                remedy="mend the sandbox, then have grade made again: populora rerun --help",
+                remedy="fix the sandbox, then have grade made again: populora rerun --help",
             )
         shares[teacher] = share
     return shares

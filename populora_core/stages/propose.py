@@ -55,7 +55,7 @@ def run(ctx: StageContext) -> None:
 
 
 def _references(ctx: StageContext) -> Buffer | Archive:
-    """Where references are drawn from, made anew from the rows of all earlier generations."""
+    """Where references are drawn from, made again from the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
     rates = {

@@ -41,7 +41,7 @@ class Probe:
         dtype: that the learner computed in.
         prompt_ids, completion_ids: the text.
         logprobs: of each completion token under softmax(logits) with the adapter.
-        base_logprobs: likewise under the bare base.
+        base_logprobs: the same under the bare base.
     """
 
     sha256: str

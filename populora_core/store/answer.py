@@ -23,7 +23,7 @@ BATCH = 8192  # rows
 class Answer:
     """The rows that one SQL statement gives. Nothing is computed before they are asked for.
 
-    Each of the methods computes them anew and raises PopuloraError where DuckDB fails to. All of them name the columns
+    Each of the methods computes them again and raises PopuloraError where DuckDB fails to. All of them name the columns
     alike, as `columns` does: those that share a name are told apart, `a`, `a_1`, so that a row may be a dictionary.
     """
 

@@ -39,7 +39,7 @@ RECENT = "recent"  # schema of the tables that the blocks' views join: of the ge
 
 
 def publish(run_dir: Path) -> Path:
-    """Build catalogue.duckdb anew and swap it in; readers of the old one go on undisturbed.
+    """Build catalogue.duckdb again and swap it in; readers of the old one go on undisturbed.
 
     It holds absolute paths, so that any DuckDB client in any folder can open it.
 
@@ -72,7 +72,7 @@ def stale(run_dir: Path) -> bool:
 class Catalogue:
     """One run's catalogue opened for reading, or several runs' as one.
 
-    It goes on showing the stages that were committed at its opening. A stale catalogue is published anew; who may
+    It goes on showing the stages that were committed at its opening. A stale catalogue is published again; who may
     not write to the run gets the same views in memory. Of several runs each view holds all rows, told apart by
     the column `run`; each run's own catalogue is attached under that name.
 
@@ -83,7 +83,7 @@ class Catalogue:
             first generation begins with them.
 
     Raises:
-        ArtifactError: a catalogue was stale and could not be built anew.
+        ArtifactError: a catalogue was stale and could not be built again.
     """
 
     def __init__(

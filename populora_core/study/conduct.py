@@ -142,7 +142,7 @@ def conduct(planned: StudyPlan, say: Say, play: Play | None = None) -> None:
         raise StudyError(
             f"{len(failures)} runs of the study could not be finished: {', '.join(failures)}",
             came=f"{first}: {failures[first].problem}",
-            remedy="mend the cause; the same command goes on with these runs and keeps all others",
+            remedy="fix the cause; the same command goes on with these runs and keeps all others",
         )
 
 

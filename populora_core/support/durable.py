@@ -166,7 +166,7 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
         f"{target} could not be written; nothing that was committed before is touched",
         expected="a writable disk with free space",
         came=str(error),
-        remedy="free space on the disk, then resume" if disk_full(error) else "mend the cause, then resume",
+        remedy="free space on the disk, then resume" if disk_full(error) else "fix the cause, then resume",
     )
 
 

@@ -62,7 +62,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The plain data of a TOML file; likewise."""
+    """The plain data of a TOML file; see `read_json`."""
     return parse_toml(path.read_bytes(), path)
 
 

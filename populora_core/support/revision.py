@@ -14,7 +14,7 @@ def code_revision() -> str:
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            # Without its optional locks git is in nobody's way who works in the repository meanwhile.
+            # Without its optional locks git is in no one's way who works in the repository meanwhile.
             ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments],
             capture_output=True,
             text=True,

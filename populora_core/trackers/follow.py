@@ -84,7 +84,7 @@ class Trackers:
             opener: Opener = pkgutil.resolve_name(OPENERS[name])
             self._open[name] = opener(self._run, Kept(kept["id"], len(earlier), agreed))
         tracker = self._open[name]
-        # Before anything is told: a process that is killed meanwhile leaves no log that nobody knows of.
+        # Before anything is told: a process that is killed meanwhile leaves no log that no one knows of.
         self._keep(name, tracker.id, digests[: tracker.holds])
         for generation in range(tracker.holds + 1, len(digests) + 1):
             tracker.tell(generation, figures[generation])
@@ -103,7 +103,7 @@ class Trackers:
         if tracker is not None:
             with suppress(Exception):
                 tracker.close()
-        cause, remedy = f"{type(error).__name__}: {error}", "mend the cause"
+        cause, remedy = f"{type(error).__name__}: {error}", "fix the cause"
         if isinstance(error, PopuloraError):
             cause, remedy = f"{error.problem} ({error.came})" if error.came else error.problem, error.remedy
         elif isinstance(error, ModuleNotFoundError):
@@ -136,7 +136,7 @@ def whole_generations(figures: Figures) -> list[str]:
 
 
 def _read(directory: Path) -> dict[str, Any]:
-    """What the run keeps of its trackers; nothing where the file is missing or damaged: they are told anew."""
+    """What the run keeps of its trackers; nothing where the file is missing or damaged: they are told again."""
     try:
         kept: dict[str, Any] = read_json(directory / TRACKERS)
     except (OSError, ValueError):

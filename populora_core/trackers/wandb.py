@@ -1,6 +1,6 @@
 """Weights & Biases. Offline, the default, everything stays in RUN/wandb until `wandb sync RUN/wandb/offline-run-*`.
 
-Offline, each process that works on the run writes the whole history anew under the same id, and removes the folder of
+Offline, each process that works on the run writes the whole history again under the same id, and removes the folder of
 the one before: `wandb sync` replaces what the server has of an id rather than appending to it, and what a process had
 told when it was killed may never have reached the disk. Online, the server knows the last step and goes on. It takes no
 step back, so when a generation was made again and came out different, the run goes on under a new id, with its whole
@@ -30,7 +30,7 @@ def open_wandb(run: Run, kept: Kept) -> WandbRun:
     """Go on under the same id, or with a new one.
 
     Raises:
-        ConfigError: online without a login; nobody is asked for one in the middle of a run.
+        ConfigError: online without a login; no one is asked for one in the middle of a run.
     """
     import wandb
 
