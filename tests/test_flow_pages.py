@@ -21,18 +21,23 @@ FLOWS = """
 import json, sys
 from pathlib import Path
 from flows.server import own_server
+from populora_core.support.errors import ArtifactError
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.logging.handlers import APILogWorker
 from flows.evaluate import evaluate
 from flows.finished import compare, export, fork
 from flows.launch import resume
+from tasks import stages
 
 run, folder, generations = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
 def told(flow, **given):
     state = flow(**given, return_state=True)
     return state.type.value, state.message
+
+def full(*arguments, **named):
+    raise ArtifactError("the disk is full")
 
 with own_server(), get_client(sync_client=True) as client:
     typed = client.create_flow_run(resume, name="my own name", parameters={"run_dir": run})
@@ -47,6 +52,8 @@ with own_server(), get_client(sync_client=True) as client:
         "compare": told(compare, run_dirs=[run, str(folder / "forked")], to=str(folder / "both")),
         "export": told(export, source=run, member="student-00-g0000", to=str(folder / "exported")),
     }
+    stages.run_stage = full
+    states["disk is full"] = told(resume, run_dir=str(folder / "forked"), generations=2)
     APILogWorker.drain_all()
     names = {found.id: found.name for found in client.read_flow_runs()}
     logs = [(names.get(log.flow_run_id), log.message) for log in client.read_logs(limit=200)]
@@ -54,7 +61,9 @@ with own_server(), get_client(sync_client=True) as client:
         (found.key, names.get(found.flow_run_id) if found.task_run_id is None else None, found.type, str(found.data))
         for found in client.read_artifacts(limit=200)
     ]
-    print(json.dumps({"names": sorted(names.values()), "states": states, "logs": logs, "artifacts": artifacts}))
+    tasks = [found.name for found in client.read_task_runs(limit=200)]
+    known = {"names": sorted(names.values()), "tasks": tasks, "states": states, "logs": logs}
+    print(json.dumps(known | {"artifacts": artifacts}))
 """
 
 
@@ -112,6 +121,12 @@ def test_an_error_ends_a_flow_with_its_message_alone_in_the_words_of_the_form(
     assert "evaluate tiny: absent" in found["names"]
     assert not any("Traceback" in line for _, line in found["logs"]), "nor in the log of a task"
     assert not list((folder / "first").rglob("superseded"))
+
+
+def test_a_stage_that_fails_ends_its_generation_and_the_run(told: tuple[Path, dict[str, Any]]) -> None:
+    _, found = told
+    assert found["states"]["disk is full"] == ["FAILED", "the disk is full"]
+    assert [name for name in found["tasks"] if name.startswith("forked g0002")] == ["forked g0002 match"]
 
 
 def test_runs_are_forked_compared_and_exported_from_forms(told: tuple[Path, dict[str, Any]]) -> None:

@@ -374,6 +374,12 @@ def test_stages_and_what_they_did_are_seen_by_clicks(desk: Desk, runs: Path) -> 
     assert httpx.get(report, timeout=PATIENCE).text == (run / "report.html").read_text()
 
 
+def test_the_list_of_runs_opens_without_their_generations(desk: Desk) -> None:
+    desk.browser.get(f"{desk.address}/runs?hide-subflows=true")
+    desk.find("//a[normalize-space(.)='first train']")
+    assert not desk.browser.find_elements("xpath", "//a[normalize-space(.)='first g0002']")
+
+
 def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
     run = fresh(runs, "second")
     desk.launch("train", "train-form-second", run_dir=str(run), preset="quick", generations=50)
