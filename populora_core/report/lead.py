@@ -52,7 +52,7 @@ def _yardstick(found: Sequence[Yardstick]) -> Plot | None:
     ]
     harder, gain = last.harder(), last.newest.gain()
     problems = way(
-        harder, "Problems got easier", "Problems got harder", "Problems are about as hard as at first"
+        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
     )
     solvers = way(gain, "solvers better", "solvers worse", "solvers no better for sure")
     return line_plot(

@@ -67,7 +67,9 @@ def told(item: Yardstick) -> list[str]:
     """What the yardstick tells apart: whether problems got harder, and whether solvers got better."""
     harder, gain = item.harder(), item.newest.gain()
     newest, first = percent(item.newest.base.value), percent(item.first.base.value)
-    went = way(harder, "Problems got easier", "Problems got harder", "Problems are about as hard as at first")
+    went = way(
+        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
+    )
     better = way(
         gain, "Solvers got better", "Solvers got worse", "Solvers are no better than the base beyond chance"
     )

@@ -153,6 +153,7 @@ def _sections(
         "comes from shuffles: swings slower than noise count, whatever makes them. Only “reproduced” is corrected "
         "for the number of claims.",
         tables=(claims_table(found), bases_table(found)),
+        folded=False,
     )
     yield ReportSection(
         "arms",
@@ -176,6 +177,7 @@ def _sections(
         "A population of eight spends eight times what one adapter does in as many updates. "
         "Lines end where the budget does.",
         _plots(results, TOTAL_SHOWN, Basis.TOTAL),
+        folded=False,
     )
     yield ReportSection(
         "held-out",
@@ -184,6 +186,7 @@ def _sections(
         "ends with its evolution, so where both fall together a replaced member is a child that was not updated yet.",
         drawn(_held_out(results)),
         (benchmarks_table(results),),
+        folded=False,
     )
     yield ReportSection("runs", "Which runs are these?", "", tables=(runs_table(results),))
 
