@@ -26,7 +26,8 @@ from pathlib import Path
 from bench.harness import BenchRow, as_json, median, ratio, wall_seconds
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Generate, Prompt, Worker
-from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
+from populora_core.config.machinery import ComputeSection
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.spec import ModelSpec

@@ -25,7 +25,8 @@ from populora_core.compute import leftovers
 from populora_core.compute.members import Found
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Shard
-from populora_core.config.sections import AdapterSection, BaseSection, ComputeSection
+from populora_core.config.machinery import ComputeSection
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.heartbeat import Beat

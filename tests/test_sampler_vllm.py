@@ -18,7 +18,8 @@ from conftest import alive
 from tiny_base import random_rows
 
 from populora_core.config.load import Config
-from populora_core.config.sections import AdapterSection, BaseSection, SamplerSection
+from populora_core.config.machinery import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.export import export_member
 from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
 from populora_core.model.base import BaseModel, load_base

@@ -12,7 +12,7 @@ import pytest
 from test_sampler_probe import MEMBERS, SPEC, write_version
 
 from populora_core.compute.work import Worker
-from populora_core.config.sections import SamplerSection
+from populora_core.config.machinery import SamplerSection
 from populora_core.model.adapter_files import CONFIG
 from populora_core.sampler.probe import BASE, prove, serve
 from populora_core.sampler.requests import Served, Text

@@ -19,7 +19,7 @@ from populora_core.compute.actor_pool import ActorPool, Call, Site
 from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.ray_cluster import RayCluster
 from populora_core.compute.work import Committed, Shard, Worker
-from populora_core.config.sections import ComputeSection
+from populora_core.config.machinery import ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.support import durable

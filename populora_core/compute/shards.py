@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from populora_core.compute.results import decode
 from populora_core.compute.work import Committed, Shard, Work, Worker, committed, document
-from populora_core.config.sections import Section
+from populora_core.config.fields import Section
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects

@@ -13,11 +13,18 @@ from typing import Any
 
 from pydantic import ValidationError, model_validator
 
+from populora_core.config.fields import Section
 from populora_core.config.files import apply_override, read_config
+from populora_core.config.machinery import (
+    ComputeSection,
+    SamplerSection,
+    SandboxSection,
+    StoreSection,
+    TrackersSection,
+)
 from populora_core.config.sections import (
     AdapterSection,
     BaseSection,
-    ComputeSection,
     EvaluateSection,
     EvolveSection,
     GradeSection,
@@ -26,12 +33,7 @@ from populora_core.config.sections import (
     ProposeSection,
     RatingSection,
     RunSection,
-    SamplerSection,
-    SandboxSection,
-    Section,
     SolveSection,
-    StoreSection,
-    TrackersSection,
     UpdateSection,
     VerifySection,
 )
@@ -112,7 +114,7 @@ def build_config(data: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(
             f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
-            remedy="fix these keys; every key and its default stands in populora_core/config/sections.py",
+            remedy="fix these keys; populora config shows every key and its default",
         ) from error
 
 

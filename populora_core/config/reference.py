@@ -11,8 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
+from populora_core.config.fields import Section
 from populora_core.config.load import Config, closest
-from populora_core.config.sections import Section
 from populora_core.support.errors import ConfigError
 
 LOWER, UPPER = {Ge: ("≥", "ge"), Gt: (">", "gt")}, {Le: ("≤", "le"), Lt: ("<", "lt")}

@@ -13,7 +13,7 @@ from populora_core.report.text import markdown_table
 
 _INTRODUCTION = """# Configuration
 
-Rendered from `populora_core/config/sections.py` by `make docs`; a test fails when they differ.
+Rendered from the sections in `populora_core/config/` by `make docs`; a test fails when they differ.
 `populora config KEY` shows the same in a terminal.
 
 A configuration is a TOML file with a section per stage or service. `extends = "demo.toml"` takes over

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
-from populora_core.config.sections import Setting
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 

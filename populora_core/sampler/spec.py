@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from populora_core.config.sections import AdapterSection, BaseSection, SamplerSection
+from populora_core.config.machinery import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection
 
 
 @dataclass(frozen=True, slots=True)

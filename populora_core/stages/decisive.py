@@ -8,7 +8,7 @@ from typing import Any
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
 from populora_core.config.load import Config
-from populora_core.config.sections import ComputeSection
+from populora_core.config.machinery import ComputeSection
 
 SHARD_PLAN = ("shards", "threads")
 REPORTED = {

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from populora_core.config.fields import Count, DrawSeed, Section
 from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
-from populora_core.config.sections import Count, DrawSeed, Section
 from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
 

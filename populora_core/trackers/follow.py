@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from populora_core.config.sections import TrackerName
+from populora_core.config.fields import TrackerName
 from populora_core.report.figures import Figures
 from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of

@@ -1,0 +1,113 @@
+"""The sections that say where and by what a run is carried out: sandbox, sampler, shards, store, trackers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds, Section, TrackerName
+
+
+class SandboxSection(Section):
+    """Where and how long a model-written program may run (verify, grade)."""
+
+    backend: Literal["auto", "docker", "bubblewrap", "launcher", "gvisor"] = Field(
+        "auto",
+        description="auto: the strongest that works here and is fast; gvisor: docker, over a second kernel",
+    )
+    workers: Annotated[Count, Field(le=1024)] = Field(2, description="sandbox processes at a time")
+    cpu_seconds: ProgramSeconds = Field(2.0, description="CPU time of one program")
+    wall_seconds: ProgramSeconds = Field(8.0, description="wall time of one program")
+    memory_mib: Annotated[Count, Field(ge=32)] = Field(256, description="memory of one program")
+    output_kib: Count = Field(16, description="largest output of one program")
+
+    @model_validator(mode="after")
+    def _wall_beyond_cpu(self) -> SandboxSection:
+        if self.wall_seconds < self.cpu_seconds:
+            raise ValueError("wall_seconds must be at least cpu_seconds: time-outs are judged on CPU time")
+        return self
+
+
+class SamplerSection(Section):
+    """What members write with (propose, solve, evaluate); of it, only the engine decides results."""
+
+    engine: Literal["auto", "torch", "vllm"] = Field(
+        "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"
+    )
+    cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
+    max_loras: Natural = Field(
+        0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
+    )
+    recycle_after: Count = Field(
+        200, description="vllm: adapters loaded before the engine is started again, against leaks"
+    )
+
+
+class ComputeSection(Section):
+    """Where shards run; the shard plan is part of every stage key that it matters to."""
+
+    backend: Literal["local", "inline", "ray"] = Field(
+        "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
+    )
+    shards: Annotated[Count, Field(le=4096)] = Field(
+        2, description="parts that a stage is cut into; results follow from it"
+    )
+    threads: Annotated[Count, Field(le=1024)] = Field(1, description="threads of one shard")
+    address: str = Field(
+        "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
+    )
+    shard_cpus: Positive = Field(1.0, description="ray: cores that a shard's actor reserves on its node")
+    shard_gpus: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="ray: GPUs, or a part of one, that a shard reserves"
+    )
+    shard_seconds: Positive = Field(
+        3600.0, description="ray: after this long a shard's worker is ended, and another does it"
+    )
+    gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
+    gpu_tflops: Positive = Field(
+        400.0, description="10^12 operations a second that it keeps up, also per GPU: 40 % of an H100's peak"
+    )
+    gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives")
+
+
+class StoreSection(Section):
+    """What is kept, and where else than in the run directory."""
+
+    keep_states: Count | Literal["all"] = Field(
+        "all",
+        description="last generations that can be redone; older optimiser states are pruned as the run goes",
+    )
+    keep_adapters: Count | Literal["all"] = Field(
+        "all", description="last generations whose adapters stay; each member's newest always does"
+    )
+    url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
+
+    @model_validator(mode="after")
+    def _adapters_as_long_as_states(self) -> StoreSection:
+        states, adapters = self.keep_states, self.keep_adapters
+        if adapters != "all" and (states == "all" or states > adapters):
+            raise ValueError(
+                f"keep_adapters = {adapters} is less than keep_states = {states}: states are of no use without adapters"
+            )
+        return self
+
+
+class WandbSection(Section):
+    """How Weights & Biases is fed."""
+
+    project: str = Field("populora", description="that runs appear in")
+    entity: str = Field("", description="the user or team; empty for the one that is logged in")
+    mode: Literal["offline", "online"] = Field(
+        "offline", description="offline: nothing leaves this machine until `wandb sync` sends it"
+    )
+
+
+class TrackersSection(Section):
+    """Which trackers are told the figures of every generation (no stage, so it is in no stage's key)."""
+
+    use: tuple[TrackerName, ...] = Field((), description="tensorboard, wandb, or both")
+    wandb: WandbSection = Field(WandbSection(), description="how Weights & Biases is fed")
