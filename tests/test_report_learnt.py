@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
+from populora_core.commands.scores import show_yardstick
 from populora_core.lifecycle.loop import train
 from populora_core.report.learnt import lines, score_line, told, verdict, won
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
@@ -20,6 +21,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.support.errors import RunDirectoryError
 
 PROBLEMS = 3  # of each of the three benchmarks
 OWN = 5  # of the run's own problems, of each era
@@ -116,6 +118,21 @@ def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path)
     assert len(asked) == 1 + small_config().population.students
     assert all(items == asked["base"] for items in asked.values()), "all answer the same problems"
     assert "the base, which never changes" in " ".join(lines(reported))
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_yardstick_is_taken_by_hand_and_its_report_says_so(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.open(shutil.copytree(finished, tmp_path / "run"))
+    assert "was not measured" in (run.directory / "report.html").read_text()
+    show_yardstick(run, None, OWN)
+    shown = capsys.readouterr().out
+    assert "base, which never changes" in shown and "newest problems" in shown
+    assert "was not measured" not in (run.directory / "report.html").read_text()
+    with pytest.raises(RunDirectoryError, match="has no yardstick after generation 1"):
+        show_yardstick(run, 1, OWN)
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,12 @@ def play(
 @runs_app.command(rich_help_panel=LOOK)
 def evaluate(
     directory: RunDir,
-    suite: Annotated[Path, typer.Option(help="a suite file; see configs/suites/")],
+    suite: Annotated[
+        Path,
+        typer.Option(
+            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems"
+        ),
+    ],
     members: Annotated[
         str, typer.Option(help="all, solvers, best (fittest of each role by play), or one member")
     ] = "all",
@@ -254,12 +259,16 @@ def evaluate(
 
     What is finished stays when this is interrupted or killed; the same command goes on from there.
     """
+    from populora_core.benchmarks.scores import YARDSTICK
     from populora_core.benchmarks.suite import load_suite
-    from populora_core.commands.scores import show_evaluation
+    from populora_core.commands.scores import show_evaluation, show_yardstick
     from populora_core.runs.run import Run
     from populora_core.stages.evaluation import seeded
 
     try:
+        if str(suite) == YARDSTICK:
+            show_yardstick(Run.open(directory), generation, sample)
+            return
         chosen = seeded(load_suite(suite), seed)
         chosen = chosen if sample is None else chosen.sampled(sample)
         show_evaluation(Run.open(directory), chosen, members, generation)

@@ -12,14 +12,18 @@ from rich.table import Table
 from populora_core.benchmarks.contamination import Contamination
 from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
-from populora_core.commands.console import console, narrated
+from populora_core.commands.console import console, narrated, yardstick_table
 from populora_core.commands.typed import shown, typed
-from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
+from populora_core.lifecycle.progress import YARDSTICK_PROBLEMS, yardstick
+from populora_core.lifecycle.run_evaluation import Evaluated, RunEvaluation, newest_generation, overlap
+from populora_core.report.learnt import told
+from populora_core.report.scored import yardsticks
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation
 from populora_core.support.aliases import Row
+from populora_core.support.errors import RunDirectoryError
 
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 
@@ -27,11 +31,7 @@ COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 charact
 def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None) -> None:
     """Evaluate a run, telling cost, progress and scores."""
     with Session(run) as session:
-        asked = RunEvaluation(session, suite, members, generation)
-        _say(cost_line(asked.evaluation, suite))
-        with progress_bar(console) as progress:
-            found = asked.run(progress)
-        refresh(run.directory)
+        found = _made(RunEvaluation(session, suite, members, generation))
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(found.rows), sep="\n")
@@ -41,6 +41,38 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         shared = overlap(run, suite, found.generation)
     _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
     _say(typed(where(shown(found.folder), shown(run.directory))))
+
+
+def show_yardstick(run: Run, generation: int | None, problems: int | None) -> None:
+    """Take the yardstick of a run, telling cost, progress and what it shows.
+
+    Raises:
+        RunDirectoryError: the run has no two eras with problems yet.
+    """
+    with Session(run) as session:
+        at = newest_generation(run) if generation is None else generation
+        asked = yardstick(session, at, problems or YARDSTICK_PROBLEMS)
+        if asked is None:
+            raise RunDirectoryError(
+                f"{run.directory} has no yardstick after generation {at}",
+                expected="valid problems in its first and in its newest generations, two at least",
+                remedy="go on first: populora resume",
+            )
+        found = _made(asked)
+    (shows,) = yardsticks(run.directory, at)
+    for line in told(shows):
+        _say(line)
+    console.print(yardstick_table(shows))
+    _say(typed(where(shown(found.folder), shown(run.directory))))
+
+
+def _made(asked: RunEvaluation) -> Evaluated:
+    """The evaluation, once it is made, in the report too."""
+    _say(cost_line(asked.evaluation, asked.suite))
+    with progress_bar(console) as progress:
+        found = asked.run(progress)
+    refresh(asked.session.run.directory)
+    return found
 
 
 def _say(line: str) -> None:

@@ -20,6 +20,7 @@ from populora_core.support.aliases import Row
 
 EVALUATE = "evaluate"
 ATTEMPTS = 2  # more problems tell more than more attempts at each
+YARDSTICK_PROBLEMS = 80  # of each era, where no one says how many
 LONGEST_ERA = 5  # generations, as long as the report's "at first" and "now"
 
 

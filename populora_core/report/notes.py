@@ -101,7 +101,7 @@ def _learnt(figures: Figures) -> str:
     """Whether the students got better, where that was measured: their solve rate alone cannot say."""
     return " ".join(lines(figures.run.directory)) or (
         "Whether problems got harder or students better was not measured: scores beside the base say it "
-        "(evaluate.report_every, evaluate.yardstick)."
+        "(populora evaluate RUN --suite yardstick)."
     )
 
 
