@@ -96,7 +96,7 @@ def test_a_command_in_a_text_has_the_options_that_it_names(page: str, line: str)
 
 
 @pytest.mark.parametrize(
-    "line", ["run --config configs/demo.toml", "resume runs/demo --anew --help", "repeat runs/demo --help"]
+    "line", ["run configs/demo.toml", "resume runs/demo --anew --help", "repeat runs/demo --help"]
 )
 def test_a_command_that_cannot_be_typed_is_noticed(line: str) -> None:
     assert parse(*shlex.split(line)) == 2
