@@ -30,6 +30,7 @@ def commit_stage(
     tables: Mapping[str, Sequence[Row]],
     extra: Mapping[str, Any] | None = None,
     key: str = "5" * 64,
+    version: int = 1,
 ) -> Manifest:
     with StageWriter(run_dir, generation, stage) as writer:
         for name, rows in tables.items():
@@ -37,7 +38,7 @@ def commit_stage(
         return writer.commit(
             writer.draft(
                 key=key,
-                stage_version=1,
+                stage_version=version,
                 seed=7,
                 config={"solve": {"samples": 2}},
                 inputs={"population": "hash"},

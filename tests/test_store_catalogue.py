@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -162,6 +163,27 @@ def test_updates_take_their_seconds_from_the_manifest(catalogue):
         {"member_id": TEACHER, "seconds": 0.5},
         {"member_id": STUDENT, "seconds": 0.75},
     ]
+
+
+@pytest.mark.parametrize("older", [[1], [2], [1, 2]], ids=["first", "second", "both"])
+def test_columns_that_came_after_a_generation_are_null_there(tmp_path, monkeypatch, older):
+    write_run(tmp_path, generations=2)
+    now = TABLES["updates"]
+    before = replace(
+        now, columns=tuple(column for column in now.columns if column.name not in ("steps", "kl"))
+    )
+    for generation in older:
+        rows = [
+            {name: value for name, value in row.items() if name not in ("steps", "kl")}
+            for row in generation_tables(generation)["update"]["updates"]
+        ]
+        with monkeypatch.context() as patch:
+            patch.setitem(TABLES, "updates", before)
+            commit_stage(tmp_path, generation, "update", {"updates": rows}, version=0)
+    with Catalogue(tmp_path) as opened:
+        rows = opened.rows("SELECT generation, tokens, steps FROM updates ORDER BY generation, member_id")
+    assert {row["generation"] for row in rows if row["steps"] is None} == set(older)
+    assert len(rows) == 4 and all(row["tokens"] for row in rows)
 
 
 def test_tokens_are_counted_by_member_and_role_and_summed_along_the_slot(tmp_path):

@@ -23,7 +23,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from populora_core.store.artifacts import read_table
 from populora_core.store.manifest import (
     MANIFEST,
     Manifest,
@@ -158,8 +157,10 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
     for name in MERGED:
         schema = TABLES[name].arrow
         with pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="zstd") as writer:
-            tables = [read_table(path.parent, name) for path in _files(run_dir, manifests, name)]
-            writer.write_table(pa.concat_tables([schema.empty_table(), *tables]))
+            tables = [pq.ParquetFile(path).read() for path in _files(run_dir, manifests, name)]
+            # What an older version wrote may lack columns; they are null.
+            everything = pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
+            writer.write_table(everything.select(schema.names).cast(schema))
     spilled = folder / ".spilled"
     with duckdb.connect(config={"temp_directory": str(spilled)}) as connection:
         rows = manifest_rows(manifests)
@@ -168,7 +169,7 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
         connection.execute("CREATE SCHEMA tables")
         for name in APART:
             files = _files(run_dir, manifests, name)
-            connection.execute(f"CREATE VIEW tables.{name} AS {parquet(TABLES[name], files)}")
+            connection.execute(f"CREATE VIEW tables.{name} AS {parquet(TABLES[name], files, files)}")
         for name in JOINED:
             _copy(connection, VIEWS[name].sql(), folder / f"{name}.parquet")
     shutil.rmtree(spilled, ignore_errors=True)

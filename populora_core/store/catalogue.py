@@ -248,15 +248,19 @@ def _statements(
     }
     files: dict[str, list[str]] = {table: [] for table in TABLES}
     recent: dict[str, list[str]] = {table: [] for table in APART}
+    # table -> a file of each block and of each version of its stage: what may lack columns that came later.
+    kinds: dict[str, dict[object, str]] = {table: {} for table in TABLES}
     manifests: list[Manifest] = []
     for block in blocks:
         for table in MERGED:
             files[table].append(str(block.file(table)))
+            kinds[table][block] = str(block.file(table))
     for folder in folders:
         if (tables := held.get(folder)) is not None:
             for table in tables:
                 if os.path.exists(path := f"{folder}/{table}.parquet"):
                     files[table].append(path)
+                    kinds[table].setdefault("held", path)
             continue
         manifest = read_manifest(Path(folder))
         if manifest is None or not complete(Path(folder), manifest):
@@ -266,6 +270,7 @@ def _statements(
             table = file.name.removesuffix(".parquet")
             if table in files:
                 files[table].append(f"{folder}/{file.name}")
+                kinds[table].setdefault((manifest.stage, manifest.stage_version), f"{folder}/{file.name}")
             if table in recent:
                 recent[table].append(f"{folder}/{file.name}")
     manifests.sort(key=lambda manifest: (manifest.generation, manifest.started_at))
@@ -273,14 +278,14 @@ def _statements(
     yield "CREATE SCHEMA tables"
     yield f"CREATE VIEW tables.source AS SELECT {text(source)} AS digest"
     for table, paths in files.items():
-        yield f"CREATE VIEW tables.{table} AS {parquet(TABLES[table], paths)}"
+        yield f"CREATE VIEW tables.{table} AS {parquet(TABLES[table], paths, list(kinds[table].values()))}"
     rows = manifest_rows(manifests)
     for table, declared in MANIFEST_TABLES.items():
         yield f"CREATE VIEW tables.{table} AS {_with_blocks(declared, blocks, literal(declared, rows[table]))}"
     if blocks:
         yield f"CREATE SCHEMA {RECENT}"
         for table, paths in recent.items():
-            yield f"CREATE VIEW {RECENT}.{table} AS {parquet(TABLES[table], paths)}"
+            yield f"CREATE VIEW {RECENT}.{table} AS {parquet(TABLES[table], paths, list(kinds[table].values()))}"
     for view in VIEWS.values():
         yield f"CREATE VIEW {view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({_rows(view, blocks)})"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from populora_core.store.columns import Column, View
 from populora_core.support.errors import ArtifactError
@@ -78,13 +80,32 @@ def comments(view: View) -> Iterator[str]:
         yield f"COMMENT ON COLUMN {view.name}.{column.name} IS {text(column.meaning)}"
 
 
-def parquet(table: Iterable[Column], paths: Sequence[Path] | Sequence[str]) -> str:
-    """The rows of Parquet files that all have the same columns; none for no files."""
+def parquet(
+    table: Iterable[Column], paths: Sequence[Path] | Sequence[str], older: Sequence[Path] | Sequence[str] = ()
+) -> str:
+    """The rows of Parquet files; none for no files.
+
+    Args:
+        older: the files, or some of each kind, that may lack columns. Where they do, these are null: columns are
+            added to the contract, never renamed or dropped.
+    """
     if not paths:
         return literal(table, [])
-    columns = ", ".join(column.name for column in table)
+    declared = list(table)
+    columns = ", ".join(column.name for column in declared)
     files = ", ".join(text(_literal_path(path)) for path in paths)
-    return f"SELECT {columns} FROM read_parquet([{files}], hive_partitioning = false)"
+    if all(_has(path, {column.name for column in declared}) for path in older):
+        return f"SELECT {columns} FROM read_parquet([{files}], hive_partitioning = false)"
+    rows = f"FROM read_parquet([{files}], hive_partitioning = false, union_by_name = true)"
+    return f"SELECT {columns} FROM ({literal(declared, [])} UNION ALL BY NAME {rows})"
+
+
+def _has(path: Path | str, columns: set[str]) -> bool:
+    """Whether a Parquet file has these columns; of a damaged one DuckDB tells."""
+    try:
+        return columns <= set(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return True
 
 
 def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
