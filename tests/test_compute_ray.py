@@ -21,7 +21,6 @@ import pytest
 from conftest import GENERATIONS, PATIENCE, alive, contents, small_config, start, wait_for
 from two_nodes import TwoNodes
 
-from populora_core.compute import leftovers
 from populora_core.compute.members import Found
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Shard
@@ -38,6 +37,7 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support import leftovers
 from populora_core.support.errors import (
     AdapterError,
     BaseModelError,
@@ -404,7 +404,7 @@ def _ray_folders(pid: int) -> list[Path]:
     return [
         folder
         for parent in {Path(leftovers.tempfile.gettempdir()), Path("/tmp")}
-        for folder in parent.glob(f"{leftovers.PREFIX}*")
+        for folder in parent.glob(f"{leftovers.PREFIX}ray-*")
         if f"-{pid}-" in (folder / leftovers.OWNER).read_text()
     ]
 

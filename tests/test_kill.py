@@ -19,6 +19,7 @@ from conftest import PATIENCE, alive, commits, contents, small_config, start, wa
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.support import leftovers
 from populora_core.support.digest import file_sha256
 from populora_core.support.processes import Owner, descendants
 
@@ -95,8 +96,8 @@ def _reached(directory: Path, process: subprocess.Popen[bytes], position: tuple[
     return positions.index((beat.generation, beat.stage)) >= positions.index(position)
 
 
-def _left_sandboxes(pids: set[int], docker: bool) -> list[str]:
-    """Containers and socket folders of the processes."""
+def _left(pids: set[int], docker: bool) -> list[str]:
+    """Containers and folders of sockets of the processes."""
     from populora_core.sandbox import containers
 
     def is_theirs(text: str) -> bool:
@@ -108,6 +109,8 @@ def _left_sandboxes(pids: set[int], docker: bool) -> list[str]:
         for folder in Path(tempfile.gettempdir()).glob(f"{containers.FOLDER_PREFIX}*")
         if is_theirs(folder.name.removeprefix(containers.FOLDER_PREFIX).rpartition("-")[0])
     ]
+    marks = Path(tempfile.gettempdir()).glob(f"{leftovers.PREFIX}*/{leftovers.OWNER}")
+    found += [str(mark.parent) for mark in marks if is_theirs(mark.read_text())]
     if docker:
         listed = containers.connect_daemon().containers.list(
             all=True, filters={"label": containers.LABEL}, ignore_removed=True
@@ -185,7 +188,7 @@ def test_killed_at_random_moments_a_run_ends_equal_and_leaves_nothing(
     for path in (undisturbed / "members").rglob("*.*"):
         assert file_sha256(directory / path.relative_to(undisturbed)) == file_sha256(path)
     assert set(commits(directory).values()) == {1}, "no finished stage is done twice"
-    wait_for(lambda: not _left_sandboxes(pids, docker))
+    wait_for(lambda: not _left(pids, docker))
     beat = Beat.read(directory)
     assert beat is not None
     assert beat.life is Life.ENDED

@@ -88,7 +88,7 @@ def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:
         ("my-run", False),
         ("second", False),
         ("first train", False),
-        (generate_slug(2), True),
+        pytest.param(generate_slug(2), True, id="what Prefect makes up now"),
     ],
 )
 def test_a_name_that_prefect_made_up_is_told_from_one_that_was_typed(name: str, random: bool) -> None:

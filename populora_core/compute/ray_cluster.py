@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.compute import leftovers
+from populora_core.support import leftovers
 from populora_core.support.errors import ClusterUnavailable, ConfigError, first_line
 from populora_core.support.processes import descendants, started
 
@@ -28,6 +28,7 @@ OBJECTS_BYTES = 256 << 20  # of Ray's own memory: data goes to the store, so lit
 TOKEN = "RAY_AUTH_TOKEN_PATH"
 END_SECONDS = 5.0
 LISTEN_SECONDS = 10.0
+RAY_CHARS = 74  # of the longest socket path in Ray's own folder
 STARTS = 3  # Ray gives itself 30 seconds, which a busy machine may need more than once
 
 
@@ -142,7 +143,7 @@ class RayCluster:
             _require_listener(self.address)
             return options | {"address": self.address}
         leftovers.sweep()
-        self._folder = leftovers.make_folder()
+        self._folder = leftovers.make_folder("ray", RAY_CHARS)
         token = self._folder / "token"
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from populora_core.compute import leftovers
 from populora_core.runs.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.run import Run
 from populora_core.store.artifacts import sweep
-from populora_core.support import durable
+from populora_core.support import durable, leftovers
 from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.support.processes import Owner
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import shutil
+import tempfile
 import threading
+from functools import cache
+from multiprocessing import util
 from multiprocessing.context import ForkServerContext, SpawnContext
 
+from populora_core.support import leftovers
+
+SOCKET_CHARS = len("/pymp-abcdefgh/listener-abcdefgh")
 IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils")
 """What every process with a model imports, most of the CPU seconds of its start."""
 
@@ -19,9 +27,23 @@ def with_models(device: str) -> ForkServerContext | SpawnContext:
     """
     if device != "cpu":
         return multiprocessing.get_context("spawn")
+    _own_sockets()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(IMPORTED))
     return context
+
+
+@cache
+def _own_sockets() -> None:
+    """Let multiprocessing keep its sockets where a later process sweeps, should this one be killed."""
+    leftovers.sweep()
+    folder = leftovers.make_folder("children", SOCKET_CHARS)
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        util.get_temp_dir()  # makes its folder for the life of this process, below that of temporary files
+    finally:
+        tempfile.tempdir = before
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def end_with_parent() -> None:

@@ -1,0 +1,42 @@
+"""Temporary folders that may outlive a killed process: each names its owner, and is swept once that is gone."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from populora_core.support.processes import Owner
+
+PREFIX = "populora-"
+OWNER = "owner"
+SOCKET_CHARS = 107  # a Unix socket's longest path
+
+
+def make_folder(kind: str, inside: int) -> Path:
+    """A folder of this user alone, below the folder of temporary files where a socket in it keeps within its length.
+
+    Args:
+        kind: what it is for, part of its name.
+        inside: the longest path of a socket in it, in characters.
+    """
+    parent, prefix = tempfile.gettempdir(), f"{PREFIX}{kind}-"
+    short = len(parent) + 1 + len(prefix) + 8 + inside <= SOCKET_CHARS
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent if short else "/tmp"))
+    (folder / OWNER).write_text(str(Owner.this_process()))
+    return folder
+
+
+def sweep() -> list[str]:
+    """Remove the folders of processes that no longer run; says so, a line each."""
+    removed = []
+    for parent in {tempfile.gettempdir(), "/tmp"}:
+        for mark in sorted(Path(parent).glob(f"{PREFIX}*/{OWNER}")):
+            try:
+                owner = Owner.parse(mark.read_text())
+            except OSError:
+                continue  # another user's
+            if owner is not None and owner.is_gone():
+                shutil.rmtree(mark.parent, ignore_errors=True)
+                removed.append(f"removed {mark.parent}")
+    return removed
