@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import shutil
@@ -43,7 +42,8 @@ def _own_sockets() -> None:
         util.get_temp_dir()  # makes its folder for the life of this process, below that of temporary files
     finally:
         tempfile.tempdir = before
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # After multiprocessing's own folder, which goes at priority -100.
+    util.Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-200)
 
 
 def end_with_parent() -> None:
