@@ -92,7 +92,7 @@ base-model: install ## train the bundled base from nothing, under an hour on two
 	@$(BIN)/python -m base_model.recipe --out base_model/tiny
 
 docs: install ## render the pages of commands, columns and settings from their declarations
-	@$(BIN)/python -m typer populora_core.commands.app utils docs --name populora --title Commands --output docs/commands.md > /dev/null
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m typer populora_core.commands.app utils docs --name populora --title Commands --output docs/commands.md > /dev/null
 	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
 	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
 

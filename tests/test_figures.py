@@ -99,7 +99,7 @@ def in_prefects_artifacts(directory: Path) -> dict[str, float]:
 
 def in_the_report(directory: Path) -> dict[str, float]:
     shown = [plot for section in sections(read_figures(directory)) for plot in section.plots]
-    newest = {plot.title: plot.keys[0].value for plot in shown if plot.keys}
+    newest = {plot.title: plot.labels[0][1] for plot in shown if plot.labels}
     return {
         "valid": _number(newest["Valid proposals"]),
         "solve_rate": _number(newest["Solve rate"]),
@@ -112,11 +112,9 @@ def in_the_reports_verdicts(directory: Path) -> dict[str, float]:
     shown = {section.key: section for section in sections(read_figures(directory))}["verdicts"]
     shares = {(row["of"], row["verdict"]): row["share of the judged"] for row in shown.tables[0].rows}
     assert shares["proposals", "infrastructure"] == shares["attempts", "infrastructure"] == ""
-    stacked = {key.label: key.value for plot in shown.plots for key in plot.keys}
-    assert (stacked["valid"], stacked["correct"]) == (
-        shares["proposals", "valid"],
-        shares["attempts", "correct"],
-    )
+    stacked = {name: value for plot in shown.plots for name, value in plot.labels}
+    assert not stacked.keys() & {"valid", "correct", "infrastructure"}
+    assert stacked["trivial"] == shares["proposals", "trivial"]
     return {
         "valid": _number(shares["proposals", "valid"]),
         "solve_rate": _number(shares["attempts", "correct"]),
@@ -146,7 +144,8 @@ def in_the_study(directory: Path) -> dict[str, float]:
 
 
 def _number(shown: str) -> float:
-    return float(shown.removesuffix("%")) / 100 if shown.endswith("%") else float(shown)
+    number = float(shown.removesuffix("%").replace("−", "-"))
+    return number / 100 if shown.endswith("%") else number
 
 
 CONSUMERS = (

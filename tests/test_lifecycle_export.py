@@ -284,9 +284,9 @@ def test_an_unknown_member_is_refused_and_close_names_are_told(run: Run, tmp_pat
     refused(
         RunDirectoryError,
         run,
-        "student-00-g000",
+        "student-09-g0000",
         tmp_path / "out",
-        "no member student-00-g000",
+        "no member is called student-09-g0000",
         "student-00-g0000",
     )
 

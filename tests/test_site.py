@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -65,7 +66,10 @@ def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
     target = tmp_path / "commands.md"
     options = ["--name", "populora", "--title", "Commands", "--output", str(target)]
     command = [sys.executable, "-m", "typer", "populora_core.commands.app", "utils", "docs", *options]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so `populora` is on the PATH
+    subprocess.run(
+        command, cwd=REPOSITORY, check=True, capture_output=True, env=os.environ | {"PATH": beside}
+    )
     assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
         "make docs writes it again"
     )
