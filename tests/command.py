@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from populora_core.commands import app
+from populora_core.commands.console import console
 
 
 def populora(*arguments: object, stdin: str = "", **environment: str) -> CompletedProcess[str]:
@@ -24,8 +25,10 @@ def populora(*arguments: object, stdin: str = "", **environment: str) -> Complet
         patch.setattr(sys, "argv", words)
         patch.setattr(sys, "stdin", _pipe(stdin))
         patch.setattr(signal, "signal", lambda number, handler: None)  # what it sets is set for its process
-        for name, value in ({"COLUMNS": "160"} | environment).items():
+        environment = {"COLUMNS": "160"} | environment
+        for name, value in environment.items():
             patch.setenv(name, value)
+        patch.setattr(console, "width", int(environment["COLUMNS"]))  # it was read when the console was made
         try:
             app.main()
         except SystemExit as ended:
