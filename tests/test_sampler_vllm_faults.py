@@ -106,7 +106,7 @@ def test_a_wrong_scaling_in_the_adapters_own_files_is_caught(
 ) -> None:
     config = served[1].folder / CONFIG
     settings = json.loads(config.read_text())
-    config.write_text(json.dumps(settings | {"lora_alpha": 2 * SPEC.alpha}))
+    config.write_text(json.dumps(settings | {"lora_alpha": 2 * SPEC.adapters.alpha}))
     with pytest.raises(AdapterNotServed, match=r"does not serve b .*: its scaling is wrong"):
         serve(engine, served, "float32")
 
