@@ -73,3 +73,4 @@ def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
     assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
         "make docs writes it again"
     )
+    assert str(REPOSITORY) not in target.read_text()

@@ -28,7 +28,10 @@ def fetch(
     given: Annotated[
         Path | None, typer.Option("--from", metavar="DIR", help="take the published files from here")
     ] = None,
-    suite: Annotated[Path, typer.Option(help="the suite file that pins data sets")] = SUITES / "paper.toml",
+    suite: Annotated[
+        Path,
+        typer.Option(help="the suite file that pins data sets", show_default="configs/suites/paper.toml"),
+    ] = SUITES / "paper.toml",
 ) -> None:
     """Get the rows of a suite's benchmarks, or of one, and keep them with their checksum.
 
