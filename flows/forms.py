@@ -18,9 +18,9 @@ from pydantic.fields import FieldInfo
 
 from flows.notify import on_end
 from flows.reports import SETTINGS
-from populora_core.commands.typed import typed
 from populora_core.report.write import SERVED
 from populora_core.support.shipped import REPOSITORY
+from populora_core.support.typed import typed
 from tasks.plainly import plainly
 
 P = ParamSpec("P")

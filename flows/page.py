@@ -12,12 +12,11 @@ from prefect.artifacts import (
 )
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
-from rich.text import Text
 
 from flows.server import answers
-from populora_core.commands.console import generation_lines
 from populora_core.report.figures import read_figures
 from populora_core.report.overview import overview
+from populora_core.report.summary import generation_lines
 from populora_core.report.write import report_address
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import Run
@@ -41,7 +40,7 @@ class RunPage(Observer):
         if not answers():
             return
         for line in generation_lines(self._run.directory, generation, self._generations):
-            get_run_logger().info(Text.from_markup(line).plain)
+            get_run_logger().info(line)
         attempted(self._show)
 
     def _show(self) -> None:

@@ -1,7 +1,7 @@
 """The floor plan as the imports draw it: `python tests/house.py` prints it, `test_house.py` holds it.
 
 A room is a folder of `populora_core`, with all below it, or a folder of code beside it. Every import counts, also
-one inside a function and one for type checkers alone.
+one inside a function, one for type checkers alone, and one by a name in quotes (`import_module("flows.commands")`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Tie = tuple[str, str]  # who imports, what is imported
 FLOORS: dict[str, int] = {
     room: floor
     for floor, rooms in {
-        13: "bench",
-        12: "flows",
-        11: "commands",
+        13: "commands",
+        12: "bench",
+        11: "flows",
         10: "study",
         9: "lifecycle serving",
         8: "trackers tasks",
@@ -102,9 +102,21 @@ class House:
                     found = self._known(f"{source}.{alias.name}") or self._known(source)
                     if found:
                         yield found
+            elif isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
+                match node.args[0]:
+                    case ast.Constant(value=str() as source) if source in self.modules:
+                        yield source
 
     def _known(self, name: str) -> str | None:
         return name if name in self.modules else None
+
+
+def _called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def room_of(module: str) -> str:

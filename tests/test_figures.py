@@ -11,13 +11,12 @@ from conftest import small_config
 from store_run import STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.commands.console import generation_line
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline, notes
 from populora_core.report.sections import sections
 from populora_core.report.stage_summary import stage_summary
-from populora_core.report.summary import generation_summaries
+from populora_core.report.summary import generation_line, generation_summaries
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.status import Status

@@ -68,6 +68,7 @@ def test_floors_follow_from_imports(tmp_path: Path) -> None:
     [
         "from populora_core.runs.run import Run",
         "from populora_core.runs import run",
+        "from importlib import import_module\nimport_module('populora_core.runs.run')",
         "import populora_core.runs.run as run",
         "from ..runs.run import Run",
         "def late():\n    from populora_core.runs.run import Run",

@@ -24,9 +24,9 @@ from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
 from populora_core.commands.suite import suite_app
-from populora_core.commands.typed import shown, typed
 from populora_core.support.errors import EXIT_ERROR, EXIT_INTERRUPTED, ConfigError, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
+from populora_core.support.typed import shown, typed
 
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
@@ -221,7 +221,7 @@ def _trainer(plain: bool) -> Trainer:
 
 
 def _prefect() -> ModuleType:
-    """Prefect's part, which is found by name: it stands above this room, and an installed package has none of it.
+    """Prefect's part, which is found by name: an installed package has none of it.
 
     Raises:
         ConfigError: this is no clone.

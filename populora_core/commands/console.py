@@ -23,18 +23,17 @@ from rich.table import Table
 from rich.text import Text
 
 from populora_core.benchmarks.scores import BASE
-from populora_core.commands.typed import shown, typed
 from populora_core.report import learnt
 from populora_core.report.scored import Yardstick, yardsticks
 from populora_core.report.summary import (
     OVERALL,
     POPULATION,
-    GenerationSummary,
-    generation_summaries,
+    generation_lines,
     run_rows,
 )
 from populora_core.report.text import percent, visible
 from populora_core.runs.observer import Observer
+from populora_core.support.typed import shown, typed
 
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
@@ -66,6 +65,15 @@ DOING = {
     "evaluate": "held-out problems measure the population",
     "evolve": "the weakest are replaced",
 }
+
+STYLES = (
+    (r"^generation +\d+", "bold"),
+    (r"│", "cyan"),
+    (r"^ +(?:held-out|yardstick).*", "cyan"),
+    (r"(?m)^ +\S+(?= replaced by)", "yellow"),
+    (r"(?<=replaced by )[^:]+", "green"),
+)
+"""What of a line on a generation is shown how."""
 
 
 class ConsoleObserver(Observer):
@@ -114,7 +122,7 @@ class ConsoleObserver(Observer):
     def generation_ended(self, generation: int) -> None:
         self._tell_found()
         for line in generation_lines(self._directory, generation, self._generations):
-            self._console.print(line, soft_wrap=True)
+            self._console.print(styled(line), soft_wrap=True)
 
     def _tell_found(self) -> None:
         if self._found:
@@ -122,37 +130,12 @@ class ConsoleObserver(Observer):
             self._found = 0
 
 
-def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
-    """What is said of a generation that has just ended, in rich's markup."""
-    if generation == 0:
-        told = ["the population is founded: every adapter starts as the base model"]
-    else:
-        summaries = generation_summaries(directory, generation, generation)
-        told = [generation_line(summary, generations) for summary in summaries]
-    return told + [f"    [cyan]{escape(line)}[/]" for line in learnt.score_lines(directory, generation)]
-
-
-def generation_line(summary: GenerationSummary, generations: int) -> str:
-    """One line a person understands: valid proposals, solve rates, compute, replacements."""
-
-    def by_type(key: str) -> str:
-        shares = ((row["problem_type"][-1], row[key]) for row in summary.types)
-        return "  ".join(f"{name} " + ("–" if share is None else f"{share:.0%}") for name, share in shares)
-
-    figures = summary.figures
-    line = (
-        f"[bold]generation {figures['generation']:>3}[/]/{generations}  valid {by_type('valid')}  [cyan]│[/]  "
-        f"solved {by_type('solve_rate')}  [cyan]│[/]  "
-    )
-    if figures["members"]:
-        tokens = figures["trained_tokens"] / 1000
-        line += f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k a member  [cyan]│[/]  "
-    line += f"{figures['seconds']:.0f} s"
-    for row in summary.replaced:
-        parents = " + ".join(row["parent_ids"])
-        line += f"\n    [yellow]{row['removed_id']}[/] replaced by [green]{row['child_id']}[/]: "
-        line += f"{row['operator']} of {parents}"
-    return line
+def styled(line: str) -> Text:
+    """A line on a generation in colours."""
+    text = Text(line)
+    for pattern, style in STYLES:
+        text.highlight_regex(pattern, style)
+    return text
 
 
 def glance(directory: Path, title: str, sql: str) -> Table:

@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.console import console, narrated
-from populora_core.commands.typed import typed
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
+from populora_core.support.typed import typed
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}

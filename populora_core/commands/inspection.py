@@ -10,12 +10,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.answers import print_rows
-from populora_core.commands.console import console, generation_line, glance, population_table
-from populora_core.commands.typed import typed
+from populora_core.commands.console import console, glance, population_table, styled
 from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report.index import runs_in
-from populora_core.report.summary import COVERAGE, MEMBER_TOKENS, OVERALL, generation_summaries, run_rows
+from populora_core.report.summary import (
+    COVERAGE,
+    MEMBER_TOKENS,
+    OVERALL,
+    generation_line,
+    generation_summaries,
+    run_rows,
+)
 from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
@@ -26,6 +32,7 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import pruned
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.typed import typed
 
 
 def show_runs(folder: Path) -> bool:
@@ -62,7 +69,7 @@ def show_run(run: Run) -> None:
     generations = _generations(run)
     if generations:
         for summary in generation_summaries(run.directory, generations[0], generations[-1]):
-            console.print(generation_line(summary, run.config.run.generations), soft_wrap=True)
+            console.print(styled(generation_line(summary, run.config.run.generations)), soft_wrap=True)
         console.print(population_table(run.directory))
         console.print(glance(run.directory, "the problem space, newest generation", COVERAGE))
     console.print(run_rows(run.directory, OVERALL)[0]["totals"])

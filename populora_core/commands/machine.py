@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from populora_core.commands.options import MACHINES, SCIENCE
-from populora_core.commands.typed import typed
 from populora_core.support.errors import EXIT_ERROR, ConfigError
 from populora_core.support.shipped import IN_CLONE
+from populora_core.support.typed import typed
 
 BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
 

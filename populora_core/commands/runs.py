@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir, RunDirs, run_folder_named
-from populora_core.commands.typed import shown, typed
 from populora_core.support.errors import EXIT_INTERRUPTED
+from populora_core.support.typed import shown, typed
 
 runs_app = typer.Typer()
 

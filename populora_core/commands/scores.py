@@ -13,7 +13,6 @@ from populora_core.benchmarks.contamination import Contamination
 from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console, narrated, yardstick_table
-from populora_core.commands.typed import shown, typed
 from populora_core.lifecycle.progress import YARDSTICK_PROBLEMS, yardstick
 from populora_core.lifecycle.run_evaluation import Evaluated, RunEvaluation, newest_generation, overlap
 from populora_core.report.learnt import told
@@ -24,6 +23,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation
 from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.typed import shown, typed
 
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 

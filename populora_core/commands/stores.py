@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from populora_core.commands.options import MACHINES
-from populora_core.commands.typed import shown, typed
+from populora_core.support.typed import shown, typed
 
 stores_app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")

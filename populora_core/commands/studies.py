@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from populora_core.commands.typed import typed
+from populora_core.support.typed import typed
 
 study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+from populora_core.report.learnt import score_lines
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 
@@ -78,3 +79,35 @@ def run_rows(directory: Path, sql: str, *parameters: object) -> list[Row]:
     """What one of the questions above gives for a run."""
     with Catalogue(directory) as catalogue:
         return catalogue.rows(sql, parameters)
+
+
+def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
+    """What is said of a generation that has just ended, on a terminal and in Prefect's log."""
+    if generation == 0:
+        told = ["the population is founded: every adapter starts as the base model"]
+    else:
+        summaries = generation_summaries(directory, generation, generation)
+        told = [generation_line(summary, generations) for summary in summaries]
+    return told + [f"    {line}" for line in score_lines(directory, generation)]
+
+
+def generation_line(summary: GenerationSummary, generations: int) -> str:
+    """One line a person understands: valid proposals, solve rates, compute; below it a line per replacement."""
+
+    def by_type(key: str) -> str:
+        shares = ((row["problem_type"][-1], row[key]) for row in summary.types)
+        return "  ".join(f"{name} " + ("–" if share is None else f"{share:.0%}") for name, share in shares)
+
+    figures = summary.figures
+    parts = [
+        f"generation {figures['generation']:>3}/{generations}  valid {by_type('valid')}",
+        f"solved {by_type('solve_rate')}",
+    ]
+    if figures["members"]:
+        tokens = figures["trained_tokens"] / 1000
+        parts.append(f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k a member")
+    replaced = [
+        f"    {row['removed_id']} replaced by {row['child_id']}: {row['operator']} of {' + '.join(row['parent_ids'])}"
+        for row in summary.replaced
+    ]
+    return "\n".join(["  │  ".join([*parts, f"{figures['seconds']:.0f} s"]), *replaced])

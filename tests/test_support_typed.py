@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import GENERATIONS, PATIENCE
 
-from populora_core.commands.typed import shown, typed
+from populora_core.support.typed import shown, typed
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(sys.executable).with_name("populora")
