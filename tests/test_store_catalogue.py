@@ -182,6 +182,9 @@ def test_columns_that_came_after_a_generation_are_null_there(tmp_path, monkeypat
             commit_stage(tmp_path, generation, "update", {"updates": rows}, version=0)
     with Catalogue(tmp_path) as opened:
         rows = opened.rows("SELECT generation, tokens, steps FROM updates ORDER BY generation, member_id")
+        (taken,) = opened.rows("SELECT sum(updates) AS updates FROM tokens")
+        (figures,) = opened.rows("SELECT sum(updates) AS updates FROM figures_generation")
+    assert taken == figures == {"updates": 4}, "a step where there is an entropy"
     assert {row["generation"] for row in rows if row["steps"] is None} == set(older)
     assert len(rows) == 4 and all(row["tokens"] for row in rows)
 

@@ -82,7 +82,7 @@ def row_table(rows: Sequence[Mapping[str, Any]], folded: bool = False, widest: i
     """
     table = Table()
     cells = [[_cell(value, widest) for value in row.values()] for row in rows]
-    for place, name in enumerate(map(str, rows[0])):
+    for place, name in enumerate(map(_escaped, rows[0])):
         needed = max((len(line) for row in cells for line in row[place].splitlines()), default=0)
         table.add_column(_folded(name, needed) if folded else name, no_wrap=True)
     for row in cells:
@@ -106,8 +106,15 @@ def print_rows(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
         for name, value in row.items():
             text = _cell(value)
             to.print(
-                f"[bold]{name}[/]" + ("\n" if "\n" in text else "  ") + text, highlight=False, soft_wrap=True
+                f"[bold]{_escaped(name)}[/]" + ("\n" if "\n" in text else "  ") + text,
+                highlight=False,
+                soft_wrap=True,
             )
+
+
+def _escaped(name: str) -> str:
+    """A column's name for a terminal: DuckDB names one by its expression, which may look like markup."""
+    return escape(visible(name))
 
 
 def _folded(name: str, widest: int) -> str:

@@ -39,7 +39,7 @@ def show_runs(folder: Path) -> bool:
     """Whether this is a folder of runs, which are then listed."""
     found = [] if (folder / RECORD).exists() else runs_in(folder)
     if found:
-        table = Table(title=f"the runs in {folder}", title_justify="left")
+        table = Table(title=escape(visible(f"the runs in {folder}")), title_justify="left")
         for name in ("run", "state", "generations", "headline"):
             table.add_column(name, overflow="fold")
         for each in found:

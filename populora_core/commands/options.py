@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ def run_folder_named(given: str) -> Path:
     path = Path(given)
     if not path.exists():
         for place in (path, Path("runs", path)):
-            found = [record.parent for record in place.parent.glob(f"{place.name}*/{RECORD}")]
+            found = [record.parent for record in place.parent.glob(f"{escape(place.name)}*/{RECORD}")]
             if len(found) == 1:
                 return found[0]
     return path

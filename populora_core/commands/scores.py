@@ -59,10 +59,10 @@ def show_yardstick(run: Run, generation: int | None, problems: int | None) -> No
                 remedy="go on first: populora resume",
             )
         found = _made(asked)
-    (shows,) = yardsticks(run.directory, at)
-    for line in told(shows):
-        _say(line)
-    console.print(yardstick_table(shows))
+    for shows in yardsticks(run.directory, at):  # none where infrastructure lost every answer
+        for line in told(shows):
+            _say(line)
+        console.print(yardstick_table(shows))
     _say(typed(where(shown(found.folder), shown(run.directory))))
 
 

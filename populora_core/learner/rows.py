@@ -5,10 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
+
+
+class Paid(Protocol):
+    """What has an advantage for a member."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def advantage(self) -> float | None: ...
+
+
+G = TypeVar("G", bound=Paid)
+
+
+def moving(rows: Iterable[G], kl: float) -> list[G]:
+    """The rows that an update runs: those with an advantage that is not 0; with a KL term all rows of their members."""
+    graded = [row for row in rows if row.advantage is not None]
+    learning = {row.member_id for row in graded if row.advantage}
+    return [row for row in graded if row.advantage or (kl and row.member_id in learning)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
 from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
-from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats
+from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
@@ -74,10 +74,7 @@ def _step(
     """One optimiser step on these rows."""
     settings = rules.settings
     graded = [row for row in rows if row.advantage is not None]
-    useful = [row for row in graded if row.advantage != 0.0]
-    learning = {row.member_id for row in useful}
-    if settings.kl:
-        useful = [row for row in graded if row.member_id in learning]
+    useful = moving(graded, settings.kl)
     tokens, n_rows = dict.fromkeys(states, 0), dict.fromkeys(states, 0)
     for row in graded:
         tokens[row.member_id] += len(row.completion_ids)
@@ -87,7 +84,7 @@ def _step(
         member: UpdateStats(n_rows[member], tokens[member], rules.learning_rate(member, state.steps))
         for member, state in states.items()
     }
-    trained = {member_id: states[member_id] for member_id in sorted(learning)}
+    trained = {member_id: states[member_id] for member_id in sorted({row.member_id for row in useful})}
     if not trained:
         return dict(states), stats
 

@@ -49,7 +49,9 @@ def _asked(session: Session, generation: int) -> Iterator[RunEvaluation]:
 
 
 def yardstick(session: Session, generation: int, problems: int) -> RunEvaluation | None:
-    """Solvers and base on a fixed sample of the run's first and newest problems, drawn as students' attempts are.
+    """Solvers and base on a sample of the run's first and newest problems, drawn as students' attempts are.
+
+    An era is a third of the generations, five at most; so until the 15th the first one grows, and its sample with it.
 
     The base never changes, so what it solves tells how hard the problems are. Founders begin as the base (B = 0).
 

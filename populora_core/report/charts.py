@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from markupsafe import Markup
 
@@ -65,14 +66,12 @@ class Series:
     Attributes:
         points: (generation, value); None breaks the line.
         bands: (generation, lower, upper), in pieces that are not joined.
-        rings: (generation, value, text) of points to point out.
     """
 
     label: str
     style: Style
     points: Points
     bands: tuple[Sequence[tuple[float, float, float]], ...] = ()
-    rings: tuple[tuple[float, float, str], ...] = ()
 
     @property
     def newest(self) -> float | None:
@@ -112,7 +111,6 @@ def line_plot(
     for place, item in enumerate(drawn):
         marks = [svg.band(area, piece, item.style.colour) for piece in item.bands if len(piece) > 1]
         marks.append(svg.polyline(area, item.points, item.style))
-        marks += [svg.ring(area.x(x), area.y(y), item.style.colour, told) for x, y, told in item.rings]
         parts.append(svg.element("g", svg.joined(marks), data_series=str(place)))
     keys: tuple[LegendKey, ...] = ()
     if direct:
@@ -253,9 +251,9 @@ def heat_map(
             parts.append(_cell(left + place * size, y, size, deep, cell, share, len(columns) <= CELL_TEXT))
     parts += [svg.upright("teacher", 11.0, top + deep * len(rows) / 2), _ramp(height - 16, mean, most)]
     met = [
-        (None, (row, column, percent(cell.value), cell.text.partition("\n")[2]))
-        for (row, column), cell in cells.items()
-        if cell.value is not None
+        (None, (row, column, percent(square.value), square.text.partition("\n")[2]))
+        for row, column in product(rows, columns)
+        if (square := cells.get((row, column))) is not None and square.value is not None
     ]
     table = PlotTable(("teacher", "student", "solved", "attempts and matches"), met)
     return Plot(title, says, svg.drawing(f"{title}. {says}", parts, height), table=table)

@@ -18,6 +18,11 @@ SELECT avg(lines_of_code) FILTER (generation <= 3) AS first, avg(lines_of_code) 
 FROM problems, (SELECT max(generation) AS last FROM problems)
 """
 
+TEXTS = """
+SELECT prompt, completion FROM evaluation_items
+WHERE generation = ? AND suite = ? AND item_id = ? AND member_id = ? AND sample_index = 0
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Won:
@@ -145,4 +150,9 @@ def won(directory: Path) -> Won | None:
     if not shown:
         return None
     best = max(shown, key=lambda row: (gains[row["stratum"]], right[row["item_id"]], row["item_id"]))
-    return Won(best["prompt"], base[best["item_id"]]["completion"], best["member_id"], best["completion"])
+    with Catalogue(directory) as catalogue:
+        own, other = (
+            catalogue.rows(TEXTS, [best["generation"], best["suite"], best["item_id"], who])[0]
+            for who in (best["member_id"], BASE)
+        )
+    return Won(own["prompt"], other["completion"], best["member_id"], own["completion"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from populora_core.report.figures import Figures
-from populora_core.report.notes import headline, notes
+from populora_core.report.notes import Note, headline, notes
 from populora_core.report.text import markdown_table, percent, short_id, visible
 from populora_core.support.aliases import Row
 
@@ -14,12 +14,16 @@ def overview(figures: Figures) -> str:
     """What a page that cannot show the report shows of the run."""
     parts = [f"# {visible(figures.run.name)}", headline(figures)]
     if found := notes(figures):
-        parts += ["## What to look at", "\n".join(f"- {note.text}" for note in found)]
+        parts += ["## What to look at", "\n".join(map(_item, found))]
     if figures.last:
         roles = figures.roles()
         header = ("generation", "valid", "solved", *(f"first {role}" for role in roles), "seconds")
         parts.append(markdown_table(header, _lines(figures, roles)))
     return "\n\n".join(parts) + "\n"
+
+
+def _item(note: Note) -> str:
+    return f"- {note.text}" + (f" `{note.command}`" if note.command else "")
 
 
 def _lines(figures: Figures, roles: list[str]) -> Iterator[tuple[object, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -34,12 +35,13 @@ SELECT generation, suite FROM shown
 WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) ORDER BY generation
 """
 ANSWERED = """
-SELECT i.*, coalesce(m.role, '') AS role FROM evaluation_items i LEFT JOIN members m USING (member_id)
+SELECT i.* EXCLUDE (prompt, completion), coalesce(m.role, '') AS role
+FROM evaluation_items i LEFT JOIN members m USING (member_id)
 WHERE i.generation = ? AND i.suite = ? AND coalesce(m.role, '') <> 'teacher'
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scored:
     """Solvers and base on the same problems, after one generation.
 
@@ -47,6 +49,7 @@ class Scored:
         pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
         seed: of the suite, which the intervals are drawn from.
         tokens: mean length of the solvers' answers.
+        rows: of `evaluation_items`, without their texts.
     """
 
     generation: int
@@ -56,12 +59,12 @@ class Scored:
     tokens: float
     rows: Sequence[Row]
 
-    @property
+    @cached_property
     def solvers(self) -> Interval:
         """The solvers' mean score."""
         return self._mean("solvers", [own for own, _ in self.pairs])
 
-    @property
+    @cached_property
     def base(self) -> Interval:
         """The base's mean score."""
         return self._mean("base", [own for _, own in self.pairs])

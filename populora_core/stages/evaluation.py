@@ -111,7 +111,8 @@ class Evaluation:
             BenchmarkError: a benchmark's rows are missing or wrong, or it has no template for the model family.
         """
         shards = []
-        for entry, items in self._problems or suite_items(self.suite, self.part):
+        given = suite_items(self.suite, self.part) if self._problems is None else self._problems
+        for entry, items in given:
             known = benchmark(entry.benchmark)
             size = max(1, SHARD_COMPLETIONS // (len(self.players) * entry.attempts))
             for start in range(0, len(items), size):

@@ -10,7 +10,7 @@ from populora_core.compute.members import Lesson, Update
 from populora_core.compute.shards import towards
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages
-from populora_core.learner.rows import MemberRules, UpdateRules
+from populora_core.learner.rows import MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
@@ -70,7 +70,7 @@ def run(ctx: StageContext) -> None:
         )
         for share in ctx.shares(before)
     ]
-    learned = sum(row.advantage != 0.0 or settings.kl > 0.0 for step, _ in steps for row in step)
+    learned = sum(len(moving(step, settings.kl)) for step, _ in steps)
     done = ctx.shards.map(parts, towards(ctx.progress, learned))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}

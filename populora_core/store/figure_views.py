@@ -13,6 +13,7 @@ from itertools import chain
 import pyarrow as pa
 
 from populora_core.store.columns import FLOAT, INT, LONG, Column, View, ViewColumn
+from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import GENERATION, MEMBER_ID, PLAYED, PROBLEM_TYPE, TABLES
 
 SPENT = """(
@@ -139,7 +140,7 @@ _TRAINED = _part(
     "trained",
     "tables.updates",
     ("members", INT, "Members that learnt.", "count(DISTINCT member_id)"),
-    ("updates", INT, "Policy-gradient steps, of all members and roles.", "sum(steps)"),
+    ("updates", INT, "Policy-gradient steps, of all members and roles.", f"sum({STEPS_TAKEN})"),
     ("trained_tokens", LONG, "Tokens trained on, of all members and roles.", "sum(tokens)"),
 )
 _TOOK = _part(

@@ -80,6 +80,10 @@ def comments(view: View) -> Iterator[str]:
         yield f"COMMENT ON COLUMN {view.name}.{column.name} IS {text(column.meaning)}"
 
 
+STEPS_TAKEN = "coalesce(updates.steps, (updates.entropy IS NOT NULL)::INTEGER)"
+"""Optimiser steps of a row of `updates`: before it said so there was one, where there is an entropy."""
+
+
 def parquet(
     table: Iterable[Column], paths: Sequence[Path] | Sequence[str], older: Sequence[Path] | Sequence[str] = ()
 ) -> str:

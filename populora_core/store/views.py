@@ -7,6 +7,7 @@ from dataclasses import replace
 from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
 from populora_core.store.figure_views import FIGURES, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
+from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import TABLES
 
 _SOURCES = TABLES | MANIFEST_TABLES
@@ -58,7 +59,7 @@ _COUNTS = (
     ("prompt_tokens", "Tokens of the prompts, one prompt for every completion.", "spent.prompt_tokens"),
     ("generated_tokens", "Tokens of the completions.", "spent.generated_tokens"),
     ("trained_tokens", "Tokens of the completions with an advantage.", "updates.tokens"),
-    ("updates", "Policy-gradient steps: 0 where there was nothing to learn from.", "updates.steps"),
+    ("updates", "Policy-gradient steps: 0 where there was nothing to learn from.", STEPS_TAKEN),
 )
 
 
