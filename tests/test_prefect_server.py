@@ -223,6 +223,7 @@ def _reached(directory: Path, process: subprocess.Popen[str], generation: int, s
     return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
+@pytest.mark.thorough
 def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
     server: Server, tmp_path: Path
 ) -> None:
