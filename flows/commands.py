@@ -37,9 +37,9 @@ def ui(port: int, limit: int) -> None:
     Args:
         limit: runs at the same time.
     """
-    from flows.guard import kept_key
     from flows.notify import destination
     from flows.ui import serve
+    from populora_core.support.keys import kept_key
 
     def say(address: str, index: str) -> None:
         print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")

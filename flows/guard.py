@@ -9,13 +9,9 @@ with them commands. Prefect takes its settings from the environment when it is i
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from populora_core.support.children import end_with_parent
@@ -25,24 +21,6 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
-
-
-def new_key() -> str:
-    return secrets.token_urlsafe(24)
-
-
-def kept_key(path: Path) -> str:
-    """The key in this file, made when there is none; only its owner can read it."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent)  # whole before it has its name
-        with open(handle, "w") as file:
-            file.write(new_key())
-        with suppress(FileExistsError):
-            os.link(made, path)
-        os.unlink(made)
-    path.chmod(0o600)
-    return path.read_text()
 
 
 def guarded(port: int, key: str) -> dict[str, str]:

@@ -26,9 +26,10 @@ from prefect.settings import (
 from prefect.states import Crashed
 
 from flows.forms import run_folder
-from flows.guard import HOST, guarded, new_key, serve_below
+from flows.guard import HOST, guarded, serve_below
 from populora_core.runs.lock import lock
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
+from populora_core.support.keys import new_key
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0

@@ -20,10 +20,11 @@ import httpx
 
 import flows
 from flows.deploy import POOL
-from flows.guard import HOST, guarded, kept_key
+from flows.guard import HOST, guarded
 from flows.reports import index_path, serve_reports
 from populora_core.report.write import SERVED, SERVED_KEY
 from populora_core.support.errors import PopuloraError
+from populora_core.support.keys import kept_key
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
 

@@ -29,8 +29,8 @@ FLOORS: dict[str, int] = {
         13: "commands",
         12: "bench",
         11: "flows",
-        10: "study",
-        9: "lifecycle serving",
+        10: "study serving",
+        9: "lifecycle",
         8: "trackers tasks",
         7: "report",
         6: "stages populora_core",  # the latter is its __init__.py: open_run

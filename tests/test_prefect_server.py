@@ -193,7 +193,7 @@ def as_another_user(work: Callable[[], object]) -> str:
 @pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_has_neither_the_key_nor_an_answer(server: Server) -> None:
-    from flows.guard import kept_key
+    from populora_core.support.keys import kept_key
 
     def asked() -> int:
         parts = urlsplit(server.url)
@@ -326,7 +326,7 @@ def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
 
 
 def test_the_key_is_kept_for_its_owner_and_taken_by_commands_on_this_machine(tmp_path: Path) -> None:
-    from flows.guard import kept_key
+    from populora_core.support.keys import kept_key
 
     path = tmp_path / "home" / "populora.key"
     key = kept_key(path)

@@ -13,6 +13,14 @@ from populora_core.support.typed import shown, typed
 
 runs_app = typer.Typer()
 
+SolveRates = Annotated[
+    tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
+]
+StatementCounts = Annotated[
+    tuple[int, int], typer.Option(metavar="LEAST MOST", help="statements of their programs")
+]
+Novelty = Annotated[float, typer.Option(min=0, max=1, help="least novelty of their programs")]
+
 
 @runs_app.command(rich_help_panel=RUNS)
 def fork(
@@ -193,13 +201,9 @@ def export(
 def problems(
     directories: RunDirs,
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
-    solve_rate: Annotated[
-        tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
-    ] = (0.0, 1.0),
-    statements: Annotated[
-        tuple[int, int], typer.Option(metavar="LEAST MOST", help="statements of their programs")
-    ] = (0, 1_000_000),
-    novelty: Annotated[float, typer.Option(min=0, max=1, help="least novelty of their programs")] = 0.0,
+    solve_rate: SolveRates = (0.0, 1.0),
+    statements: StatementCounts = (0, 1_000_000),
+    novelty: Novelty = 0.0,
 ) -> None:
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
@@ -215,6 +219,38 @@ def problems(
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     print(f"{done.folder} holds {counts}, and a card")
     print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
+
+
+@runs_app.command(rich_help_panel=LOOK)
+def serve(
+    directory: RunDir,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="keep the key here (default: another key at every start)"),
+    ] = None,
+    waiting: Annotated[int, typer.Option(min=1, help="completions that may wait; more are refused")] = 512,
+) -> None:
+    """Serve a run's living members behind an OpenAI-compatible endpoint, until Ctrl-C.
+
+    Each member is a model, and so are `best`, `vote` and `base`. /metrics is for Prometheus.
+    """
+    from populora_core.commands.console import narrated
+    from populora_core.runs.run import Run
+    from populora_core.serving.endpoint import serve_fleet
+    from populora_core.serving.fleet import open_fleet
+    from populora_core.support.keys import kept_key, new_key
+
+    with narrated("loading the members ..."):
+        fleet = open_fleet(Run.open(directory))
+    key = new_key() if key_file is None else kept_key(key_file)
+    print(f"models: {', '.join(fleet.models)}")
+    print(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}", flush=True)
+    try:
+        serve_fleet(fleet, key, host, port, waiting=waiting)
+    except KeyboardInterrupt:
+        print("stopped")
 
 
 @runs_app.command(rich_help_panel=LOOK)

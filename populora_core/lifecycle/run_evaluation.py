@@ -79,7 +79,7 @@ class RunEvaluation:
         self.generation = newest_generation(run) if generation is None else generation
         self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
-        chosen = _choose(run, self.generation, members)
+        chosen = chosen_members(run, self.generation, members)
         alive = read_table(_source(run, self.generation), "population").num_rows
         by_name = members if members in GROUPS else next(iter(chosen))
         self._selection = "all" if len(chosen) == alive else by_name
@@ -208,7 +208,7 @@ def _inputs(run: Run, generation: int) -> dict[str, str]:
     return {"population": manifest.content(file_name("population"))}
 
 
-def _choose(run: Run, generation: int, members: str) -> dict[str, str]:
+def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     """member_id -> sha256 of its weights, of the chosen members."""
     source = _source(run, generation)
     manifest = read_manifest(source)

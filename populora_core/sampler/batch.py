@@ -81,6 +81,11 @@ class DecodeBatch:
         top_p = state["top_p"] if restricted else None
         return state["logits"], uniform, state["temperature"], top_p, given
 
+    def under_way(self, *values: Tensor) -> list[list]:
+        """Which requests have not ended, and of each of the values [n] what is theirs."""
+        going = ~self.state["ended"]
+        return [each[going].tolist() for each in (self.state["index"], *values)]
+
     def join(self, new: Newcomers, columns: int) -> None:
         """Take in rows, each of which may come to so many tokens."""
         before = self.cache.get_seq_length()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +10,9 @@ from typing import Protocol
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError
 from populora_core.support.finish import FinishReason
+
+Drawn = Callable[[Sequence[int], Sequence[int], Sequence[float]], None]
+"""Told what a step drew: requests by their place, a token of each, and its log-probability as in `Completion`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,12 @@ class Sampler(Protocol):
         """
         ...
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        drawn: Drawn | None = None,
+    ) -> list[Completion]:
         """One completion for each request, in the same order.
 
         Raises:

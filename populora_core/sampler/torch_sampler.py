@@ -20,7 +20,7 @@ from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
-from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
@@ -71,6 +71,7 @@ class TorchSampler:
         self,
         requests: Sequence[Request],
         progress: Progress | None = None,
+        drawn: Drawn | None = None,
         *,
         given: Sequence[tuple[int, ...]] | None = None,
     ) -> list[Completion]:
@@ -93,7 +94,10 @@ class TorchSampler:
             if fresh:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
-            self._append(batch, requests, *draw(*batch.next_draw(restricted)))
+            tokens, logprobs = draw(*batch.next_draw(restricted))
+            if drawn is not None:
+                drawn(*batch.under_way(tokens, logprobs))
+            self._append(batch, requests, tokens, logprobs)
             alive = ~batch.state["ended"]
             left = int(alive.sum())
             if left <= (1.0 - DROP_SHARE) * len(batch):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
@@ -76,7 +76,12 @@ class VllmSampler:
             if served.member_id not in self._adapters:
                 self._add(served, names[served.member_id])
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        drawn: Drawn | None = None,
+    ) -> list[Completion]:
         """See `Sampler.generate`.
 
         Raises:
@@ -84,10 +89,15 @@ class VllmSampler:
                 sample at the temperature.
         """
         asked = [
-            _Asked(request.member_id, request.prompt_ids, self._params(request), request.stop)
+            _Asked(
+                request.member_id,
+                request.prompt_ids,
+                self._params(request, told=drawn is not None),
+                request.stop,
+            )
             for request in requests
         ]
-        self._run(asked, progress)
+        self._run(asked, progress, drawn)
         return [self._completion(row) for row in asked]
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
@@ -128,21 +138,32 @@ class VllmSampler:
 
     # Requests
 
-    def _run(self, asked: Sequence[_Asked], progress: Progress | None = None) -> None:
+    def _run(
+        self, asked: Sequence[_Asked], progress: Progress | None = None, drawn: Drawn | None = None
+    ) -> None:
         """Complete all of them: adapter rows in one batch, base rows in another."""
         adapters = [self._adapter(row.member_id) for row in asked]
         engine = self._awake()
         _refuse_too_long(asked, engine.model_config.max_model_len)
         for batch in self._batches(adapters):
             working: dict[str, _Asked] = {}
+            places: dict[str, int] = {}
             try:
                 for index in batch:
                     name, row = next(self._request_ids), asked[index]
                     prompt = {"prompt_token_ids": list(row.prompt_ids)}
                     engine.add_request(name, prompt, row.params, lora_request=adapters[index])
-                    working[name] = row
+                    working[name], places[name] = row, index
                 while working:
-                    ended = [out.request_id for out in engine.step() if working[out.request_id].take(out)]
+                    ended = []
+                    for out in engine.step():
+                        row = working[out.request_id]
+                        before = len(row.token_ids)
+                        if row.take(out):
+                            ended.append(out.request_id)
+                        if drawn is not None:
+                            fresh = row.token_ids[before:]
+                            drawn([places[out.request_id]] * len(fresh), fresh, row.logprobs[before:])
                     engine.abort_request(ended)  # of these, the ones that a stop sequence ended still run
                     for name in ended:
                         del working[name]
@@ -157,7 +178,7 @@ class VllmSampler:
         rows = range(len(adapters))
         return [i for i in rows if adapters[i] is not None], [i for i in rows if adapters[i] is None]
 
-    def _params(self, request: Request) -> SamplingParams:
+    def _params(self, request: Request, told: bool = False) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -172,7 +193,7 @@ class VllmSampler:
             ignore_eos=True,  # stop_ids say what ends a completion
             logprobs=0,
             detokenize=False,
-            output_kind=RequestOutputKind.DELTA if longer else RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.DELTA if told or longer else RequestOutputKind.FINAL_ONLY,
         )
         if params.temperature != request.temperature:
             raise ConfigError(

@@ -1,0 +1,1 @@
+"""A run's members behind an OpenAI-compatible endpoint: `populora serve`."""

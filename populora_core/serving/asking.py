@@ -1,0 +1,194 @@
+"""From a client's body to requests for the sampler, and from completions to replies."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from populora_core.sampler.requests import Completion, Request
+from populora_core.serving.batcher import Batcher
+from populora_core.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
+from populora_core.serving.fleet import Fleet, Pick
+from populora_core.serving.reply import MemberReply, reply_of, settled
+from populora_core.serving.shapes import Json, Shape, usage_of
+from populora_core.support import ids
+from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_core.support.finish import FinishReason
+
+
+class BadQuestion(PopuloraError):
+    """A body that cannot be answered."""
+
+
+class UnknownModel(PopuloraError):
+    """A model that no one here is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a client asks, in tokens.
+
+    Attributes:
+        requests: choice by choice, of each the members in order.
+        members: how many of them each choice has.
+    """
+
+    requests: tuple[Request, ...]
+    members: int
+    pick: Pick
+    stop: tuple[str, ...]
+    shape: Shape
+    wants_usage: bool
+
+    @property
+    def choices(self) -> int:
+        return len(self.requests) // self.members
+
+
+def question(fleet: Fleet, body: Asking) -> Question:
+    """What the body asks of whom.
+
+    A choice's seed is the body's own for the first and follows from it for the others; several members draw alike.
+
+    Raises:
+        UnknownModel: the body names no model that is served.
+        BadQuestion: it asks for more, or for longer texts, than is answered.
+    """
+    try:
+        members, pick = fleet.asked(body.model)
+    except RunDirectoryError as error:
+        raise UnknownModel(str(error)) from error
+    prompts = [prompt for prompt in _prompts(fleet, body) for _ in range(body.n)]
+    if not prompts or len(prompts) * len(members) > MOST_CHOICES:
+        raise BadQuestion(
+            f"a body asks for 1 to {MOST_CHOICES} completions: prompts, times n, times members asked; "
+            f"came {len(prompts) * len(members)}"
+        )
+    seed = secrets.randbits(62) if body.seed is None else body.seed
+    stop_ids = tuple(
+        tuple(fleet.vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in body.stops
+    )
+    requests = tuple(
+        Request(
+            member,
+            prompt,
+            seed if number == 0 else ids.draw_seed(seed, number),
+            body.temperature,
+            body.top_p,
+            _length(fleet, body, prompt),
+            tuple(filter(None, stop_ids)),
+        )
+        for number, prompt in enumerate(prompts)
+        for member in members
+    )
+    shape = Shape(body.model, isinstance(body, ChatBody), body.wants_logprobs)
+    return Question(requests, len(members), pick, body.stops, shape, body.wants_usage)
+
+
+async def answer(fleet: Fleet, batcher: Batcher, asked: Question) -> Json:
+    """The whole answer."""
+    replies, usage = _answered(fleet, asked, await batcher.complete(asked.requests))
+    return asked.shape.whole(replies, usage)
+
+
+async def chunks(fleet: Fleet, batcher: Batcher, asked: Question) -> AsyncIterator[Json]:
+    """The answer as it is written; where several members are asked, once it is chosen."""
+    streams = [_Stream(fleet, asked, choice) for choice in range(asked.choices)]
+    drawn: asyncio.Queue[tuple[int, int, float] | None] = asyncio.Queue()
+    told = (lambda *each: drawn.put_nowait(each)) if asked.members == 1 else None
+    sampling = asyncio.create_task(batcher.complete(asked.requests, told))
+    sampling.add_done_callback(lambda _: drawn.put_nowait(None))
+    try:
+        while (came := await drawn.get()) is not None:
+            place, token, logprob = came
+            for chunk in streams[place].take(token, logprob):
+                yield chunk
+        replies, usage = _answered(fleet, asked, sampling.result())
+        for stream, reply in zip(streams, replies, strict=True):
+            yield stream.end(reply)
+        if asked.wants_usage:
+            yield asked.shape.last(usage)
+    finally:
+        sampling.cancel()
+
+
+class _Stream:
+    """One choice on its way out."""
+
+    def __init__(self, fleet: Fleet, asked: Question, index: int) -> None:
+        self._vocabulary, self._asked, self._index = fleet.vocabulary, asked, index
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._text, self._tokens = "", 0  # sent
+
+    def take(self, token: int, logprob: float) -> list[Json]:
+        """The chunk that one more token makes, if any."""
+        self._ids.append(token)
+        self._logprobs.append(logprob)
+        so_far = Completion(tuple(self._ids), tuple(self._logprobs), FinishReason.LENGTH)
+        reply = reply_of(self._vocabulary, so_far, self._asked.stop)
+        ended = reply.finish_reason is FinishReason.STOP  # by a stop string: the rest is not for the client
+        text = reply.text if ended else reply.text[: settled(reply.text, self._asked.stop)]
+        return [self._chunk(text, reply)] if len(text) > len(self._text) else []
+
+    def end(self, reply: MemberReply) -> Json:
+        """What is left of it, with its finish reason."""
+        return self._chunk(reply.text, reply, str(reply.finish_reason))
+
+    def _chunk(self, text: str, reply: MemberReply, finish: str | None = None) -> Json:
+        more, tokens = text[len(self._text) :], reply.tokens[self._tokens :]
+        self._text, self._tokens = text, len(reply.tokens)
+        return self._asked.shape.chunk(self._index, more, tokens, finish)
+
+
+def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tuple[list[MemberReply], Json]:
+    """The reply of each choice, and what all that was sampled for them took."""
+    replies = [reply_of(fleet.vocabulary, completion, asked.stop) for completion in found]
+    chosen = []
+    for start in range(0, len(replies), asked.members):
+        own = replies[start : start + asked.members]
+        chosen.append(own[asked.pick(own)])
+    prompt_tokens = sum(len(request.prompt_ids) for request in asked.requests)
+    return chosen, usage_of(prompt_tokens, sum(reply.drawn for reply in replies))
+
+
+def _prompts(fleet: Fleet, body: Asking) -> list[tuple[int, ...]]:
+    tokenizer = fleet.vocabulary.tokenizer
+    if isinstance(body, ChatBody):
+        return [_conversation(fleet, body.messages)]
+    assert isinstance(body, CompletionBody)
+    size = len(tokenizer)
+    encoded = [tokenizer(text)["input_ids"] if isinstance(text, str) else text for text in body.prompts]
+    if not all(ids_ and all(0 <= token < size for token in ids_) for ids_ in encoded):
+        raise BadQuestion(f"a prompt has at least one token, each of them from 0 to {size - 1}")
+    return [tuple(ids_) for ids_ in encoded]
+
+
+def _conversation(fleet: Fleet, messages: Sequence[Message]) -> tuple[int, ...]:
+    """One message of a user is put as members learnt to be asked; a longer talk by the base's chat template."""
+    tokenizer = fleet.vocabulary.tokenizer
+    if [message.role for message in messages] == ["user"]:
+        found = fleet.dialect.encode(tokenizer, messages[0].text)
+    elif tokenizer.chat_template:
+        turns = [{"role": message.role, "content": message.text} for message in messages]
+        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        found = tokenizer(text, add_special_tokens=False)["input_ids"]
+    else:
+        raise BadQuestion("this base has no chat template: send one message, of the user")
+    if not found:
+        raise BadQuestion("the message is empty")
+    return tuple(found)
+
+
+def _length(fleet: Fleet, body: Asking, prompt: Sequence[int]) -> int:
+    """How many tokens the completion may have."""
+    room = fleet.context - len(prompt)
+    wanted = body.most_tokens or max(1, min(fleet.usual, room))
+    if wanted > room:
+        raise BadQuestion(
+            f"a prompt with its completion has at most {fleet.context} tokens here; "
+            f"came {len(prompt)} and max_tokens {wanted}"
+        )
+    return wanted

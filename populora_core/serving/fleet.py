@@ -1,0 +1,141 @@
+"""Who can be asked: a run's living members, resident in one sampler, the bare base, and choices among members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from populora_core.compute.work import Worker
+from populora_core.lifecycle.naming import member_named
+from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
+from populora_core.model.base import Vocabulary
+from populora_core.problems.dialects import Dialect, dialect
+from populora_core.problems.model import Problem
+from populora_core.problems.parsing import FormatError, ProgramSyntaxError
+from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.runs.run import Run
+from populora_core.sampler.engines import choose_engine
+from populora_core.sampler.probe import serve
+from populora_core.sampler.requests import Sampler, Served
+from populora_core.sampler.spec import ModelSpec
+from populora_core.serving.reply import MemberReply
+from populora_core.support.errors import RunDirectoryError
+from populora_core.support.finish import FinishReason
+
+BASE, BEST, VOTE = "base", "best", "vote"
+LONGEST = 4096
+"""Tokens of a prompt with its completion where the base's own context is longer, or has no end."""
+
+Pick = Callable[[Sequence[MemberReply]], int]
+"""Which of the replies of several members, in the members' order, is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What an endpoint serves.
+
+    Attributes:
+        sampler: with all members resident.
+        solvers: members that answer problems, of whom `vote` asks all.
+        best: the fittest of them by play.
+        context: tokens that a prompt with its completion may have.
+        usual: tokens that a completion may have where nothing is said.
+    """
+
+    sampler: Sampler
+    vocabulary: Vocabulary
+    dialect: Dialect
+    members: tuple[str, ...]
+    solvers: tuple[str, ...]
+    best: str
+    context: int
+    usual: int
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names that can be asked for."""
+        return (*self.members, BEST, VOTE, BASE)
+
+    def asked(self, model: str) -> tuple[tuple[str | None, ...], Pick]:
+        """Who answers for a model, the bare base being None, and whose reply is given.
+
+        Raises:
+            RunDirectoryError: there is no such model, or its short name fits several.
+        """
+        match model:
+            case "base":
+                return (None,), first
+            case "best":
+                return (self.best,), first
+            case "vote":
+                return self.solvers, lambda replies: majority(self.dialect, replies)
+        return (member_named(model, self.members),), first
+
+
+def open_fleet(run: Run) -> Fleet:
+    """Load the members of a run's newest generation, with vLLM where that is installed, and prove each of them.
+
+    Raises:
+        RunDirectoryError: the run has no complete generation, or no one in it answers problems.
+        AdapterNotServed: a member would answer with something else than its adapter.
+    """
+    config, newest = run.config, newest_generation(run)
+    members = chosen_members(run, newest, "all")
+    solvers = tuple(sorted(chosen_members(run, newest, "solvers")))
+    best = [name for name in chosen_members(run, newest, "best") if name in solvers]
+    if not best:
+        raise RunDirectoryError(f"no living member of {run.directory} answers problems")
+    engine = choose_engine("auto", config.base.device)
+    sampler = config.sampler.model_copy(update={"engine": engine})
+    spec = ModelSpec(config.base, config.adapters, run.record["base_digest"], sampler)
+    worker = Worker(spec, config.compute.threads)
+    adapters = [Served(name, run.adapter_folder(name, newest), sha256) for name, sha256 in members.items()]
+    serve(worker.sampler, adapters, config.base.dtype)
+    return Fleet(
+        sampler=worker.sampler,
+        vocabulary=worker.vocabulary,
+        dialect=dialect(config.base.dialect),
+        members=tuple(sorted(members)),
+        solvers=solvers,
+        best=best[0],
+        context=_context(run),
+        usual=max(config.propose.max_tokens, config.solve.max_tokens),
+    )
+
+
+def first(replies: Sequence[MemberReply]) -> int:
+    return 0
+
+
+def majority(speech: Dialect, replies: Sequence[MemberReply]) -> int:
+    """The first of those replies that give the answer most often given; the first of all where none can be read."""
+    read = [reading(speech, reply) for reply in replies]
+    counted = Counter(answer for answer in read if any(answer))
+    return read.index(counted.most_common(1)[0][0]) if counted else 0
+
+
+def reading(speech: Dialect, reply: MemberReply) -> tuple[str | None, ...]:
+    """The answer as each problem type would read it: what the prompt asked for, no one says here.
+
+    Two replies that are the same in every reading give the same answer, whatever was thought before it.
+    """
+    return tuple(_read(speech, kind, reply) for kind in sorted(PROBLEM_TYPES))
+
+
+def _read(speech: Dialect, kind: str, reply: MemberReply) -> str | None:
+    if reply.finish_reason is not FinishReason.STOP:
+        return None
+    try:
+        return speech.parse_answer(Problem("asked", kind, "", (), (), ""), reply.text)
+    except (FormatError, ProgramSyntaxError):
+        return None
+
+
+def _context(run: Run) -> int:
+    from transformers import AutoConfig
+
+    from populora_core.model.base import LOCAL
+
+    config = AutoConfig.from_pretrained(run.config.base.folder(), **LOCAL).get_text_config()
+    return min(getattr(config, "max_position_embeddings", LONGEST), LONGEST)
