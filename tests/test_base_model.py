@@ -95,8 +95,8 @@ def test_no_problem_of_the_grammar_is_refused_by_its_type(seed: int, kind: str) 
     draft = COMPACT.parse_proposal(kind, completion)
     assert draft.inputs == tuple(map(canonical, inputs))
     rules = problem_type(kind)
-    assert rules.refuse_draft(draft, COMPACT.rules) is None
-    assert rules.refuse_outputs(draft, tuple(map(canonical, outputs)), COMPACT.rules) is None
+    assert rules.refuse(draft, COMPACT.rules) is None
+    assert rules.refuse(draft, COMPACT.rules, tuple(map(canonical, outputs))) is None
 
 
 @given(seeds)

@@ -14,7 +14,7 @@ from populora_core.population.selection import SELECTIONS
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
 from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
-from populora_core.support.registry import find, settings_of
+from populora_core.support.registry import settings_of
 
 
 def checked(overrides: list[str]) -> Config:
@@ -75,7 +75,7 @@ def test_a_combination_that_cannot_run_is_refused_by_name(overrides: list[str], 
     ],
 )
 def test_every_setting_of_ours_says_what_it_may_be(registry: Mapping[str, Any], name: str) -> None:
-    function = find(registry, name, "function", "evolve")
+    function = registry.find(name)
     for key in settings_of(name, function, {}):
         with pytest.raises(PopulationError, match=rf"{key}"):
             settings_of(name, function, {key: -1.0})

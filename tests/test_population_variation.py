@@ -408,7 +408,7 @@ def test_factors_in_half_precision_are_refused() -> None:
 
 
 def test_an_unknown_operator_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(PopulationError, match="svd_mix"):
+    with pytest.raises(PopulationError, match="layer_gaussian"):
         make_child("splice", [adapter(1)], np.random.default_rng(0), SCALE)
 
 

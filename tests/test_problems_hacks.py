@@ -44,7 +44,7 @@ def proposal(name: str, kind: str, program: str, inputs: list[str], message: str
 
 
 def refused(name: str, draft: Draft) -> ProposalVerdict | None:
-    return problem_type(draft.problem_type).refuse_draft(draft, dialect(name).rules)
+    return problem_type(draft.problem_type).refuse(draft, dialect(name).rules)
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -117,7 +117,7 @@ def test_a_long_output_is_refused_and_never_cut():
     with pytest.raises(LiteralTooLong):
         canonical(long)
     draft = Draft("code_o", PROGRAM, ("(1,)",), "")
-    verdict = problem_type("code_o").refuse_outputs(draft, (repr(long),), dialect("compact").rules)
+    verdict = problem_type("code_o").refuse(draft, dialect("compact").rules, (repr(long),))
     assert verdict is ProposalVerdict.OUTPUT_LIMIT
 
 
@@ -168,7 +168,7 @@ def test_constant_outputs_of_code_f_are_trivial(name):
     count = dialect(name).rules.code_f_inputs_min
     draft = proposal(name, "code_f", "def f(x):\n return x and 5 or 5", list(map(str, range(count))))
     assert refused(name, draft) is None
-    verdict = problem_type("code_f").refuse_outputs(draft, ("5",) * count, dialect(name).rules)
+    verdict = problem_type("code_f").refuse(draft, dialect(name).rules, ("5",) * count)
     assert verdict is ProposalVerdict.TRIVIAL
 
 
@@ -182,7 +182,7 @@ def test_a_message_that_contains_the_program_is_trivial():
 @pytest.mark.parametrize("kind", ["code_o", "code_i"])
 def test_the_identity_function_is_trivial(name, kind):
     draft = proposal(name, kind, "def f(x):\n return x", ["'Hello world'"])
-    verdict = problem_type(kind).refuse_outputs(draft, ("'Hello world'",), dialect(name).rules)
+    verdict = problem_type(kind).refuse(draft, dialect(name).rules, ("'Hello world'",))
     assert verdict is ProposalVerdict.TRIVIAL
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.problems.model import Draft, Problem
-from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, TypeRules, problem_type, register
+from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, ProblemType, TypeRules, problem_type
 from populora_core.problems.types.rules import OneExample
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.jobs import Job, JobResult
@@ -29,7 +31,7 @@ def draft(
 
 
 def refused(given: Draft) -> ProposalVerdict | None:
-    return problem_type(given.problem_type).refuse_draft(given, RULES)
+    return problem_type(given.problem_type).refuse(given, RULES)
 
 
 def problem(name: str) -> Problem:
@@ -91,23 +93,23 @@ def test_a_message_in_words_is_fine():
 @pytest.mark.parametrize("name", ["code_o", "code_i"])
 def test_an_output_that_echoes_the_single_argument_is_trivial(name):
     kind = problem_type(name)
-    assert kind.refuse_outputs(draft(name), ("1",), RULES) is ProposalVerdict.TRIVIAL
-    assert kind.refuse_outputs(draft(name), ("1.0",), RULES) is None
-    assert kind.refuse_outputs(draft(name, inputs=("(1, 2)",)), ("(1, 2)",), RULES) is None
+    assert kind.refuse(draft(name), RULES, ("1",)) is ProposalVerdict.TRIVIAL
+    assert kind.refuse(draft(name), RULES, ("1.0",)) is None
+    assert kind.refuse(draft(name, inputs=("(1, 2)",)), RULES, ("(1, 2)",)) is None
 
 
 @pytest.mark.parametrize(
     ("outputs", "trivial"), [(("7", "7", "7"), True), (("1", "2", "3"), True), (("1", "2", "6"), False)]
 )
 def test_code_f_with_constant_or_echoed_outputs_is_trivial(outputs, trivial):
-    verdict = problem_type("code_f").refuse_outputs(draft("code_f"), outputs, RULES)
+    verdict = problem_type("code_f").refuse(draft("code_f"), RULES, outputs)
     assert verdict is (ProposalVerdict.TRIVIAL if trivial else None)
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_an_output_too_long_to_be_answered_is_refused_whole(name):
     outputs = tuple(repr("a" * (MAX_LITERAL_CHARS + index)) for index in range(len(draft(name).inputs)))
-    assert problem_type(name).refuse_outputs(draft(name), outputs, RULES) is ProposalVerdict.OUTPUT_LIMIT
+    assert problem_type(name).refuse(draft(name), RULES, outputs) is ProposalVerdict.OUTPUT_LIMIT
 
 
 def test_a_student_of_code_f_sees_the_first_examples_only():
@@ -173,15 +175,30 @@ def test_an_unknown_type_names_the_known_ones():
         problem_type("code_x")
 
 
-def test_a_type_cannot_be_registered_twice():
-    with pytest.raises(ProblemError, match="registered twice"):
-        register(PROBLEM_TYPES["code_o"])
+class Unfinished(OneExample):
+    """A type whose author forgot how an answer is judged."""
+
+    answer_form = AnswerForm.OUTPUT
+
+    def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
+        return None
+
+
+def test_a_type_that_lacks_a_method_is_told_which():
+    with pytest.raises(ProblemError, match=f"{__name__}:Unfinished has no method `judge`"):
+        problem_type(f"{__name__}:Unfinished")
+
+
+def test_a_type_is_at_most_five_methods():
+    methods = [
+        name for name, part in vars(ProblemType).items() if inspect.isfunction(part) and name[0] != "_"
+    ]
+    assert sorted(methods) == ["answer_job", "input_count", "judge", "refuse", "shown"]
 
 
 class Parity(OneExample):
     """A toy type: tell whether the output is even."""
 
-    name = "parity"
     answer_form = AnswerForm.OUTPUT
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -192,21 +209,14 @@ class Parity(OneExample):
         return AttemptVerdict.CORRECT if answer == even else AttemptVerdict.WRONG
 
 
-@pytest.fixture
-def parity():
-    register(Parity())
-    yield
-    del PROBLEM_TYPES["parity"]
-
-
-@pytest.mark.usefixtures("parity")
-def test_a_new_type_needs_one_class_and_its_templates(tmp_path):
+def test_a_new_type_needs_one_class_and_its_templates(monkeypatch, tmp_path):
+    monkeypatch.setitem(PROBLEM_TYPES, "parity", Parity())
     (tmp_path / "propose_parity.txt").write_text("<po>$references<new>\n")
     (tmp_path / "solve_parity.txt").write_text("$program$inputs even?\n")
     dialect = CompactDialect(tmp_path)
 
     proposed = dialect.parse_proposal("parity", DOUBLE + "\n#3")
-    assert problem_type("parity").refuse_draft(proposed, dialect.rules) is None
+    assert problem_type("parity").refuse(proposed, dialect.rules) is None
     known = proposed.problem("prob-1", ("6",))
     assert dialect.solve_prompt(known) == DOUBLE + "\n#3 even?"
     answer = dialect.parse_answer(known, "\n=True")

@@ -6,8 +6,7 @@ often and at which temperature they are answered stands in a suite (see `suite`)
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.finish import FinishReason
+from populora_core.support.registry import Registry
 
 Schema = Mapping[str, tuple[type, ...]]
 """Column -> the Python types that its values may have; `NoneType` among them where a value may be missing."""
@@ -118,44 +118,42 @@ class Benchmark(Protocol):
         ...
 
 
-BENCHMARKS: dict[str, str] = {
-    "tiny_code_o": "populora_core.benchmarks.bundled:tiny_code_o",
-    "tiny_code_i": "populora_core.benchmarks.bundled:tiny_code_i",
-    "tiny_code_f": "populora_core.benchmarks.bundled:tiny_code_f",
-    "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
-    "first_problems": "populora_core.benchmarks.bundled:first_problems",
-    "newest_problems": "populora_core.benchmarks.bundled:newest_problems",
-    "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
-    "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
-    "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",
-    "aime24": "populora_core.benchmarks.mathematics:aime24",
-    "aime25": "populora_core.benchmarks.mathematics:aime25",
-    "amc23": "populora_core.benchmarks.mathematics:amc23",
-    "math500": "populora_core.benchmarks.mathematics:math500",
-    "minerva": "populora_core.benchmarks.mathematics:minerva",
-    "gsm8k": "populora_core.benchmarks.mathematics:gsm8k",
-    "olympiadbench": "populora_core.benchmarks.mathematics:olympiadbench",
-}
+BENCHMARKS = Registry(
+    {
+        "tiny_code_o": "populora_core.benchmarks.bundled:tiny_code_o",
+        "tiny_code_i": "populora_core.benchmarks.bundled:tiny_code_i",
+        "tiny_code_f": "populora_core.benchmarks.bundled:tiny_code_f",
+        "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
+        "first_problems": "populora_core.benchmarks.bundled:first_problems",
+        "newest_problems": "populora_core.benchmarks.bundled:newest_problems",
+        "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
+        "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
+        "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",
+        "aime24": "populora_core.benchmarks.mathematics:aime24",
+        "aime25": "populora_core.benchmarks.mathematics:aime25",
+        "amc23": "populora_core.benchmarks.mathematics:amc23",
+        "math500": "populora_core.benchmarks.mathematics:math500",
+        "minerva": "populora_core.benchmarks.mathematics:minerva",
+        "gsm8k": "populora_core.benchmarks.mathematics:gsm8k",
+        "olympiadbench": "populora_core.benchmarks.mathematics:olympiadbench",
+    },
+    group="populora.benchmarks",
+    what="benchmark",
+    setting="the suite file",
+    error=BenchmarkError,
+    protocol=Benchmark,
+)
 """Name -> place "package.module:name" of what makes the benchmark, imported on first use."""
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of this name, or at this place "package.module:name".
+    """The benchmark of this name, or at this place "package.module:name"; its `grade` is the grader.
 
     Raises:
-        BenchmarkError: there is none.
+        BenchmarkError: there is none, or it lacks a method.
     """
-    place = BENCHMARKS.get(name, name if ":" in name else "")
-    try:
-        made: Callable[[], Benchmark] = pkgutil.resolve_name(place)
-        return made()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise BenchmarkError(
-            f"there is no benchmark {name!r}",
-            expected="one of " + ", ".join(sorted(BENCHMARKS)) + "; or what makes one as package.module:name",
-            came=str(error),
-            remedy="correct the suite file",
-        ) from error
+    made: Benchmark = BENCHMARKS.find(name)
+    return made
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]], schema: Schema, source: str) -> list[Mapping[str, Any]]:

@@ -29,8 +29,9 @@ class BaseSection(Section):
     """The frozen base model and how it is spoken to (all stages but match and evolve)."""
 
     path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
-    dialect: Literal["compact", "instruct"] = Field(
-        "compact", description="prompts and grammar: compact for the bundled bases, instruct for chat models"
+    dialect: str = Field(
+        "compact",
+        description="prompts and grammar: compact for the bundled bases, instruct for chat models, or module:Class",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="precision of the base; adapters and optimiser are float32"

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from populora_core.support import registry
 from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
+from populora_core.support.registry import Registry
 
 Rewards = Sequence[float | None]
 Keys = Sequence[str]
@@ -104,14 +104,18 @@ def maxrl(
     return _by_key(rewards, groups, np.ptp, by_success)
 
 
-ESTIMATORS: dict[str, Estimator | str] = {
-    "reinforce_pp": reinforce_pp,
-    "trr_pp": trr_pp,
-    "grpo": grpo,
-    "success_only": success_only,
-    "maxrl": maxrl,
-}
-"""Name -> function, or its place as "package.module:function"."""
+ESTIMATORS = Registry(
+    {
+        "reinforce_pp": reinforce_pp,
+        "trr_pp": trr_pp,
+        "grpo": grpo,
+        "success_only": success_only,
+        "maxrl": maxrl,
+    },
+    group="populora.estimators",
+    what="estimator",
+    setting="update.estimator",
+)
 
 
 def advantages(
@@ -122,7 +126,7 @@ def advantages(
     Raises:
         PopulationError: no such estimator, or one that does not keep to the contract above.
     """
-    estimate = registry.find(ESTIMATORS, estimator, "estimator", "update.estimator")
+    estimate: Estimator = ESTIMATORS.find(estimator)
     found = list(estimate(rewards, groups, cohorts, std_floor=std_floor, clip=clip))
     given = [reward is not None for reward in rewards]
     if [value is not None and math.isfinite(value) for value in found] != given:

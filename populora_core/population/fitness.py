@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from populora_core.population.member import Member
-from populora_core.support import registry
 from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
+from populora_core.support.registry import Registry, Share
 
 if TYPE_CHECKING:
     from populora_core.config.sections import EvolveSection
@@ -36,7 +36,7 @@ def external(mu: Array, sigma: Array, external: Array) -> Array:
     return external
 
 
-def blend(mu: Array, sigma: Array, external: Array, *, weight: registry.Share = 0.5) -> Array:
+def blend(mu: Array, sigma: Array, external: Array, *, weight: Share = 0.5) -> Array:
     """(1 - weight) times the internal and weight times the external fitness, each standardised.
 
     Ratings and scores have different units; over the sub-population each is shifted to mean 0 and divided by
@@ -45,8 +45,12 @@ def blend(mu: Array, sigma: Array, external: Array, *, weight: registry.Share = 
     return (1.0 - weight) * _standardised(internal(mu, sigma, external)) + weight * _standardised(external)
 
 
-FITNESS: dict[str, Fitness | str] = {"internal": internal, "external": external, "blend": blend}
-"""Name -> function, or its place as "package.module:function"."""
+FITNESS = Registry(
+    {"internal": internal, "external": external, "blend": blend},
+    group="populora.fitness",
+    what="fitness",
+    setting="evolve.fitness",
+)
 
 NEEDS_EVALUATION = frozenset({"external", "blend"})
 """Which of them need every member's external fitness."""
@@ -75,7 +79,7 @@ def fitness_of(
         PopulationError: an unknown fitness or parameter, or a member whose fitness is not a number.
     """
     name = rules.fitness
-    function = registry.bound(FITNESS, name, "fitness", "evolve.fitness", rules.parameters.get(name, {}))
+    function: Fitness = FITNESS.bound(name, rules.parameters.get(name, {}))
     known = [external_fitness.get(member.member_id) for member in members]
     values = np.asarray(
         function(

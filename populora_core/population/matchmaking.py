@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from populora_core.support import registry
 from populora_core.support.arrays import Array
 from populora_core.support.errors import PopulationError
+from populora_core.support.registry import Registry, Strength
 
 if TYPE_CHECKING:
     from populora_core.config.sections import MatchSection
@@ -38,7 +38,7 @@ def _pfsp(p: Array, generation: int) -> Array:
     return p * (1.0 - p)
 
 
-def _pfsp_hard(p: Array, generation: int, *, hardness: registry.Strength = 2.0) -> Array:
+def _pfsp_hard(p: Array, generation: int, *, hardness: Strength = 2.0) -> Array:
     """(1 - p)^hardness: teachers meet the students that are likely to lose to them."""
     return (1.0 - p) ** hardness
 
@@ -59,12 +59,17 @@ def _round_robin(p: Array, generation: int) -> Array:
     return weights
 
 
-SCHEMES: dict[str, Scheme | str] = {
-    "pfsp": _pfsp,
-    "pfsp_hard": _pfsp_hard,
-    "uniform": _uniform,
-    "round_robin": _round_robin,
-}
+SCHEMES = Registry(
+    {
+        "pfsp": _pfsp,
+        "pfsp_hard": _pfsp_hard,
+        "uniform": _uniform,
+        "round_robin": _round_robin,
+    },
+    group="populora.matchmaking_schemes",
+    what="matchmaking scheme",
+    setting="match.scheme",
+)
 """Put a function here, or name its place as "package.module:function", and `match.scheme` can choose it."""
 
 
@@ -83,7 +88,7 @@ def draw_matches(
     Raises:
         PopulationError: an unknown scheme, or weights that are negative or not finite.
     """
-    scheme = registry.bound(SCHEMES, rules.scheme, "matchmaking scheme", "match.scheme", rules.parameters)
+    scheme: Scheme = SCHEMES.bound(rules.scheme, rules.parameters)
     weights = np.asarray(scheme(p_student_win, generation), dtype=np.float64)
     if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
         raise PopulationError(

@@ -18,8 +18,8 @@ import numpy as np
 from populora_core.population.fitness import rank, standing
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import checked_places, choose_parents
-from populora_core.support import registry
 from populora_core.support.arrays import Array, Places
+from populora_core.support.registry import Registry
 
 if TYPE_CHECKING:
     from populora_core.config.sections import EvolveSection
@@ -42,8 +42,12 @@ def none(standing: Array, ages: Array) -> Places:
     return np.arange(0)
 
 
-REPLACEMENTS: dict[str, Order | str] = {"worst_fraction": worst_fraction, "ageing": ageing, "none": none}
-"""Name -> function, or its place as "package.module:function"."""
+REPLACEMENTS = Registry(
+    {"worst_fraction": worst_fraction, "ageing": ageing, "none": none},
+    group="populora.replacements",
+    what="replacement",
+    setting="evolve.replacement",
+)
 
 
 def evolves(rules: EvolveSection, generation: int) -> bool:
@@ -106,7 +110,7 @@ def choose_removed(
         PopulationError: an unknown replacement, or one that names a place twice or one that does not exist.
     """
     name, given = rules.replacement, rules.parameters.get(rules.replacement, {})
-    order = registry.bound(REPLACEMENTS, name, "replacement", "evolve.replacement", given)
+    order: Order = REPLACEMENTS.bound(name, given)
     ages = np.array([generation - member.born_generation for member in ranked], dtype=np.float64)
     places = checked_places(name, order(standing, ages), len(ranked))
     # The small term keeps 0.3 of ten, 2.9999... in binary, at three.

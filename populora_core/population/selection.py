@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from populora_core.support import registry
 from populora_core.support.arrays import Array, Places
 from populora_core.support.errors import PopulationError
+from populora_core.support.registry import Registry, Share
 
 if TYPE_CHECKING:
     from populora_core.config.sections import EvolveSection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Selection = Callable[..., Places]
 
 
-def truncation(standing: Array, n: int, rng: np.random.Generator, *, share: registry.Share = 1.0) -> Places:
+def truncation(standing: Array, n: int, rng: np.random.Generator, *, share: Share = 1.0) -> Places:
     """Uniform among the fittest share, rounded up, at least n; replacement has cut the worst off already."""
     among = min(len(standing), max(n, math.ceil(share * len(standing) - 1e-9)))
     return rng.choice(among, size=n, replace=False)
@@ -72,13 +72,17 @@ def fitness_uniform(standing: Array, n: int, rng: np.random.Generator) -> Places
     return np.array(chosen, dtype=np.int64)
 
 
-SELECTIONS: dict[str, Selection | str] = {
-    "truncation": truncation,
-    "tournament": tournament,
-    "rank_proportional": rank_proportional,
-    "fitness_uniform": fitness_uniform,
-}
-"""Name -> function, or its place as "package.module:function"."""
+SELECTIONS = Registry(
+    {
+        "truncation": truncation,
+        "tournament": tournament,
+        "rank_proportional": rank_proportional,
+        "fitness_uniform": fitness_uniform,
+    },
+    group="populora.selections",
+    what="selection",
+    setting="evolve.selection",
+)
 
 
 def choose_parents(standing: Array, n: int, rules: EvolveSection, rng: np.random.Generator) -> list[int]:
@@ -91,7 +95,7 @@ def choose_parents(standing: Array, n: int, rules: EvolveSection, rng: np.random
         PopulationError: an unknown selection or parameter, or one that does not give n different places.
     """
     name = rules.selection
-    select = registry.bound(SELECTIONS, name, "selection", "evolve.selection", rules.parameters.get(name, {}))
+    select: Selection = SELECTIONS.bound(name, rules.parameters.get(name, {}))
     return checked_places(name, select(standing, n, rng), len(standing), n)
 
 

@@ -119,7 +119,7 @@ def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any]) -> ProposalChe
         return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=str(error))
     except ProgramSyntaxError as error:
         return ProposalCheck(ProposalVerdict.SYNTAX_ERROR, detail=str(error))
-    refused = problem_type(draft.problem_type).refuse_draft(draft, dialect.rules)
+    refused = problem_type(draft.problem_type).refuse(draft, dialect.rules)
     return ProposalCheck(refused or ProposalVerdict.VALID, draft)
 
 
@@ -128,7 +128,7 @@ def _refuse_result(
 ) -> tuple[ProposalVerdict | None, str | None]:
     if result.status is not Status.OK:
         return proposal_verdict(result.status), ADDRESS.sub("…", result.error)
-    return problem_type(draft.problem_type).refuse_outputs(draft, result.outputs, dialect.rules), None
+    return problem_type(draft.problem_type).refuse(draft, dialect.rules, result.outputs), None
 
 
 def _read_attempt(dialect: Dialect, problem: Problem, attempt: Mapping[str, Any]) -> AttemptJudgement:

@@ -1,7 +1,7 @@
 """What teachers and students are paid (PopuLoRA, section on rewards; the constants are AZR's).
 
 A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1, that
-`grade.teacher_reward` names: put one into `TEACHER_REWARDS`, or name its place as "package.module:function".
+`grade.teacher_reward` names: one of `TEACHER_REWARDS`, of another package's entry points, or a place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from populora_core.config.sections import GradeSection
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.support import registry
+from populora_core.support.registry import Registry
 
 TeacherReward = Callable[[float, GradeSection], float]
 NOTHING_LEARNT = -0.5  # AZR's code, of problems that are always or never solved
@@ -36,12 +36,12 @@ def azr(solve_rate: float, rules: GradeSection) -> float:
     return 1.0 - solve_rate if 0.0 < solve_rate < 1.0 else NOTHING_LEARNT
 
 
-TEACHER_REWARDS: dict[str, TeacherReward | str] = {
-    "one_minus_p": one_minus_p,
-    "learnability": learnability,
-    "zone": zone,
-    "azr": azr,
-}
+TEACHER_REWARDS = Registry(
+    {"one_minus_p": one_minus_p, "learnability": learnability, "zone": zone, "azr": azr},
+    group="populora.teacher_rewards",
+    what="teacher's reward",
+    setting="grade.teacher_reward",
+)
 
 
 def teacher_reward(
@@ -62,9 +62,7 @@ def teacher_reward(
         return rules.teacher_invalid
     if solve_rate is None:
         return None
-    pay: TeacherReward = registry.find(
-        TEACHER_REWARDS, rules.teacher_reward, "teacher's reward", "grade.teacher_reward"
-    )
+    pay: TeacherReward = TEACHER_REWARDS.find(rules.teacher_reward)
     match rules.chance:
         case "subtract":
             return pay(beyond_chance(solve_rate, chance), rules)

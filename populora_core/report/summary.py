@@ -95,7 +95,7 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     """One line a person understands: valid proposals, solve rates, compute; below it a line per replacement."""
 
     def by_type(key: str) -> str:
-        shares = ((row["problem_type"][-1], row[key]) for row in summary.types)
+        shares = ((row["problem_type"].removeprefix("code_"), row[key]) for row in summary.types)
         return "  ".join(f"{name} " + ("–" if share is None else f"{share:.0%}") for name, share in shares)
 
     figures = summary.figures
@@ -110,4 +110,9 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
         f"    {row['removed_id']} replaced by {row['child_id']}: {row['operator']} of {' + '.join(row['parent_ids'])}"
         for row in summary.replaced
     ]
-    return "\n".join(["  │  ".join([*parts, f"{figures['seconds']:.0f} s"]), *replaced])
+    unheard = [
+        f"    {row['problem_type']}: no proposal is valid, so no one learns anything of this type yet"
+        for row in summary.types
+        if row["valid"] == 0
+    ]
+    return "\n".join(["  │  ".join([*parts, f"{figures['seconds']:.0f} s"]), *unheard, *replaced])

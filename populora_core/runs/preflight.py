@@ -9,12 +9,12 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
+from populora_core.support.registry import Registry, is_place, settings_of
 
 
 def load_runnable(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -128,21 +128,22 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.population.replacement import REPLACEMENTS
     from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
+    from populora_core.problems.dialects import DIALECTS
     from populora_core.problems.rewards import TEACHER_REWARDS
     from populora_core.problems.types import PROBLEM_TYPES
-    from populora_core.support.registry import is_place
 
     evolve = config.evolve
-    named: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
-        ("match.scheme", (config.match.scheme,), SCHEMES),
-        ("propose.types", config.propose.types, PROBLEM_TYPES),
-        ("grade.teacher_reward", (config.grade.teacher_reward,), TEACHER_REWARDS),
-        ("update.estimator", (config.update.estimator,), ESTIMATORS),
-        ("evolve.mutations", evolve.mutations, MUTATIONS),
-        ("evolve.crossovers", evolve.crossovers, CROSSOVERS),
-        ("evolve.fitness", (evolve.fitness,), FITNESS),
-        ("evolve.selection", (evolve.selection,), SELECTIONS),
-        ("evolve.replacement", (evolve.replacement,), REPLACEMENTS),
+    named: list[tuple[Registry, tuple[str, ...]]] = [
+        (DIALECTS, (config.base.dialect,)),
+        (SCHEMES, (config.match.scheme,)),
+        (PROBLEM_TYPES, config.propose.types),
+        (TEACHER_REWARDS, (config.grade.teacher_reward,)),
+        (ESTIMATORS, (config.update.estimator,)),
+        (MUTATIONS, evolve.mutations),
+        (CROSSOVERS, evolve.crossovers),
+        (FITNESS, (evolve.fitness,)),
+        (SELECTIONS, (evolve.selection,)),
+        (REPLACEMENTS, (evolve.replacement,)),
     ]
     by_name: dict[str, dict[str, Setting]] = {**evolve.parameters}
     if config.match.parameters:
@@ -152,17 +153,9 @@ def check_names(config: Config, source: str) -> None:
             "std_floor": config.update.std_floor,
             "clip": config.update.advantage_clip,
         }
-    for key, names, registry in named:
+    for registry, names in named:
         for name in names:
-            if name not in registry and (not is_place(name) or registry is PROBLEM_TYPES):
-                raise ConfigError(
-                    f"{source}: {key} names {name!r}, which is not registered",
-                    expected="one of " + ", ".join(sorted(registry)),
-                    came=repr(name),
-                    remedy=closest(name, registry),
-                )
-            if registry is not PROBLEM_TYPES:
-                _check_function(source, key, name, registry, by_name.pop(name, {}))
+            _check_name(source, registry, name, by_name.pop(name, {}))
     for name in by_name:
         raise ConfigError(
             f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
@@ -181,16 +174,21 @@ def check_names(config: Config, source: str) -> None:
     _check_gpus(config, source)
 
 
-def _check_function(
-    source: str, key: str, name: str, registry: Mapping[str, Any], parameters: Mapping[str, Setting]
-) -> None:
-    """A function named by its place can be imported, and has the settings that it is given."""
-    from populora_core.support.registry import find, is_place, settings_of
-
-    if not is_place(name) and not parameters:
+def _check_name(source: str, registry: Registry, name: str, parameters: Mapping[str, Setting]) -> None:
+    """What another package brings can be imported and is whole, and a function has the settings that it is given."""
+    if name in registry and not parameters:
         return  # ours, which need not be imported to be known
-    with _said_of(f"{source}: {key}"):
-        settings_of(name, find(registry, name, "function", key), parameters)
+    if name not in registry.names() and not is_place(name):
+        raise ConfigError(
+            f"{source}: {registry.setting} names {name!r}, which is not registered",
+            expected=f"one of {', '.join(registry.names())}",
+            came=repr(name),
+            remedy=closest(name, registry.names()),
+        )
+    with _said_of(f"{source}: {registry.setting}"):
+        found = registry.find(name)
+        if callable(found):
+            settings_of(name, found, parameters)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from populora_core.problems.types import problem_type
 from populora_core.runs.run import Run
 from populora_core.stages.decisive import decisive
 from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
@@ -158,9 +159,19 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "config": decisive(session.run.config, stage.config),
         "inputs": inputs,
         "base": [spec.digest, spec.base.dtype, spec.base.device] if stage.base else None,
-        "dialect": session.dialect.digest if stage.dialect else None,
+        "dialect": _language(session) if stage.dialect else None,
         "sandbox": session.sandbox.identity if stage.sandbox else None,
         "sampler": spec.sampler.engine if stage.sampler else None,
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _language(session: Session) -> str:
+    """The dialect's digest; with the problem types that bring templates, a digest over those too."""
+    kinds = {name: problem_type(name) for name in session.run.config.propose.types}
+    brought = [
+        (name, kind.version, sorted(kind.templates.items())) for name, kind in kinds.items() if kind.templates
+    ]
+    spoken = session.dialect.digest
+    return hashlib.sha256(repr((spoken, brought)).encode()).hexdigest() if brought else spoken

@@ -1,9 +1,10 @@
-"""Functions that the configuration names, and their settings.
+"""What the configuration names: functions with settings, problem types, dialects, benchmarks.
 
-A registry maps a name to a function, or to its place as "package.module:function". A function of a user's own
-joins in two ways: put into the registry, or named in the configuration by its place, which also reaches
-worker processes. Its settings are its keyword-only arguments, whose defaults are the operator's; what their
-annotations do not allow, by type or by pydantic's `Field`, is refused before any work.
+A registry maps a name to a thing, or to its place as "package.module:name". Another package's joins in two ways
+without a line changed here: by an entry point of the registry's group, under a name of its own, or by its place,
+named in the configuration. Both reach worker processes. A function's settings are its keyword-only arguments,
+whose defaults are its own; what their annotations do not allow, by type or by pydantic's `Field`, is refused before
+any work.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from populora_core.support.errors import PopulationError
+from populora_core.support.errors import PopulationError, PopuloraError
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Dropped = Annotated[float, Field(ge=0.0, lt=1.0)]  # what survives is divided by 1 - drop
@@ -24,28 +26,105 @@ Strength = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 def is_place(name: str) -> bool:
-    """Whether a name is a place "package.module:function" and not a key."""
+    """Whether a name is a place "package.module:name" and not a key."""
     return ":" in name
 
 
-def find(registry: Mapping[str, Callable[..., Any] | str], name: str, what: str, setting: str) -> Any:
-    """The function of this name.
+class Registry(dict[str, Any]):
+    """Everything of one kind that a configuration may name: our own by key, other packages' see above.
 
     Args:
-        what: what the registry holds, for the error ("selection").
-        setting: the key of the configuration that names it.
-
-    Raises:
-        PopulationError: no such key, or a place that cannot be imported or holds no function.
+        ours: name -> thing, or its place, imported on first use.
+        group: of entry points, such as "populora.problem_types".
+        what: one of them, for errors ("problem type").
+        setting: the key of the configuration that names one.
+        error: what is raised.
+        protocol: what each must have; a class or a maker that takes no arguments is called. None for functions.
     """
-    entry = registry.get(name, name if is_place(name) else None)
-    try:
-        function = pkgutil.resolve_name(entry) if isinstance(entry, str) else entry
-    except (ImportError, AttributeError, ValueError) as error:
-        raise _unknown(registry, name, what, setting, str(error)) from error
-    if not callable(function):
-        raise _unknown(registry, name, what, setting, repr(name))
-    return function
+
+    def __init__(
+        self,
+        ours: Mapping[str, Any],
+        *,
+        group: str,
+        what: str,
+        setting: str,
+        error: type[PopuloraError] = PopulationError,
+        protocol: type | None = None,
+    ) -> None:
+        super().__init__(ours)
+        self.group, self.what, self.setting = group, what, setting
+        self._error, self._protocol = error, protocol
+        self._of_others: dict[str, Any] = {}
+
+    def names(self) -> list[str]:
+        """Every name that is known here, those of installed packages too."""
+        return sorted({*self, *entry_points(group=self.group).names})
+
+    def find(self, name: str) -> Any:
+        """The thing of this name; another package's is made once.
+
+        Raises:
+            PopuloraError: no such name, a place that cannot be imported, or a thing that lacks what the kind must
+                have: the error names it.
+        """
+        if name in self._of_others:
+            return self._of_others[name]
+        entry = self[name] if name in self else self._place(name)
+        try:
+            thing = pkgutil.resolve_name(entry) if isinstance(entry, str) else entry
+            if self._protocol is not None and callable(thing):
+                thing = thing()
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise self._unknown(name, str(error)) from error
+        self._require(name, thing)
+        if name not in self:
+            self._of_others[name] = thing
+        return thing
+
+    def bound(self, name: str, given: Mapping[str, Any]) -> Callable[..., Any]:
+        """The function of this name with its settings (see `find` and `settings_of`)."""
+        function = self.find(name)
+        return partial(function, **settings_of(name, function, given))
+
+    def _place(self, name: str) -> str:
+        """The place that the name is, or that an installed package registers under it."""
+        if is_place(name):
+            return name
+        for entry in entry_points(group=self.group, name=name):
+            return entry.value
+        raise self._unknown(name, repr(name))
+
+    def _require(self, name: str, thing: object) -> None:
+        if self._protocol is None:
+            if not callable(thing):
+                raise self._unknown(name, repr(name))
+            return
+        missing = [part for part in _parts(self._protocol) if not hasattr(thing, part)]
+        if missing:
+            part = missing[0]
+            method = callable(getattr(self._protocol, part, None))
+            raise self._error(
+                f"the {self.what} {name} has no {'method' if method else 'attribute'} `{part}`",
+                expected=", ".join(_parts(self._protocol)),
+                came=f"{type(thing).__module__}.{type(thing).__qualname__} without {', '.join(missing)}",
+                remedy=f"add it; {self._protocol.__module__}.{self._protocol.__name__} says what it must do",
+            )
+
+    def _unknown(self, name: str, came: str) -> PopuloraError:
+        return self._error(
+            f"{name!r} is no {self.what}",
+            expected=f"one of {', '.join(self.names())}; or a place as package.module:name",
+            came=came,
+            remedy=f"name a known one in {self.setting}, or install the package that registers it in {self.group}",
+        )
+
+
+def _parts(protocol: type) -> list[str]:
+    """What a class that follows the protocol must have."""
+    return [
+        name for name in (*inspect.get_annotations(protocol), *vars(protocol)) if not name.startswith("_")
+    ]
 
 
 def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,30 +168,9 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
     return settings
 
 
-def bound(
-    registry: Mapping[str, Callable[..., Any] | str],
-    name: str,
-    what: str,
-    setting: str,
-    given: Mapping[str, Any],
-) -> Callable[..., Any]:
-    """The function of this name with its settings (see `find` and `settings_of`)."""
-    function = find(registry, name, what, setting)
-    return partial(function, **settings_of(name, function, given))
-
-
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of a function's arguments; none where a user's cannot be read."""
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError):
         return {}
-
-
-def _unknown(registry: Mapping[str, Any], name: str, what: str, setting: str, came: str) -> PopulationError:
-    return PopulationError(
-        f"{name!r} is no {what}",
-        expected="one of " + ", ".join(sorted(registry)) + "; or a function as package.module:function",
-        came=came,
-        remedy=f"name a registered one in {setting}",
-    )

@@ -4,8 +4,8 @@ Operators see an adapter as its effective update scale * B A: rewriting a parent
 the same policy, gives the same child. They commute with the scale, which parents and child share.
 
 An operator is a function of the parents [Adapter], a numpy Generator and named parameters with defaults; it
-gives the child's factors and what should be recorded of its draws. Put one into `MUTATIONS` or `CROSSOVERS`,
-or name its place as "package.module:function", and `evolve.mutations` or `evolve.crossovers` can choose it.
+gives the child's factors and what should be recorded of its draws. Yours joins by an entry point or its place
+(`support/registry.py`), and `evolve.mutations` or `evolve.crossovers` can choose it.
 The registries hold our own by place, so that knowing their names does not cost the import of torch.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from populora_core.support import registry
+from populora_core.support.registry import Registry, settings_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,16 +25,21 @@ Operator = Callable[..., Any]
 """(parents, rng, *, settings) -> (the child's factors, what it drew), or a `lowrank.Bred`."""
 
 
-def _at(module: str, *names: str) -> dict[str, Operator | str]:
-    return {name: f"{__name__}.{module}:{name}" for name in names}
+def _at(module: str, *names: str) -> Registry:
+    return Registry(
+        {name: f"{__name__}.{module}:{name}" for name in names},
+        group="populora.variation_operators",
+        what="variation operator",
+        setting=f"evolve.{module}s",
+    )
 
 
-MUTATIONS: dict[str, Operator | str] = _at(
+MUTATIONS = _at(
     "mutation", "svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian", "copy_parent"
 )
 """Operators with one parent; copy_parent is the control that changes nothing."""
 
-CROSSOVERS: dict[str, Operator | str] = _at(
+CROSSOVERS = _at(
     "crossover", "dare_triplets", "dare_factors", "layer_choice", "svd_mix", "extrapolation", "average"
 )
 """Operators with two parents; average is the control, dare_factors has cross terms."""
@@ -68,8 +73,8 @@ def make_child(
     """
     from populora_core.population.variation import lowrank
 
-    function = registry.find(MUTATIONS | CROSSOVERS, operator, "variation operator", "evolve.mutations")
-    settings = registry.settings_of(operator, function, parameters or {})
+    function: Operator = (CROSSOVERS if len(parents) > 1 else MUTATIONS).find(operator)
+    settings = settings_of(operator, function, parameters or {})
     lowrank.require_alike(parents, f"the parents of {operator}")
     # Contiguous, since noise fills memory in order: a parent's strides must not change its children.
     parents = [

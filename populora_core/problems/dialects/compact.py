@@ -19,11 +19,12 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from populora_core.problems import types
 from populora_core.problems.dialects.dialect import Tokenizer
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
-from populora_core.problems.types import AnswerForm, TypeRules, problem_type
+from populora_core.problems.types import AnswerForm, TypeRules
 from populora_core.sandbox.literals import compact, parse_arguments, parse_literal
 
 GRAMMAR_VERSION = "1"
@@ -55,12 +56,15 @@ class CompactDialect:
             )
             for reference in references
         )
-        return self._templates.fill(f"propose_{problem_type}", references=shown)
+        own = types.problem_type(problem_type).templates.get(f"{self.name}/propose")
+        return self._templates.fill(f"propose_{problem_type}", own, references=shown)
 
     def solve_prompt(self, problem: Problem) -> str:
-        shown = problem_type(problem.problem_type).shown(problem, self.rules)
+        kind = types.problem_type(problem.problem_type)
+        shown = kind.shown(problem, self.rules)
         return self._templates.fill(
             f"solve_{problem.problem_type}",
+            kind.templates.get(f"{self.name}/solve"),
             program=problem.program,
             inputs=input_lines(problem.inputs[index] for index in shown),
             output=compact_output(problem.outputs[shown[0]]),
@@ -78,7 +82,7 @@ class CompactDialect:
 
     def parse_answer(self, problem: Problem, completion: str) -> str:
         text = _plain(completion)
-        match problem_type(problem.problem_type).answer_form:
+        match types.problem_type(problem.problem_type).answer_form:
             case AnswerForm.OUTPUT:
                 _, mark, output = text.rpartition(OUTPUT_MARK)
                 if not mark:

@@ -59,6 +59,7 @@ class InstructDialect:
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
         return self._templates.fill(
             f"propose_{problem_type}",
+            types.problem_type(problem_type).templates.get(f"{self.name}/propose"),
             rules=self._templates.fill("rules", modules=_modules()),
             references="\n\n".join(
                 self._templates.fill("reference", number=str(number), blocks=_reference(reference))
@@ -70,9 +71,11 @@ class InstructDialect:
         )
 
     def solve_prompt(self, problem: Problem) -> str:
-        shown = types.problem_type(problem.problem_type).shown(problem, self.rules)
+        kind = types.problem_type(problem.problem_type)
+        shown = kind.shown(problem, self.rules)
         return self._templates.fill(
             f"solve_{problem.problem_type}",
+            kind.templates.get(f"{self.name}/solve"),
             program=fence(PYTHON, problem.program),
             input=_input_block(problem.inputs[shown[0]]),
             output=fence(OUTPUT, problem.outputs[shown[0]]),

@@ -27,9 +27,13 @@ class TemplateFolder:
         self._folder = folder
         self._template = cache(self._read)
 
-    def fill(self, name: str, **values: str) -> str:
-        """The text of template `name` with every mark replaced; values without a mark are left out."""
-        template = self._template(name)
+    def fill(self, name: str, own: str | None = None, /, **values: str) -> str:
+        """The text of template `name` with every mark replaced; values without a mark are left out.
+
+        Args:
+            own: the text that a problem type brings, in place of the file.
+        """
+        template = self._template(name) if own is None else Template(own)
         try:
             return template.substitute(values)
         except (KeyError, ValueError) as error:
@@ -55,5 +59,6 @@ class TemplateFolder:
                 f"there is no template {path}",
                 expected="one template for each prompt of each problem type",
                 came=present or "no template at all",
-                remedy=f"write {path.name}, or leave this problem type out for this dialect",
+                remedy=f"write {path.name}, or leave this problem type out for this dialect; a type of yours brings its"
+                f" texts: templates = {{'{self._folder.name}/propose': ..., '{self._folder.name}/solve': ...}}",
             ) from None

@@ -1,16 +1,27 @@
-"""Problem types. A new verifiable type is one module here that registers itself, plus its template files."""
+"""Problem types. Yours is a class in a package of your own: examples/problem_type is a whole one."""
 
-from populora_core.problems.types.registry import (
-    PROBLEM_TYPES,
-    AnswerForm,
-    ProblemType,
-    TypeRules,
-    problem_type,
-    register,
-)
+from populora_core.problems.types.protocol import AnswerForm, ProblemType, TypeRules
 from populora_core.problems.types.rules import CodeF, CodeI, CodeO
+from populora_core.support.errors import ProblemError
+from populora_core.support.registry import Registry
 
-__all__ = ["PROBLEM_TYPES", "AnswerForm", "ProblemType", "TypeRules", "problem_type", "register"]
+__all__ = ["PROBLEM_TYPES", "AnswerForm", "ProblemType", "TypeRules", "problem_type"]
 
-for _kind in (CodeO(), CodeI(), CodeF()):
-    register(_kind)
+PROBLEM_TYPES = Registry(
+    {"code_o": CodeO(), "code_i": CodeI(), "code_f": CodeF()},
+    group="populora.problem_types",
+    what="problem type",
+    setting="propose.types",
+    error=ProblemError,
+    protocol=ProblemType,
+)
+
+
+def problem_type(name: str) -> ProblemType:
+    """The problem type of that name, or at that place.
+
+    Raises:
+        ProblemError: there is none, or it lacks a method.
+    """
+    kind: ProblemType = PROBLEM_TYPES.find(name)
+    return kind

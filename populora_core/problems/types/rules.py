@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import accepts, entry_function, ignores_arguments, parse_program
-from populora_core.problems.types.registry import AnswerForm, TypeRules
+from populora_core.problems.types.protocol import AnswerForm, TypeRules
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS, canonical, parse_arguments
@@ -14,20 +16,25 @@ from populora_core.sandbox.status import Status
 from populora_core.support.errors import ProblemError
 
 
-class OneExample:
-    """The part shared by types whose problem is one program with one input and its output."""
+class PlainType:
+    """What a type is unless it says otherwise: no message, the dialects' own template files."""
 
     has_message = False
+    version = 1
+    templates: Mapping[str, str] = MappingProxyType({})
+
+
+class OneExample(PlainType):
+    """The part shared by types whose problem is one program with one input and its output."""
 
     def input_count(self, rules: TypeRules) -> tuple[int, int]:
         return 1, 1
 
-    def refuse_draft(self, draft: Draft, rules: TypeRules) -> ProposalVerdict | None:
-        return refuse_call(draft, self.input_count(rules))
-
-    def refuse_outputs(
-        self, draft: Draft, outputs: tuple[str, ...], rules: TypeRules
+    def refuse(
+        self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
+        if outputs is None:
+            return refuse_call(draft, self.input_count(rules))
         if echoes(draft.inputs[0], outputs[0]):
             return ProposalVerdict.TRIVIAL
         return refuse_long(outputs)
@@ -42,7 +49,6 @@ class CodeO(OneExample):
     The answer is a literal, so the sandbox has nothing to run.
     """
 
-    name = "code_o"
     answer_form = AnswerForm.OUTPUT
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -58,7 +64,6 @@ class CodeI(OneExample):
     Any preimage counts: the program runs on the answer and must give the same output.
     """
 
-    name = "code_i"
     answer_form = AnswerForm.ARGUMENTS
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -68,28 +73,26 @@ class CodeI(OneExample):
         return judge_outputs(result, problem.outputs)
 
 
-class CodeF:
+class CodeF(PlainType):
     """Induction: given some inputs with their outputs and a message, write the function.
 
     The answer is a program; it must be right on every example, those that the student did not see too.
     """
 
-    name = "code_f"
     answer_form = AnswerForm.PROGRAM
     has_message = True
 
     def input_count(self, rules: TypeRules) -> tuple[int, int]:
         return rules.code_f_inputs_min, rules.code_f_inputs_max
 
-    def refuse_draft(self, draft: Draft, rules: TypeRules) -> ProposalVerdict | None:
-        if refused := refuse_call(draft, self.input_count(rules)):
-            return refused
-        repeated = len(set(draft.inputs)) < len(draft.inputs)
-        return ProposalVerdict.TRIVIAL if repeated or reveals(draft.message, draft.program) else None
-
-    def refuse_outputs(
-        self, draft: Draft, outputs: tuple[str, ...], rules: TypeRules
+    def refuse(
+        self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
+        if outputs is None:
+            if refused := refuse_call(draft, self.input_count(rules)):
+                return refused
+            repeated = len(set(draft.inputs)) < len(draft.inputs)
+            return ProposalVerdict.TRIVIAL if repeated or reveals(draft.message, draft.program) else None
         if len(set(outputs)) == 1 or all(map(echoes, draft.inputs, outputs)):
             return ProposalVerdict.TRIVIAL
         return refuse_long(outputs)

@@ -1,7 +1,8 @@
-"""The registry of problem types: what a type must say about itself, and who is registered."""
+"""What a problem type must say about itself: five methods, and four facts that `rules.OneExample` has defaults for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -9,7 +10,6 @@ from typing import Protocol
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.jobs import Job, JobResult
-from populora_core.support.errors import ProblemError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,6 @@ class ProblemType(Protocol):
     """One kind of verifiable problem: all that depends on the kind, and nothing that runs a program."""
 
     @property
-    def name(self) -> str:
-        """The name in columns, configuration and template files."""
-
-    @property
     def answer_form(self) -> AnswerForm:
         """What a student writes."""
 
@@ -47,16 +43,25 @@ class ProblemType(Protocol):
     def has_message(self) -> bool:
         """Whether a teacher may tell the student something in words."""
 
+    @property
+    def version(self) -> int:
+        """Raised whenever prompts or rules change: of a type that brings its own templates, part of the stage keys."""
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """`DIALECT/propose` and `DIALECT/solve` -> the text with its marks; empty where the dialects have files."""
+
     def input_count(self, rules: TypeRules) -> tuple[int, int]:
         """The fewest and the most inputs that a proposal may have."""
 
-    def refuse_draft(self, draft: Draft, rules: TypeRules) -> ProposalVerdict | None:
-        """Why the draft need not be run, or None."""
-
-    def refuse_outputs(
-        self, draft: Draft, outputs: tuple[str, ...], rules: TypeRules
+    def refuse(
+        self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
-        """Why the draft is no problem, given its canonical outputs (one an input), or None."""
+        """Why the draft is no problem, or None; asked twice.
+
+        Args:
+            outputs: canonical outputs, one an input; None before the program has run.
+        """
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
         """The indices of the examples that a student may see."""
@@ -66,38 +71,3 @@ class ProblemType(Protocol):
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         """The verdict on an answer that its dialect could read; `result` is that of `answer_job`."""
-
-
-PROBLEM_TYPES: dict[str, ProblemType] = {}
-
-
-def register(kind: ProblemType) -> None:
-    """Make a problem type known by its name.
-
-    Raises:
-        ProblemError: the name is taken.
-    """
-    if kind.name in PROBLEM_TYPES:
-        raise ProblemError(
-            f"the problem type {kind.name!r} is registered twice",
-            expected="one registration a name",
-            came=f"{type(kind).__name__} after {type(PROBLEM_TYPES[kind.name]).__name__}",
-            remedy="give the new type a name of its own",
-        )
-    PROBLEM_TYPES[kind.name] = kind
-
-
-def problem_type(name: str) -> ProblemType:
-    """The registered problem type of that name.
-
-    Raises:
-        ProblemError: there is none.
-    """
-    if name not in PROBLEM_TYPES:
-        raise ProblemError(
-            f"there is no problem type {name!r}",
-            expected=f"one of {', '.join(sorted(PROBLEM_TYPES))}",
-            came=name,
-            remedy="correct propose.types, or register the type in populora_core/problems/types",
-        )
-    return PROBLEM_TYPES[name]

@@ -1,0 +1,171 @@
+"""Other people's packages: they join by an entry point or by place, without a line changed here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import small_config, start
+from test_solo import KILLED
+
+from populora_core.config.load import build_config
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import check_proposals, judge_attempts
+from populora_core.problems.types import PROBLEM_TYPES, problem_type
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.runs.preflight import check_names
+from populora_core.runs.run import Run
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.support.errors import ConfigError
+from populora_core.support.finish import FinishReason
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PLACE = "populora_countdown:Countdown"
+UNDECIDED = "not signal"  # whether the base has anything to say in a type that it has never seen
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the package of examples/problem_type is installed, from its wheel."""
+    folder = tmp_path_factory.mktemp("countdown")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=REPOSITORY / "examples" / "problem_type", check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(PROBLEM_TYPES, "_of_others", {})
+
+
+def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Python where the package is installed, beside ours."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=REPOSITORY / "tests",
+        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_type_that_is_not_installed_is_refused_before_any_work() -> None:
+    config = small_config(propose={"types": ("countdown",)})
+    with pytest.raises(ConfigError, match=r"propose\.types names 'countdown', which is not registered"):
+        check_names(config, "the configuration")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["countdown", PLACE])
+def test_an_installed_type_is_known_by_its_entry_point_and_by_its_place(name: str) -> None:
+    check_names(small_config(propose={"types": (name,)}), "the configuration")
+    assert problem_type(name).answer_form == "program"
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("grade", "teacher_reward"), ("base", "dialect"), ("evolve", "fitness")]
+)
+def test_what_lacks_a_part_is_refused_with_the_name_of_the_setting(section: str, key: str) -> None:
+    config = build_config({section: {key: "json:no_such_thing"}}, "the configuration")
+    with pytest.raises(ConfigError, match=rf"{section}\.{key}"):
+        check_names(config, "the configuration")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    with open_sandbox("auto", Limits(), workers=2) as opened:
+        yield opened
+
+
+def in_blocks(**blocks: str) -> str:
+    inner = "\n".join(f"```{tag}\n{text}\n```" for tag, text in blocks.items())
+    return f"so it is.</think>\n<answer>\n{inner}\n</answer>"
+
+
+def completion(name: str, program: str, arguments: str = "") -> dict[str, str]:
+    blocks = {"python": program, "input": arguments} if arguments else {"python": program}
+    compact = program + (f"\n#{arguments}" if arguments else "")
+    text = compact if name == "compact" else in_blocks(**blocks)
+    return {"problem_type": "countdown", "completion": text, "finish_reason": FinishReason.STOP}
+
+
+@pytest.mark.sandbox
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["compact", "instruct"])
+def test_countdown_is_proposed_asked_and_judged_in_both_dialects(name: str, sandbox: Sandbox) -> None:
+    spoken = dialect(name)
+    program = "def f(a,b,c):\n return (a-b)*c"
+    written = {
+        "valid": (program, "25,3,4"),
+        "echo": ("def f(a,b):\n return a//b", "6,1"),
+        "constant": ("def f(a,b):\n return a*b+1", "6,2"),
+        "twice": ("def f(a,b):\n return a*a+b", "6,2"),
+        "text": ("def f(a,b):\n return a+b", "'x','y'"),
+    }
+    asked = [completion(name, *each) for each in written.values()]
+    checks = dict(zip(written, check_proposals(spoken, sandbox.run, asked), strict=True))
+    assert {key: check.verdict for key, check in checks.items()} == {
+        "valid": ProposalVerdict.VALID,
+        "echo": ProposalVerdict.TRIVIAL,
+        "constant": ProposalVerdict.FORMAT_ERROR,
+        "twice": ProposalVerdict.FORMAT_ERROR,
+        "text": ProposalVerdict.FORMAT_ERROR,
+    }
+    draft = checks["valid"].draft
+    assert draft is not None
+    problem = draft.problem("prob-1", checks["valid"].outputs)
+    prompt = spoken.solve_prompt(problem)
+    assert "88" in prompt and "a-b" not in prompt, "a student sees the target and not the way"
+    answers = {
+        program: AttemptVerdict.CORRECT,
+        "def f(x,y,z):\n return x*z-y*z": AttemptVerdict.WRONG,  # 88, but z twice
+        "def f(a,b,c):\n return a+b+c": AttemptVerdict.WRONG,
+        "def f(a,b,c):\n return 88": AttemptVerdict.WRONG,
+    }
+    attempts = [(problem, completion(name, answer)) for answer in answers]
+    judged = judge_attempts(spoken, sandbox.run, attempts)
+    assert [each.verdict for each in judged] == list(answers.values())
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    start(
+        directory,
+        small_config(
+            run={"generations": 2},
+            population={"teachers": 2},
+            propose={"types": ("code_o", "countdown"), "per_type": 3},
+        ),
+    )
+    killed = python(site, "-c", KILLED, directory, 1, "grade")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = python(site, "-m", "populora_core.commands", "resume", directory, "--plain")
+    assert resumed.returncode == 0, resumed.stderr
+    audited = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", UNDECIDED],
+        cwd=REPOSITORY / "tests",
+        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(directory)},
+        capture_output=True,
+        text=True,
+    )
+    assert audited.returncode == 0, audited.stdout
+    asked = "SELECT problem_type, count(*) AS n FROM proposals GROUP BY 1 ORDER BY 1"
+    told = python(site, "-m", "populora_core.commands", "query", directory, asked, "--format", "json")
+    assert json.loads(told.stdout) == [
+        {"problem_type": "code_o", "n": 12},
+        {"problem_type": "countdown", "n": 12},
+    ]
+    assert Run.open(directory).generations()[-1] == 2
