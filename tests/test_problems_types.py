@@ -182,6 +182,7 @@ class Parity(OneExample):
     """A toy type: tell whether the output is even."""
 
     name = "parity"
+    title = "tell parity"
     answer_form = AnswerForm.OUTPUT
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:

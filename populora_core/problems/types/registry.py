@@ -40,6 +40,10 @@ class ProblemType(Protocol):
         """The name in columns, configuration and template files."""
 
     @property
+    def title(self) -> str:
+        """What a student does, for people: two or three words."""
+
+    @property
     def answer_form(self) -> AnswerForm:
         """What a student writes."""
 

@@ -43,6 +43,7 @@ class CodeO(OneExample):
     """
 
     name = "code_o"
+    title = "predict output"
     answer_form = AnswerForm.OUTPUT
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -59,6 +60,7 @@ class CodeI(OneExample):
     """
 
     name = "code_i"
+    title = "find input"
     answer_form = AnswerForm.ARGUMENTS
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -75,6 +77,7 @@ class CodeF:
     """
 
     name = "code_f"
+    title = "write function"
     answer_form = AnswerForm.PROGRAM
     has_message = True
 
