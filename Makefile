@@ -104,6 +104,10 @@ advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv aga
 	@$(BIN)/python tests/advisories.py $(VENV_SUPPLY)/bin/pip-audit \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
+pictures: install extras sandbox ## take every page's picture into screenshots/, and those that docs/tutorial.md shows
+	@$(BIN)/python -m pytest tests/test_pictures.py
+	@cp screenshots/tutorial-*.webp docs/images/
+
 site: install extras ## build the documentation as a site: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html is written"
@@ -124,4 +128,4 @@ $(VENV_SUPPLY)/.installed:
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs site lock sbom advisories clean
+.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs site pictures lock sbom advisories clean

@@ -16,9 +16,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.forms import launched, titled
-from populora_core.benchmarks.scores import headline_rows
-from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current
+from populora_core.benchmarks.scores import YARDSTICK, headline_rows
+from populora_core.benchmarks.suite import load_suite
+from populora_core.lifecycle.progress import evaluation_of, suite_for
+from populora_core.lifecycle.run_evaluation import SOLVERS, is_current
 from populora_core.lifecycle.trend import Point, trend
 from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
@@ -44,32 +45,35 @@ def evaluate(
 
     Args:
         run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
-        suite: A suite file, for instance configs/suites/tiny.toml.
+        suite: A suite file, for instance configs/suites/tiny.toml; or yardstick, for the run's own first and newest
+            problems.
         members: all, solvers, best (the fittest of each role by play), or a member's id.
 
     Returns:
         A failed state that names every population that dropped and every run that could not be evaluated.
     """
-    chosen = load_suite(suite)
+    name = suite if suite == YARDSTICK else load_suite(suite).suite
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
-    for directory in _runs(run_dirs, chosen, members):
-        name = Path(directory).name
+    for directory in _runs(run_dirs, suite, members):
+        run = Path(directory).name
         try:
             points = evaluate_run(directory, suite, members)
         except RunInUse:
-            busy.append(name)
+            busy.append(run)
             continue
         except PopuloraError as error:  # one run that is damaged must not hide the others
-            failures.append(f"{name} could not be evaluated: {error.problem}")
+            failures.append(f"{run} could not be evaluated: {error.problem}")
             continue
-        done.append(name)
+        done.append(run)
         if points and points[-1].dropped:
-            failures.append(_drop(name, points))
+            failures.append(_drop(run, points))
     if failures:
         return Failed(message="; ".join(failures))
-    message = f"{len(done)} runs evaluated on {chosen.suite}, no population dropped"
+    message = f"{len(done)} runs evaluated on {name}" + (
+        "" if name == YARDSTICK else ", no population dropped"
+    )
     return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
 
 
@@ -82,7 +86,7 @@ def _task_name() -> str:
 @task(name="evaluate run", task_run_name=_task_name, cache_policy=NO_CACHE, persist_result=False)
 def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
     """Evaluate one run and show its scores and its trend."""
-    chosen, logger, told = load_suite(suite), get_run_logger(), [0]
+    logger, told = get_run_logger(), [0]
 
     def progress(done: int, total: int) -> None:
         if 4 * done // total > told[0]:
@@ -90,10 +94,12 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
             logger.info("%d of %d completions", done, total)
 
     with attach(directory) as session:
-        asked = RunEvaluation(session, chosen, members)
+        chosen = suite_for(session.run, suite)
+        asked = evaluation_of(session, chosen, members)
         logger.info("%d completions to make, generation %d", asked.evaluation.completions, asked.generation)
         found = asked.run(progress)
-        points = trend(session.run, chosen, members)
+        # The yardstick's problems are others after each generation, so its scores have no trend.
+        points = [] if suite == YARDSTICK else trend(session.run, chosen, members)
         refresh(session.run.directory)
     name = _artifact_name(directory, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
@@ -105,27 +111,28 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
         description=f"{chosen.suite} after generation {found.generation} of {directory}; "
         f"[its report]({report_address(Path(directory))})",
     )
-    create_table_artifact(
-        key=f"trend-{name}",
-        table=[
-            {
-                "generation": point.generation,
-                "members": point.members,
-                "mean": _short(point.mean.value),
-                "low": _short(point.mean.low),
-                "high": _short(point.mean.high),
-                "change": _short(point.change.value) if point.change else None,
-                "change_low": _short(point.change.low) if point.change else None,
-                "change_high": _short(point.change.high) if point.change else None,
-            }
-            for point in points
-        ],
-        description=f"population mean on {chosen.suite}, {directory}",
-    )
+    if points:
+        create_table_artifact(
+            key=f"trend-{name}",
+            table=[
+                {
+                    "generation": point.generation,
+                    "members": point.members,
+                    "mean": _short(point.mean.value),
+                    "low": _short(point.mean.low),
+                    "high": _short(point.mean.high),
+                    "change": _short(point.change.value) if point.change else None,
+                    "change_low": _short(point.change.low) if point.change else None,
+                    "change_high": _short(point.change.high) if point.change else None,
+                }
+                for point in points
+            ],
+            description=f"population mean on {chosen.suite}, {directory}",
+        )
     return points
 
 
-def _runs(places: Sequence[str], suite: Suite, members: str) -> list[str]:
+def _runs(places: Sequence[str], suite: str, members: str) -> list[str]:
     """The run directories among the places, and those in folders that have changed since they were evaluated."""
     found = []
     for place in map(Path, places):
@@ -137,10 +144,11 @@ def _runs(places: Sequence[str], suite: Suite, members: str) -> list[str]:
     return [str(path.resolve()) for path in found]
 
 
-def _changed(directory: Path, suite: Suite, members: str) -> bool:
+def _changed(directory: Path, suite: str, members: str) -> bool:
     """Whether these members of a run's newest generation, as it is now, are yet to be evaluated."""
     try:
-        return not is_current(Run.open(directory), suite, members)
+        run = Run.open(directory)
+        return not is_current(run, suite_for(run, suite), SOLVERS if suite == YARDSTICK else members)
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
 

@@ -136,8 +136,9 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
         notify({"run": str(run.directory), "message": message})
 
     with attach(run.directory) as session:
-        session.observer = RunPage(run, generations)
-        loop.train(session, generations, Observed(warn, _reviewed, _unreviewed) if review else Observed(warn))
+        session.observer = page = RunPage(run, generations)
+        run_one = Observed(warn, _reviewed, _unreviewed) if review else Observed(warn)
+        loop.train(session, generations, run_one, page.show)
     return Completed(
         message=f"{run.directory} has {generations} generations; report: {report_address(run.directory)}"
     )

@@ -14,7 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from flows.server import answers
-from populora_core.report.figures import read_figures
+from populora_core.report.figures import Figures, read_figures
 from populora_core.report.overview import overview
 from populora_core.report.summary import generation_lines
 from populora_core.report.write import report_address
@@ -34,21 +34,26 @@ class RunPage(Observer):
         self._run, self._generations = run, generations
         self._summary: UUID | None = None
         self._progress: UUID | None = None
-        attempted(self._show)
+        attempted(
+            lambda: self._show(read_figures(run.directory, samples=False) if run.generations() else None)
+        )
+
+    def show(self, figures: Figures) -> None:
+        """Bring both artifacts up to date."""
+        if answers():
+            attempted(lambda: self._show(figures))
 
     def generation_ended(self, generation: int) -> None:
         if not answers():
             return
         for line in generation_lines(self._run.directory, generation, self._generations):
             get_run_logger().info(line)
-        attempted(self._show)
 
-    def _show(self) -> None:
+    def _show(self, figures: Figures | None) -> None:
         """Write both artifacts, over those of the generation before: a page has one of each."""
         directory, done = self._run.directory, 0.0
         text = f"# {self._run.name}\n\nThe population is being founded.\n"
-        if self._run.generations():
-            figures = read_figures(directory, samples=False)
+        if figures is not None:
             text, done = overview(figures), 100.0 * figures.last / self._generations
         text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
         if self._summary is None or self._progress is None:

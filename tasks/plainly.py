@@ -47,4 +47,10 @@ def without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
+def not_said_again(record: logging.LogRecord) -> bool:
+    """A filter that leaves the project's errors out: the state of the flow run, logged before, has the message."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PopuloraError))
+
+
 logging.getLogger("prefect.task_runs").addFilter(without_traceback)
+logging.getLogger("prefect.flow_runs").addFilter(not_said_again)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PATIENCE
 
 webdriver, exceptions = (
     pytest.importorskip(f"selenium.{part}", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -23,6 +27,10 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 DRIVER = shutil.which("chromedriver")
 DESK, PHONE = 1280, 390
 SCREENSHOTS = "POPULORA_SCREENSHOTS"
+BOX = """
+const box = document.querySelector(arguments[0]).getBoundingClientRect();
+return [box.x + scrollX, box.y + scrollY, box.width, box.height];
+"""
 
 MARKS = [
     pytest.mark.browser,
@@ -67,9 +75,59 @@ def set_width(browser: Any, width: int, height: int = 900) -> None:
     )
 
 
-def keep(browser: Any, path: Path, width: int) -> None:
-    """The whole page as a picture."""
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+@contextmanager
+def coloured(browser: Any, scheme: str) -> Iterator[None]:
+    """The browser while it asks for light or dark pages."""
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+    yield
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def overhang(browser: Any) -> int:
+    """By how many pixels the page is wider than the window."""
+    wide: int = browser.execute_script(
+        "return document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return wide
+
+
+def accessibility_faults(browser: Any) -> list[Any]:
+    """What axe-core finds on the open page: (rule, the first element)."""
+    axe = files(pytest.importorskip("axe_core_python", reason="pip install -e '.[dev]'")) / "axe.min.js"
+    browser.set_script_timeout(PATIENCE)
+    browser.execute_script(axe.read_text("utf-8"))
+    found: list[Any] = browser.execute_async_script(
+        "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes[0].html])))"
+    )
+    return found
+
+
+def keep(browser: Any, path: Path, width: int, selector: str = "") -> None:
+    """The whole page as a picture, or what a selector names; of the kind that the path's ending says."""
+    x, y, wide, height = (
+        browser.execute_script(BOX, selector)
+        if selector
+        else (0, 0, width, browser.execute_script("return document.documentElement.scrollHeight"))
+    )
+    clip = {"x": x, "y": y, "width": wide, "height": height, "scale": 1}
+    kind = {"format": path.suffix[1:]} | ({"quality": 70} if path.suffix == ".webp" else {})
+    shot = browser.execute_cdp_cmd(
+        "Page.captureScreenshot", kind | {"clip": clip, "captureBeyondViewport": True}
+    )
     path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def notebook_of(run: Path) -> Iterator[str]:
+    """The address of the notebook over a run, served while the block lasts."""
+    root = Path(__file__).resolve().parent.parent
+    command = [sys.executable, "-m", "marimo", "run", "--headless", "--no-token"]
+    command += [str(root / "notebooks" / "explore.py"), "--", str(run)]
+    environment = os.environ | {"PYTHONPATH": str(root), "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
+        assert served.stdout is not None
+        try:
+            yield next(line.split("URL: ")[1].strip() for line in served.stdout if "URL: " in line)
+        finally:
+            served.terminate()

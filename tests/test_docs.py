@@ -29,7 +29,7 @@ PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
     REPOSITORY / "SECURITY.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
 README_CHARACTERS = 9_000
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"

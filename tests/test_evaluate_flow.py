@@ -27,7 +27,7 @@ from test_evaluate_flow import perfect_past
 
 suite, run = sys.argv[1], Path(sys.argv[2])
 
-def told(place):
+def told(place, suite=suite):
     state = evaluate([str(place)], suite, return_state=True)
     return state.type.value, state.message
 
@@ -37,9 +37,10 @@ async def artifacts():
 
 with own_server():
     states = [told(run.parent), told(run.parent)]
+    own = [told(run.parent, "yardstick"), told(run.parent, "yardstick")]
     perfect_past(run)
     states += [told(run), told(run / "no-run")]
-    print(json.dumps({"states": states, "artifacts": asyncio.run(artifacts())}))
+    print(json.dumps({"states": states, "own": own, "artifacts": asyncio.run(artifacts())}))
 """
 
 
@@ -63,11 +64,12 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["artifacts"] == ["scores-copy-tiny", "trend-copy-tiny"]
+    assert told["artifacts"] == ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
     first, second, dropped, absent = told["states"]
     assert first == ["COMPLETED", "1 runs evaluated on tiny, no population dropped"]
     assert second[0] == "COMPLETED"
     assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
+    assert told["own"] == [["COMPLETED", f"{n} runs evaluated on yardstick"] for n in (1, 0)]
     assert dropped[0] == "FAILED"
     assert "copy dropped by 0." in dropped[1] and "from generation 2 to 3" in dropped[1]
     assert 'id="evaluations"' in (directory / "report.html").read_text(), "the report is up to date"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, chromium, keep, screenshots, set_width
+from browser import DESK, MARKS, chromium, keep, notebook_of, screenshots, set_width
 from conftest import PATIENCE
 
 from populora_core import open_run
 
-ROOT = Path(__file__).resolve().parent.parent
 pytest.importorskip("marimo", reason="the extra `notebook` is not installed: pip install -e '.[notebook]'")
 waiting = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
 
@@ -39,15 +35,8 @@ return found;
 @pytest.fixture(scope="module")
 def notebook(finished: Path) -> Iterator[str]:
     """The address of the notebook over a finished run."""
-    command = [sys.executable, "-m", "marimo", "run", "--headless", "--no-token"]
-    command += [str(ROOT / "notebooks" / "explore.py"), "--", str(finished)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
-        assert served.stdout is not None
-        try:
-            yield next(line.split("URL: ")[1].strip() for line in served.stdout if "URL: " in line)
-        finally:
-            served.terminate()
+    with notebook_of(finished) as address:
+        yield address
 
 
 def test_the_notebook_draws_and_follows_what_is_picked(notebook: str, finished: Path) -> None:

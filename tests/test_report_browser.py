@@ -8,17 +8,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, PHONE, chromium, keep, set_width
+from browser import DESK, MARKS, PHONE, accessibility_faults, chromium, coloured, keep, overhang, set_width
 from browser import screenshots as screenshots_folder
-from conftest import PATIENCE
 from test_study_claims import write_planted
 
+from populora_core.report.index import index_page, runs_in
 from populora_core.report.write import write_report
 from populora_core.study.report import write_report as write_study_report
 
@@ -69,15 +67,6 @@ def screenshots() -> Path:
     return screenshots_folder()
 
 
-@contextmanager
-def coloured(browser: Any, scheme: str) -> Iterator[None]:
-    """The browser while it asks for light or dark pages."""
-    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
-    yield
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
 def show(browser: Any, page: Path, width: int) -> None:
     set_width(browser, width)
     browser.get(page.as_uri())
@@ -105,7 +94,7 @@ def test_the_page_is_no_wider_than_the_screen_with_everything_open(
     for summary in browser.find_elements("tag name", "summary"):
         browser.execute_script("arguments[0].click()", summary)
     assert browser.execute_script("return [...document.querySelectorAll('details')].every(d => d.open)")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert overhang(browser) <= 0
     keep(browser, screenshots / f"{report.stem}-{width}-open.png", width)
 
 
@@ -113,7 +102,6 @@ def test_the_page_is_no_wider_than_the_screen_with_everything_open(
 def test_a_checker_of_accessibility_finds_nothing(
     browser: Any, report: Path, screenshots: Path, scheme: str
 ) -> None:
-    axe = files(pytest.importorskip("axe_core_python", reason="pip install -e '.[dev]'")) / "axe.min.js"
     with coloured(browser, scheme):
         show(browser, report, DESK)
         keep(browser, screenshots / f"{report.stem}-{scheme}.png", DESK)
@@ -121,12 +109,22 @@ def test_a_checker_of_accessibility_finds_nothing(
             "document.querySelectorAll('details:not(.data)').forEach(d => { d.open = true })"
         )
         browser.execute_script("document.querySelectorAll('details.data')[0].open = true")
-        browser.set_script_timeout(PATIENCE)
-        browser.execute_script(axe.read_text("utf-8"))
-        found = browser.execute_async_script(
-            "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes[0].html])))"
-        )
+        found = accessibility_faults(browser)
     assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_index_of_runs_is_readable_for_everyone(
+    browser: Any, finished: Path, screenshots: Path, tmp_path: Path, scheme: str
+) -> None:
+    (tmp_path / "index.html").write_text(index_page(runs_in(finished.parent), Path.as_uri), "utf-8")
+    with coloured(browser, scheme):
+        for width in (DESK, PHONE):
+            show(browser, tmp_path / "index.html", width)
+            assert overhang(browser) <= 0
+            assert accessibility_faults(browser) == []
+            assert "All 3 generations are done." in browser.find_element("tag name", "body").text
+            keep(browser, screenshots / f"index-{width}-{scheme}.png", width)
 
 
 def test_the_page_follows_a_dark_scheme(browser: Any, report: Path) -> None:

@@ -10,18 +10,20 @@ import pytest
 from conftest import contents, small_config, start
 from hypothesis import given
 from hypothesis import strategies as st
+from test_cli import populora
 
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
-from populora_core.commands.scores import show_yardstick
+from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
+from populora_core.lifecycle.progress import suite_for
 from populora_core.report.learnt import lines, score_line, told, verdict, won
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
-from populora_core.support.errors import RunDirectoryError
+from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
 
 PROBLEMS = 3  # of each of the three benchmarks
 OWN = 5  # of the run's own problems, of each era
@@ -127,12 +129,25 @@ def test_a_yardstick_is_taken_by_hand_and_its_report_says_so(
 ) -> None:
     run = Run.open(shutil.copytree(finished, tmp_path / "run"))
     assert "was not measured" in (run.directory / "report.html").read_text()
-    show_yardstick(run, None, OWN)
+    show_evaluation(run, suite_for(run, "yardstick", sample=OWN), "all", None)
     shown = capsys.readouterr().out
     assert "base, which never changes" in shown and "newest problems" in shown
     assert "was not measured" not in (run.directory / "report.html").read_text()
     with pytest.raises(RunDirectoryError, match="has no yardstick after generation 1"):
-        show_yardstick(run, 1, OWN)
+        show_evaluation(run, suite_for(run, "yardstick"), "all", 1)
+
+
+@pytest.mark.loop
+@pytest.mark.parametrize(
+    "option", [("--members", "student-00-g0000"), ("--seed", "1")], ids=lambda option: option[0]
+)
+def test_an_option_that_does_not_apply_to_the_yardstick_is_refused(
+    finished: Path, option: tuple[str, str]
+) -> None:
+    done = populora("evaluate", finished, "--suite", "yardstick", *option)
+    assert done.returncode == EXIT_ERROR
+    assert f"leave {option[0]} out" in done.stderr
+    assert not list(finished.glob("generations/*/evaluate-yardstick"))
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,15 @@ from populora_core.lifecycle.loop import train
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.report import metrics, text
-from populora_core.report.charts import Series, line_plot
+from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
-from populora_core.report.notes import SampleMean, changed, headline, notes
+from populora_core.report.lead import lead_plots
+from populora_core.report.notes import headline, notes
 from populora_core.report.page import render
 from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
 from populora_core.report.sections import sections
+from populora_core.report.series import SampleMean, changed, sample_mean
 from populora_core.report.svg import spread, ticks
 from populora_core.report.write import REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
@@ -93,6 +95,14 @@ def replace_texts(run_dir: Path, hostile: str) -> None:
                 )
         commit_stage(run_dir, 2, stage, tables[stage])
     publish(run_dir)
+
+
+def newest(plot: Plot) -> dict[str, str]:
+    """label -> the newest value of the line, without its band, from the table behind the plot."""
+    assert plot.table is not None
+    columns = zip(*(cells for _, cells in plot.table.rows), strict=True)
+    cells = [[cell for cell in column if cell][-1] for column in columns]
+    return dict(zip(plot.table.header[1:], (cell.partition(" (")[0] for cell in cells[1:]), strict=True))
 
 
 def drawings(html: str) -> Iterator[ElementTree.Element]:
@@ -201,7 +211,7 @@ def test_a_sample_shows_the_exact_prompt_and_every_attempt(finished: Path) -> No
 def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
     figures = read_figures(finished)
     plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")
-    for label, value in plot.labels:
+    for label, value in newest(plot).items():
         rows = [
             r for r in figures["figures_type"] if text.plain(r["problem_type"]) == label and r["problems"]
         ]
@@ -225,7 +235,7 @@ def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
     figures = Figures(figures.run, figures.last, {**figures.rows, "evaluations": scores})
     shown = next(section for section in sections(figures) if section.key == "evaluations")
     assert [plot.title for plot in shown.plots] == ["held-out: mini"]
-    assert shown.plots[0].labels == (("students", text.percent(0.6)),)
+    assert newest(shown.plots[0]) == {"students": text.percent(0.6)}
 
 
 @pytest.fixture
@@ -248,7 +258,7 @@ def test_scores_of_two_temperatures_are_two_series_and_a_greedy_ones_name_says_n
 
 def test_scores_of_two_temperatures_are_drawn_apart(evaluated_warm: Figures) -> None:
     shown = {section.key: section for section in sections(evaluated_warm)}["evaluations"]
-    assert {plot.title: [value for _, value in plot.labels] for plot in shown.plots} == {
+    assert {plot.title: list(newest(plot).values()) for plot in shown.plots} == {
         "small: counting, pass@1, validation": [text.percent(0.5)],
         "small: counting, pass@1, T 0.6, validation": [text.percent(0.75)],
     }
@@ -323,6 +333,24 @@ def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
     assert not told([20, 20, 19, 19, 18, 18])
 
 
+def test_where_an_error_is_not_known_nothing_is_said_to_have_changed() -> None:
+    assert changed(SampleMean(0.1, None), SampleMean(0.9, 0.01)) == 0
+    assert sample_mean([(0.1, 1, 0.01), (0.2, 1, None)]) == SampleMean(pytest.approx(0.15), None)
+    assert sample_mean([]) is None
+
+
+def test_generations_weigh_by_what_they_count() -> None:
+    assert sample_mean([(0.2, 30, 0.04), (0.6, 10, 0.03)]) == SampleMean(
+        pytest.approx(0.3), pytest.approx(math.hypot(30 * 0.04, 10 * 0.03) / 40)
+    )
+
+
+def test_headline_and_lead_say_the_same_of_the_problems_that_teach(finished: Path) -> None:
+    figures = read_figures(finished, samples=False)
+    (share,) = re.findall(r"(\S+\s%) of the newest problems teach", headline(figures))
+    assert [plot.title for plot in lead_plots(figures) if plot.title.startswith(f"{share} of the newest")]
+
+
 def test_a_change_within_the_noise_is_no_change() -> None:
     assert changed(SampleMean(0.50, 0.02), SampleMean(0.54, 0.02)) == 0
     assert changed(SampleMean(0.50, 0.02), SampleMean(0.60, 0.02)) == 1
@@ -341,8 +369,8 @@ def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> Non
     figures_of = {row["figure"]: row for row in differences.rows}
     assert figures_of["Solve rate"][labels[0]] == figures_of["Solve rate"][labels[1]]
     del figures_of["Time of a generation, by 100 proposals"]
-    assert all(re.match(r"(≈ )?\+0", row[f"{labels[1]}, difference"]) for row in figures_of.values())
-    assert all(len(plot.labels) == 2 for plot in shown["overlay"].plots)
+    assert all(re.match(r"(≈ )?0", row[f"{labels[1]}, difference"]) for row in figures_of.values())
+    assert all(len(newest(plot)) == 2 for plot in shown["overlay"].plots)
     assert "settings" not in shown  # nothing differs
     Page(render(runs))
 
@@ -451,7 +479,7 @@ def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     figures = read_figures(finished_solo)
     plots = {plot.title: plot for section in sections(figures) for plot in section.plots}
-    assert [label for label, _ in plots["Policy entropy"].labels] == ["teachers", "students"]
+    assert list(newest(plots["Policy entropy"])) == ["teachers", "students"]
     assert {"Match-ups", "Ratings of the solos"} <= set(plots)
     Page(render([figures]))
 

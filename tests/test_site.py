@@ -42,17 +42,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
-    missing = [
-        page.name for page in (REPOSITORY / "docs").glob("*.md") if not (site / f"{page.stem}.html").exists()
-    ]
-    assert not missing
+    pages = [page.relative_to(REPOSITORY / "docs") for page in (REPOSITORY / "docs").rglob("*.md")]
+    assert not [page for page in pages if not (site / page.with_suffix(".html")).exists()]
 
 
 def test_links_lead_to_pages_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         found = _Page(page.read_text())
         own = {at for at in found.linked | found.loaded if not urlsplit(at).scheme and urlsplit(at).path}
-        dead = [at for at in own if not (site / unquote(urlsplit(at).path).lstrip("/")).exists()]
+        places = {at: unquote(urlsplit(at).path) for at in own}
+        dead = [
+            at
+            for at, path in places.items()
+            if not ((site if path.startswith("/") else page.parent) / path.lstrip("/")).exists()
+        ]
         assert not dead, page.name
         assert not [at for at in found.loaded if urlsplit(at).netloc], page.name
 

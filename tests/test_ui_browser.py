@@ -8,283 +8,35 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
-from browser import DESK, MARKS, REDRAWN, chromium, keep, screenshots, set_width
+from browser import MARKS
 from conftest import PATIENCE, alive, commits, wait_for
-from prefect_key import PrefectKey
+from desk import ASKED, ROOT, Desk, at_the_desk
 
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.processes import descendants
 
-ROOT = Path(__file__).resolve().parent.parent
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
 
-T = TypeVar("T")
-REDRAWS = 100  # of a page, while one thing is done on it
-ANSWERS = 60.0  # within so many seconds a page shows what a click opens, if it heard it
-ASKED = 0.5  # every so many seconds the server is asked, which has work of its own
 HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
-TITLES = {
-    "run_dir": "Run folder",
-    "preset": "Preset",
-    "generations": "Generations",
-    "review": "Review replacements",
-    "redo_generation": "Redo: generation",
-    "redo_stage": "Redo: stage",
-    "redo_seed": "Redo: seed",
-    "truncate": "Redo: set later generations aside",
-}
-PROPERTY = (
-    "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
-    "[.//span[@class='schema-form-property__label' and {}]]"
-)
-
-
-class Desk:
-    """`populora ui`, and the browser that a person sits at."""
-
-    def __init__(
-        self, process: subprocess.Popen[str], address: str, key: str, home: Path, browser: Any
-    ) -> None:
-        self.process, self.address, self.home, self.browser = process, address, home, browser
-        self.auth = PrefectKey(f"{address}/api", key)
-        self._log_in(key)
-
-    def _log_in(self, key: str) -> None:
-        """Give the page the key that it asks for; the browser keeps it."""
-        self.browser.get(self.address)
-        self.do("//input[@type='password']", lambda box: box.send_keys(key))
-        self.button("Login", opens="//a[contains(@href,'/deployments')]")
-
-    def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
-        """The first visible element, once it is there."""
-        found: list[Any] = []
-
-        def there() -> bool:
-            try:
-                found[:] = [e for e in self.browser.find_elements("xpath", xpath) if e.is_displayed()]
-            except REDRAWN:
-                return False
-            return bool(found)
-
-        wait_for(there, seconds)
-        return found[0]
-
-    def do(self, xpath: str, action: Callable[[Any], T]) -> T:
-        """Do something with the first visible element, again where the page draws itself again meanwhile."""
-        for _ in range(REDRAWS):
-            with suppress(*REDRAWN):
-                return action(self.find(xpath))
-            time.sleep(ASKED)
-        raise AssertionError(f"is drawn again all the time: {xpath}")
-
-    def click(self, xpath: str) -> None:
-        """Click once it can be clicked."""
-        self.do(xpath, lambda element: element.click())
-
-    def button(self, name: str, opens: str | None = None) -> None:
-        """Press a button, again until there is what it opens: a page that draws itself again loses clicks."""
-        xpath = f"//button[normalize-space(.)='{name}']"
-        for _ in range(round(PATIENCE / ANSWERS)):
-            self.click(xpath)
-            if opens is None:
-                return
-            with suppress(AssertionError):
-                self.find(opens, ANSWERS)
-                return
-        raise AssertionError(f"{name} opens nothing")
-
-    def tab(self, name: str) -> None:
-        self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
-
-    def confirmed(self, name: str) -> None:
-        """Press a button, and say yes in the dialogue that it opens."""
-        yes = "//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']"
-        self.button(name, opens=yes)
-        self.click(yes)
-
-    def keep(self, name: str) -> None:
-        time.sleep(1.0)  # fades and lazy parts
-        keep(self.browser, screenshots() / f"ui-{name}.png", DESK)
-
-    def launch(self, deployment: str, shot: str, **parameters: str | int | bool) -> None:
-        """Fill in the form of a deployment and submit it."""
-        self.browser.get(f"{self.address}/deployments")
-        self.click(f"//a[normalize-space(.)='{deployment}' and contains(@class,'deployment-list__name')]")
-        self.button("Run", opens="//button[normalize-space(.)='Custom run']")
-        self.button("Custom run")
-        for name, value in parameters.items():
-            self._fill(TITLES[name], value)
-        self.keep(shot)
-        self._submit(f"{Path(str(parameters['run_dir'])).name} {deployment}")
-
-    def _submit(self, name: str) -> None:
-        """Send the form, again unless the server has the run; a page that draws itself again loses clicks."""
-        for _ in range(3):
-            self.button("Submit")
-            with suppress(AssertionError):
-                wait_for(lambda: self.run(name) is not None, 90, ASKED)
-                return
-        raise AssertionError(f"the form of {name} was not sent")
-
-    def _fill(self, name: str, value: str | int | bool) -> None:
-        place = PROPERTY.format(f"(normalize-space(.)='{name}' or normalize-space(.)='{name} (Optional)')")
-        self.find(place)
-        if value is True:
-            self.click(f"{place}//label[contains(@class,'p-toggle')]")
-            return
-        for kind in ("int", "str", "enum", "literal"):
-            choice = f"{place}//button[normalize-space(.)='{kind}']"
-            if self.browser.find_elements("xpath", choice):
-                self.click(choice)
-
-        def enter(box: Any) -> None:
-            box.clear()
-            box.send_keys(str(value))
-
-        box = (
-            f"{place}//*[self::textarea or self::input or self::select[not(contains(@class,'placeholder'))]]"
-        )
-        if self.do(box, lambda element: element.tag_name) == "select":
-            self.click(f"{place}//option[@value='{value}' or normalize-space(.)='{value}']")
-        else:
-            self.do(box, enter)
-
-    def open_run(self, name: str) -> None:
-        """Go to a flow run's page by the list of runs."""
-        wait_for(lambda: self.run(name) is not None, PATIENCE, ASKED)
-        self.browser.get(f"{self.address}/runs")
-        self.click(f"//a[normalize-space(.)='{name}']")
-
-    def wait_state(self, name: str, state: str) -> None:
-        """Until the open page of a run says so."""
-        with self.looking_away():
-            wait_for(lambda: (self.run(name) or {}).get("state_name") in (state, "Failed"), PATIENCE, ASKED)
-        assert self.run(name)["state_name"] == state, self.run(name)
-        self.find(f"//*[contains(@class,'state-badge')][normalize-space(.)='{state}']")
-
-    @contextmanager
-    def looking_away(self) -> Iterator[None]:
-        """Have another tab before the open page: one in view draws a run's graph all the time, by half a core."""
-        page = self.browser.current_window_handle
-        self.browser.switch_to.new_window("tab")
-        try:
-            yield
-        finally:
-            self.browser.close()
-            self.browser.switch_to.window(page)
-
-    def run(self, name: str) -> Any:
-        """What the server knows of the newest flow run of that name."""
-        found = self.runs(name={"any_": [name]})
-        return found[0] if found else None
-
-    def runs(self, **where: Any) -> list[Any]:
-        asked = {"flow_runs": where, "sort": "START_TIME_DESC"}
-        return self.api("POST", "flow_runs/filter", asked).json()
-
-    def api(self, method: str, path: str, body: object = None) -> httpx.Response:
-        """Ask the server, again where it is too busy: SQLite may be locked for a minute after a client was killed."""
-        for patience in (10, 70, 70):
-            try:
-                answer = httpx.request(
-                    method, f"{self.address}/api/{path}", json=body, timeout=patience, auth=self.auth
-                )
-                if answer.is_success:
-                    return answer
-            except httpx.TransportError:
-                continue
-            time.sleep(2.0)  # it has answered at once that it is too busy
-        raise AssertionError(f"{method} {path} was not answered")
-
-    def nightly(self) -> Any:
-        """What the server knows of the deployment that evaluates at night."""
-        return self.api("GET", "deployments/name/evaluate/evaluate-nightly").json()
-
-    def set_night(self, **change: Any) -> None:
-        """Change the schedule of that deployment; Prefect forgets the runs that were to come of it."""
-        deployment = self.nightly()
-        (schedule,) = deployment["schedules"]
-        self.api("PATCH", f"deployments/{deployment['id']}/schedules/{schedule['id']}", change)
-
-    def flow_process(self) -> int:
-        """The process of the only flow run under way, which comes before a child that it has only just forked."""
-        return next(pid for pid in descendants(self.process.pid) if "prefect.engine" in command(pid))
-
-
-def command(pid: int) -> list[str]:
-    """What the process was started by; nothing where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
-
-
-def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
-    """`populora ui` on ports that are free, its address, and its key.
-
-    Only the program can tell that they are free, since it takes them seconds later. They are none of those that the
-    kernel hands to whoever connects.
-    """
-    own = {
-        "PREFECT_HOME": str(home),
-        # By default the server looks for changed schedules once a minute, and the next minute would be missed.
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
-    }
-    kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.SystemRandom().sample(range(10_000, max(kernels, 20_000) - 1, 2), 5):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "populora_core.commands", "ui", "--port", str(port)],
-            cwd=ROOT,
-            env=os.environ | own,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(6))
-        address = f"http://127.0.0.1:{port}"
-        if f"\n{address}/" in told and (key := re.search(r"the key (\S+),", told)):
-            return process, address, key[1]
-        process.terminate()
-        told += process.communicate(timeout=90)[0]
-        assert re.search("is taken|already in use", told), told
-    raise AssertionError("every port is taken")
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    home = tmp_path_factory.mktemp("prefect")
-    process, address, key = start(home)
-    try:
-        with chromium() as browser:
-            set_width(browser, DESK)
-            desk = Desk(process, address, key, home, browser)
-            desk.set_night(active=False)  # or else it evaluates the repository's own runs at three o'clock
-            yield desk
-        below = descendants(process.pid)
-        assert len(below) >= 2
-        process.send_signal(signal.SIGTERM)
-        process.wait(90)
-        assert not any(map(alive, below)), "populora ui leaves nothing behind"
-    finally:
-        process.terminate()
-        process.wait(90)
+    with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
+        yield desk
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def styled(line: str) -> Text:
     return text
 
 
-def glance(directory: Path, title: str, sql: str) -> Table:
+def answer_table(directory: Path, title: str, sql: str) -> Table:
     """What a question of `report.summary` gives, numbers to the right."""
     table = Table(title=title, title_justify="left")
     rows = run_rows(directory, sql)
@@ -150,7 +150,7 @@ def glance(directory: Path, title: str, sql: str) -> Table:
 
 
 def population_table(directory: Path) -> Table:
-    return glance(directory, "the population now", POPULATION)
+    return answer_table(directory, "the population now", POPULATION)
 
 
 def closing(console: Console, run: Run) -> None:

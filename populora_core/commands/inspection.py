@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.answers import print_rows
-from populora_core.commands.console import console, glance, population_table, styled
+from populora_core.commands.console import answer_table, console, population_table, styled
 from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report.index import runs_in
@@ -71,7 +71,7 @@ def show_run(run: Run) -> None:
         for summary in generation_summaries(run.directory, generations[0], generations[-1]):
             console.print(styled(generation_line(summary, run.config.run.generations)), soft_wrap=True)
         console.print(population_table(run.directory))
-        console.print(glance(run.directory, "the problem space, newest generation", COVERAGE))
+        console.print(answer_table(run.directory, "the problem space, newest generation", COVERAGE))
     console.print(run_rows(run.directory, OVERALL)[0]["totals"])
     whole = (g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g)))
     can_be_redone = [generation for generation in whole if redoable(run, generation)]

@@ -277,9 +277,10 @@ def play(
 def evaluate(
     directory: RunDir,
     suite: Annotated[
-        Path,
+        str,
         typer.Option(
-            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems"
+            metavar="FILE",
+            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems",
         ),
     ],
     members: Annotated[
@@ -295,19 +296,13 @@ def evaluate(
 
     What is finished stays when this is interrupted or killed; the same command goes on from there.
     """
-    from populora_core.benchmarks.scores import YARDSTICK
-    from populora_core.benchmarks.suite import load_suite
-    from populora_core.commands.scores import show_evaluation, show_yardstick
+    from populora_core.commands.scores import show_evaluation
+    from populora_core.lifecycle.progress import suite_for
     from populora_core.runs.run import Run
-    from populora_core.stages.evaluation import seeded
 
+    run = Run.open(directory)
     try:
-        if str(suite) == YARDSTICK:
-            show_yardstick(Run.open(directory), generation, sample)
-            return
-        chosen = seeded(load_suite(suite), seed)
-        chosen = chosen if sample is None else chosen.sampled(sample)
-        show_evaluation(Run.open(directory), chosen, members, generation)
+        show_evaluation(run, suite_for(run, suite, seed, sample), members, generation)
     except KeyboardInterrupt:
         print("interrupted: finished shards stay, the same command goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -10,11 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from populora_core.benchmarks.contamination import Contamination
-from populora_core.benchmarks.scores import ALL, BASE, group_interval, headline_rows
+from populora_core.benchmarks.scores import ALL, BASE, YARDSTICK, group_interval, headline_rows
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console, narrated, yardstick_table
-from populora_core.lifecycle.progress import YARDSTICK_PROBLEMS, yardstick
-from populora_core.lifecycle.run_evaluation import Evaluated, RunEvaluation, newest_generation, overlap
+from populora_core.lifecycle.progress import evaluation_of
+from populora_core.lifecycle.run_evaluation import Evaluated, RunEvaluation, overlap
 from populora_core.report.learnt import told
 from populora_core.report.scored import yardsticks
 from populora_core.report.write import refresh
@@ -22,16 +22,25 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation
 from populora_core.support.aliases import Row
-from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import shown, typed
 
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 
 
 def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None) -> None:
-    """Evaluate a run, telling cost, progress and scores."""
+    """Evaluate a run, telling cost, progress and scores.
+
+    Args:
+        suite: of `suite_for`.
+    """
     with Session(run) as session:
-        found = _made(RunEvaluation(session, suite, members, generation))
+        found = _made(evaluation_of(session, suite, members, generation))
+    show = _show_yardstick if suite.suite == YARDSTICK else _show_scores
+    show(run, suite, found)
+    _say(typed(where(shown(found.folder), shown(run.directory))))
+
+
+def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(found.rows), sep="\n")
@@ -40,30 +49,13 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
     with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
     _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
-    _say(typed(where(shown(found.folder), shown(run.directory))))
 
 
-def show_yardstick(run: Run, generation: int | None, problems: int | None) -> None:
-    """Take the yardstick of a run, telling cost, progress and what it shows.
-
-    Raises:
-        RunDirectoryError: the run has no two eras with problems yet.
-    """
-    with Session(run) as session:
-        at = newest_generation(run) if generation is None else generation
-        asked = yardstick(session, at, problems or YARDSTICK_PROBLEMS)
-        if asked is None:
-            raise RunDirectoryError(
-                f"{run.directory} has no yardstick after generation {at}",
-                expected="valid problems in its first and in its newest generations, two at least",
-                remedy="go on first: populora resume",
-            )
-        found = _made(asked)
-    for shows in yardsticks(run.directory, at):  # none where infrastructure lost every answer
+def _show_yardstick(run: Run, suite: Suite, found: Evaluated) -> None:
+    for shows in yardsticks(run.directory, found.generation):  # none where infrastructure lost every answer
         for line in told(shows):
             _say(line)
         console.print(yardstick_table(shows))
-    _say(typed(where(shown(found.folder), shown(run.directory))))
 
 
 def _made(asked: RunEvaluation) -> Evaluated:

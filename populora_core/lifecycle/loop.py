@@ -10,6 +10,7 @@ from populora_core.config.load import Config
 from populora_core.lifecycle.progress import score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.report.figures import Figures
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
@@ -35,11 +36,17 @@ from populora_core.trackers.follow import Trackers
 RunGeneration = Callable[[Session, int], object]
 
 
-def train(session: Session, generations: int, run_one: RunGeneration = run_generation) -> None:
+def train(
+    session: Session,
+    generations: int,
+    run_one: RunGeneration = run_generation,
+    show: Callable[[Figures], None] = lambda figures: None,
+) -> None:
     """Go on to the given number of generations; what is done and follows from its inputs stays.
 
     Args:
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
+        show: given the figures that the report shows, whenever that was written.
     """
     found, past = False, Past(session.run)
     with Trackers(session.run) as trackers:
@@ -53,10 +60,10 @@ def train(session: Session, generations: int, run_one: RunGeneration = run_gener
                 score_progress(session, generation - 1)  # a kill may have come before it
             run_one(session, generation)
             past.forget(generation)
-            _publish(session, generation, trackers)
+            _publish(session, generation, trackers, show)
             session.observer.generation_ended(generation)
         if found and outdated(session.run.directory):  # killed when all stages were done
-            _publish(session, generations, trackers)
+            _publish(session, generations, trackers, show)
 
 
 def rerun(
@@ -128,7 +135,12 @@ def _would_not_follow(stage: str, generation: int, later: Sequence[int], came: s
     )
 
 
-def _publish(session: Session, generation: int, trackers: Trackers) -> None:
+def _publish(
+    session: Session,
+    generation: int,
+    trackers: Trackers,
+    show: Callable[[Figures], None] = lambda figures: None,
+) -> None:
     """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
@@ -139,6 +151,7 @@ def _publish(session: Session, generation: int, trackers: Trackers) -> None:
     figures = refresh(session.run.directory)
     if figures is not None:
         trackers.follow(figures)
+        show(figures)
 
 
 def supersede_later(run: Run, generation: int) -> None:

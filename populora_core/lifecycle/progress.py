@@ -1,4 +1,4 @@
-"""Scores while a run goes on, beside the frozen base: on held-out problems, and on the run's own.
+"""Scores beside the frozen base, on held-out problems and on the run's own: while a run goes on, or when asked for.
 
 They are what people read: no stage depends on them, and none sees what they are taken on.
 """
@@ -12,11 +12,13 @@ from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import FIRST, NEWEST, YARDSTICK
 from populora_core.benchmarks.suite import Entry, Suite, load_suite
-from populora_core.lifecycle.run_evaluation import RunEvaluation
+from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.evaluation import seeded
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.support.aliases import Row
+from populora_core.support.errors import ConfigError, RunDirectoryError
 
 EVALUATE = "evaluate"
 ATTEMPTS = 2  # more problems tell more than more attempts at each
@@ -41,35 +43,72 @@ def score_progress(session: Session, generation: int) -> None:
 def _asked(session: Session, generation: int) -> Iterator[RunEvaluation]:
     settings = session.run.config.evaluate
     suite = load_suite(settings.file()).sampled(settings.report_problems)
-    yield RunEvaluation(session, suite, "solvers", generation)
+    yield RunEvaluation(session, suite, SOLVERS, generation)
     if settings.yardstick:
-        own = yardstick(session, generation, settings.yardstick)
+        own = _yardstick(session, _own_suite(session.run, settings.yardstick), generation)
         if own is not None:
             yield own
 
 
-def yardstick(session: Session, generation: int, problems: int) -> RunEvaluation | None:
-    """Solvers and base on a sample of the run's first and newest problems, drawn as students' attempts are.
-
-    An era is a third of the generations, five at most; so until the 15th the first one grows, and its sample with it.
-
-    The base never changes, so what it solves tells how hard the problems are. Founders begin as the base (B = 0).
+def suite_for(run: Run, name: str, seed: int | None = None, sample: int | None = None) -> Suite:
+    """The suite that a person names: a file, or `yardstick` for the run's own problems.
 
     Args:
-        problems: of each era, at most.
+        seed: of the draws; None for the suite's.
+        sample: problems of each benchmark; None for all of a file's, or as many as a yardstick has.
 
-    Returns:
-        None before there are two eras with valid problems.
+    Raises:
+        ConfigError: the yardstick is asked for another seed.
+        BenchmarkError: the file is no suite.
     """
-    run = session.run
-    era = max(1, min(LONGEST_ERA, generation // 3))
-    if generation < 2:
-        return None
+    if name != YARDSTICK:
+        chosen = seeded(load_suite(name), seed)
+        return chosen if sample is None else chosen.sampled(sample)
+    if seed is not None:
+        raise ConfigError(
+            "the yardstick has no seed of its own",
+            expected=f"the run's, {run.config.run.seed}, so that a later one compares with it",
+            came=f"--seed {seed}",
+            remedy="leave --seed out, or give a suite file",
+        )
+    return _own_suite(run, sample or YARDSTICK_PROBLEMS)
+
+
+def evaluation_of(
+    session: Session, suite: Suite, members: str = "all", generation: int | None = None
+) -> RunEvaluation:
+    """The evaluation of a run on a suite of `suite_for`; nothing is made yet.
+
+    Raises:
+        ConfigError: the yardstick is asked for some members.
+        RunDirectoryError: no such generation or member, or no two eras with problems yet.
+        BenchmarkError: the suite cannot be used with this run.
+    """
+    if suite.suite != YARDSTICK:
+        return RunEvaluation(session, suite, members, generation)
+    if members not in ("all", SOLVERS):
+        raise ConfigError(
+            "the yardstick is taken of all solvers",
+            expected=f"members all or {SOLVERS}",
+            came=members,
+            remedy="leave --members out, or give a suite file",
+        )
+    at = newest_generation(session.run) if generation is None else generation
+    asked = _yardstick(session, suite, at)
+    if asked is None:
+        raise RunDirectoryError(
+            f"{session.run.directory} has no yardstick after generation {at}",
+            expected="valid problems in its first and in its newest generations, two at least",
+            remedy="go on first: populora resume",
+        )
+    return asked
+
+
+def _own_suite(run: Run, problems: int) -> Suite:
+    """The yardstick of a run, as its students attempt."""
     solve = run.config.solve
-    eras = {FIRST: range(1, era + 1), NEWEST: range(generation - era + 1, generation + 1)}
-    asked = []
-    for name, generations in eras.items():
-        entry = Entry(
+    first, newest = (
+        Entry(
             benchmark=name,
             dataset="run",
             attempts=ATTEMPTS,
@@ -77,13 +116,32 @@ def yardstick(session: Session, generation: int, problems: int) -> RunEvaluation
             top_p=solve.top_p,
             max_tokens=solve.max_tokens,
         )
-        items = benchmark(name).load(_problems(run, generations))
-        asked.append((entry, sample_of(items, problems)))
+        for name in (FIRST, NEWEST)
+    )
+    return Suite(suite=YARDSTICK, seed=run.config.run.seed, sample=problems, benchmarks=(first, newest))
+
+
+def _yardstick(session: Session, suite: Suite, generation: int) -> RunEvaluation | None:
+    """Solvers and base on a sample of the run's first and newest problems, drawn as students' attempts are.
+
+    An era is a third of the generations, five at most; so until the 15th the first one grows, and its sample with it.
+
+    The base never changes, so what it solves tells how hard the problems are. Founders begin as the base (B = 0).
+
+    Returns:
+        None before there are two eras with valid problems.
+    """
+    era = max(1, min(LONGEST_ERA, generation // 3))
+    if generation < 2:
+        return None
+    eras = range(1, era + 1), range(generation - era + 1, generation + 1)
+    asked = []
+    for entry, generations in zip(suite.benchmarks, eras, strict=True):
+        items = benchmark(entry.benchmark).load(_problems(session.run, generations))
+        asked.append((entry, sample_of(items, suite.sample or YARDSTICK_PROBLEMS)))
     if not all(items for _, items in asked):
         return None
-    entries = tuple(entry for entry, _ in asked)
-    suite = Suite(suite=YARDSTICK, seed=run.config.run.seed, sample=problems, benchmarks=entries)
-    return RunEvaluation(session, suite, "solvers", generation, asked)
+    return RunEvaluation(session, suite, SOLVERS, generation, asked)
 
 
 def _problems(run: Run, generations: Sequence[int]) -> list[Row]:

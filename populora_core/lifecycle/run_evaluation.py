@@ -32,7 +32,8 @@ from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 SELECTION = "members"
-GROUPS = ("all", "solvers", "best")
+SOLVERS = "solvers"
+GROUPS = ("all", SOLVERS, "best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
     if members == "all":
         return hashes
-    if members == "solvers":
+    if members == SOLVERS:
         return {
             row["member_id"]: row["adapter_sha256"] for row in rows if Role.STUDENT in Role(row["role"]).plays
         }

@@ -48,7 +48,6 @@ class Plot:
     Attributes:
         says: one sentence: what it shows and how to read it.
         keys: a legend, where the drawing does not name its parts itself.
-        labels: (name, newest value) of its lines or parts.
     """
 
     title: str
@@ -56,7 +55,6 @@ class Plot:
     drawing: Markup
     keys: tuple[LegendKey, ...] = ()
     table: PlotTable | None = None
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +115,8 @@ def line_plot(
         parts += svg.end_labels(area, ends)
     else:
         keys = tuple(LegendKey(svg.swatch(style), name, value) for _, name, value, style in ends)
-    labels = tuple((name, value) for _, name, value, _ in ends)
     drawing = svg.drawing(f"{title}. {says}", parts)
-    return Plot(title, says, drawing, keys, _table(area, (along, unit), drawn, form), labels)
+    return Plot(title, says, drawing, keys, _table(area, (along, unit), drawn, form))
 
 
 def _table(area: svg.Frame, axes: tuple[str, str], drawn: Sequence[Series], form: Format) -> PlotTable:
@@ -206,8 +203,7 @@ def stacked_plot(
         for x, parts in heights.items()
     ]
     table = PlotTable((GENERATION, *present), rows)
-    labels = tuple((key.label, key.value) for key in keys)
-    return Plot(title, says, svg.drawing(f"{title}. {says}", drawn), keys, table, labels)
+    return Plot(title, says, svg.drawing(f"{title}. {says}", drawn), keys, table)
 
 
 @dataclass(frozen=True, slots=True)

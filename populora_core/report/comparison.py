@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from populora_core.report.charts import Plot, Series, line_plot
@@ -14,12 +11,11 @@ from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
 from populora_core.report.sections import ReportSection, ReportTable, drawn
-from populora_core.report.series import one_error, where
+from populora_core.report.series import SampleMean, changed, noise, one_error, where
 from populora_core.report.text import NARROW, finite, percent, plain
 from populora_core.store.catalogue import run_labels
 
 UNKNOWN = "–"
-SIGMAS = 1.96  # of a 95 % interval
 
 
 def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
@@ -57,7 +53,7 @@ def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: 
     for label, figures in zip(labels, runs, strict=True):
         points = metric.rates(figures, part)
         lines.append(Series(label, styles[label], points, one_error(points, metric.errors(figures, part))))
-    says = metric.says + (" Bands are one standard error." if metric.error else "")
+    says = metric.says + (" Bands are one standard error." if metric.over else "")
     return line_plot(_title(metric, part), says, metric.unit, lines, metric.form, metric.zero)
 
 
@@ -65,11 +61,12 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
     """Every metric over the last generations that all runs have."""
     last = min(figures.last for figures in runs)
     size = max(1, min(5, last // 3))
+    compared = range(last - size + 1, last + 1)
     rows = []
     for metric in METRICS if last else ():
         facets = _facets(metric, runs)
         for part in facets if metric.parts == "roles" else [None, *(facets if facets != [None] else [])]:
-            values = [_level(metric, figures, part, last, size) for figures in runs]
+            values = [metric.mean(figures, part, compared, rates=True) for figures in runs]
             if any(value is not None for value in values):
                 rows.append(_difference_row(metric, part, dict(zip(labels, values, strict=True))))
     which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
@@ -82,26 +79,9 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
     return ReportSection("differences", "What differs?", says, tables=(table,), folded=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """A mean over the last generations, and its standard error where that is known."""
-
-    mean: float
-    error: float | None
-
-
-def _level(metric: Metric, figures: Figures, part: str | None, last: int, size: int) -> _Level | None:
-    known = {int(x): y for x, y in metric.rates(figures, part) if y is not None and last - size < x <= last}
-    if not known:
-        return None
-    if metric.cumulative:
-        return _Level(known[max(known)], None)
-    errors = metric.errors(figures, part)
-    own = [errors[x] for x in known if x in errors]
-    return _Level(fmean(known.values()), math.hypot(*own) / len(own) if own else None)
-
-
-def _difference_row(metric: Metric, part: str | None, values: Mapping[str, _Level | None]) -> dict[str, str]:
+def _difference_row(
+    metric: Metric, part: str | None, values: Mapping[str, SampleMean | None]
+) -> dict[str, str]:
     row = {"figure": _title(metric, part)}
     first = next(iter(values.values()))
     for place, (label, value) in enumerate(values.items()):
@@ -117,15 +97,15 @@ def _title(metric: Metric, part: str | None) -> str:
     )
 
 
-def _difference(metric: Metric, first: _Level | None, value: _Level | None) -> str:
+def _difference(metric: Metric, first: SampleMean | None, value: SampleMean | None) -> str:
     if first is None or value is None:
         return UNKNOWN
     difference = value.mean - first.mean
     told = _signed(metric, difference)
-    if first.error is None or value.error is None:
-        return told
-    wide = SIGMAS * math.hypot(first.error, value.error)
-    within = "≈ " if abs(difference) <= wide else ""
+    wide = noise(first, value)
+    if wide is None:
+        return told if metric.form(first.mean) != metric.form(value.mean) else "0"
+    within = "" if changed(first, value) else "≈ "
     low, high = (
         _signed(metric, end).removesuffix(f"{NARROW}points") for end in (difference - wide, difference + wide)
     )
@@ -136,7 +116,8 @@ def _signed(metric: Metric, difference: float) -> str:
     size = metric.form(abs(difference)).lstrip("+")
     if metric.form is percent:
         size = size.removesuffix("%") + "points"
-    return ("+" if difference >= 0 else "−") + size
+    sign = "" if metric.form(abs(difference)) == metric.form(0.0) else "+" if difference > 0 else "−"
+    return sign + size
 
 
 def _suites(runs: Sequence[Figures]) -> list[tuple[str, str, str | None]]:

@@ -20,9 +20,16 @@ from populora_core.support.errors import PopuloraError
 KEPT = 500  # headlines
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+html { color: light-dark(#1a1d21, #e6e8eb); background: light-dark(#fff, #0f1216) }
 body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; width: 100% }
+a { color: light-dark(#0b57a4, #7ab7f0) }
 th, td { text-align: left; vertical-align: top; padding: .5rem 1rem .5rem 0; border-bottom: 1px solid #8886 }
+@media (max-width: 40rem) {
+  thead { display: none } tr { display: block; padding: .7rem 0; border-bottom: 1px solid #8886 }
+  tbody td { display: block; padding: 0; border: 0; overflow-wrap: anywhere }
+  td:first-child { font-weight: 600 } td:nth-child(3)::after { content: " generations" }
+}
 """
 
 
@@ -82,7 +89,7 @@ def index_page(runs: Sequence[RunGlance], link: Callable[[Path], str]) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs · PopuLoRA</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style><h1>Runs</h1>{table if rows else '<p>There is no run yet.</p>'}</html>"
+        f"<style>{STYLE}</style><main><h1>Runs</h1>{table if rows else '<p>There is no run yet.</p>'}</main></html>"
     )
 
 

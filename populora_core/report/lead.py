@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from populora_core.benchmarks.metrics import Interval
@@ -13,8 +12,15 @@ from populora_core.report.learnt import points, way
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import GREEN, GREY, LINES, Style
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
-from populora_core.report.series import early, one_error, recent
-from populora_core.report.text import mean, percent, signed
+from populora_core.report.series import (
+    SampleMean,
+    changed,
+    first_generations,
+    last_generations,
+    noise,
+    one_error,
+)
+from populora_core.report.text import percent, signed
 
 LEAD = 4  # plots
 BASE_STYLE = Style(GREY, "4 4", "diamond")
@@ -94,15 +100,13 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     """A metric of the whole run under where it went, with one standard error where it is known."""
     drawn = metric.points(figures, None)
     errors = metric.errors(figures, None)
-    rows = figures["figures_generation"]
-    start, now = (_level(metric, list(part)) for part in (early(figures, rows), recent(figures, rows)))
+    start, now = (
+        metric.mean(figures, None, part) for part in (first_generations(figures), last_generations(figures))
+    )
     if start is None or now is None:
         return None
-    change = now[0] - start[0]
-    noise = 2 * math.hypot(now[1], start[1])
-    before, after = metric.form(start[0]), metric.form(now[0])
-    went = "up from" if change > noise else "down from" if change < -noise else "as at first:"
-    title = f"{after} {words}, {went} {before}" if before != after else f"{after} {words}, as at first"
+    before, after = metric.form(start.mean), metric.form(now.mean)
+    title = f"{after} {words}, " + _went(before, after, start, now)
     says = metric.says + (" The band is one standard error." if errors else "")
     return line_plot(
         title,
@@ -114,11 +118,12 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     )
 
 
-def _level(metric: Metric, rows: Sequence[dict[str, float]]) -> tuple[float, float] | None:
-    """The mean of a metric over some generations and its standard error, 0 where that is not known."""
-    known = [row for row in rows if row[metric.key] is not None]
-    level = mean(sum(row[metric.key] for row in known), len(known))
-    if level is None:
-        return None
-    errors = [metric.error(row, metric.key) for row in known] if metric.error else []
-    return level, math.hypot(*errors) / len(known) if errors else 0.0
+def _went(before: str, after: str, start: SampleMean, now: SampleMean) -> str:
+    """Where a figure came from; a direction only beyond the noise."""
+    if before == after:
+        return "as at first"
+    if noise(start, now) is None:
+        return f"{before} at first"
+    return {1: f"up from {before}", -1: f"down from {before}", 0: f"as at first ({before}) within the noise"}[
+        changed(start, now)
+    ]

@@ -102,7 +102,7 @@ def _held_out(directory: Path) -> list[str]:
         f"the population solved {way} generations.",
         verdict(last),
     ]
-    if first is not last:
+    if round(first.tokens) != round(last.tokens):
         told.append(f"Its answers there went from {first.tokens:.0f} to {last.tokens:.0f} tokens.")
     with Catalogue(directory) as catalogue:
         (played,) = catalogue.rows(PLAYED)

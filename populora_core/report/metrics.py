@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -11,22 +11,9 @@ from typing import Literal
 
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
-from populora_core.report.series import column, role_means, where
+from populora_core.report.series import SampleMean, column, role_means, sample_mean, where
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.support.aliases import Row
-
-Errors = Callable[[Row, str], float]
-"""The standard error of a column of a row."""
-
-
-def share_of(judged: str) -> Errors:
-    """Of a share of so many rows: sqrt(p (1 - p) / n)."""
-    return lambda row, key: math.sqrt(row[key] * (1 - row[key]) / row[judged])
-
-
-def spread_over(spread: str, judged: str) -> Errors:
-    """Of a mean of so many values with this standard deviation."""
-    return lambda row, key: float(row[spread]) / math.sqrt(row[judged])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +26,8 @@ class Metric:
         unit: the label of its axis.
         parts: what it can be told apart by.
         faceted: whether a comparison shows each part by itself.
-        error: its standard error; None where the rows do not tell it.
+        over: the column that counts what it is a mean or a share of; None where its standard error is not known.
+        spread: the column of their standard deviation; None for a share.
         counted: it grows with the number of proposals, so runs are compared by 100 of them.
     """
 
@@ -52,7 +40,8 @@ class Metric:
     faceted: bool = False
     zero: bool = True
     cumulative: bool = False
-    error: Errors | None = None
+    over: str | None = None
+    spread: str | None = None
     counted: bool = False
 
     def points(self, figures: Figures, part: str | None) -> Points:
@@ -63,10 +52,22 @@ class Metric:
 
     def errors(self, figures: Figures, part: str | None) -> Mapping[int, float]:
         """generation -> standard error, where it is known."""
-        if self.error is None or self.parts == "roles":
-            return {}
-        rows = (row for row in self._rows(figures, part) if row[self.key] is not None)
-        return {row["generation"]: self.error(row, self.key) for row in rows}
+        return {generation: error for generation, (_, error) in self._counted(figures, part).items()}
+
+    def mean(
+        self, figures: Figures, part: str | None, generations: range, rates: bool = False
+    ) -> SampleMean | None:
+        """The mean over some generations, each weighted by what it counts; of what is counted so far, the last.
+
+        Args:
+            rates: take `rates` in place of `points`.
+        """
+        points = self.rates(figures, part) if rates else self.points(figures, part)
+        known = [(int(x), y) for x, y in points if y is not None and x in generations]
+        counted = self._counted(figures, part)
+        return sample_mean(
+            (y, *counted.get(x, (1, None))) for x, y in (known[-1:] if self.cumulative else known)
+        )
 
     def rates(self, figures: Figures, part: str | None) -> Points:
         """The points; of what is counted, by 100 proposals (of so many so far, where it is)."""
@@ -79,6 +80,18 @@ class Metric:
             (row["generation"], None if row[self.key] is None or not n else 100 * row[self.key] / n)
             for row, n in zip(rows, over, strict=True)
         ]
+
+    def _counted(self, figures: Figures, part: str | None) -> dict[int, tuple[float, float]]:
+        """generation -> how many it is a mean of, and its standard error, where that is known."""
+        found: dict[int, tuple[float, float]] = {}
+        if self.over is None:
+            return found
+        for row in self._rows(figures, part):
+            count, share = row[self.over], row[self.key]
+            if share is not None:
+                deviation = row[self.spread] if self.spread else math.sqrt(share * (1 - share))
+                found[row["generation"]] = count, deviation / math.sqrt(count)
+        return found
 
     def _rows(self, figures: Figures, part: str | None) -> list[Row]:
         if part is None:
@@ -98,7 +111,7 @@ VALID = Metric(
     "Share of the judged proposals that became problems: they run, are deterministic, new and not trivial.",
     "of proposals",
     percent,
-    error=share_of("proposals_judged"),
+    over="proposals_judged",
 )
 SOLVE_RATE = Metric(
     "solve_rate",
@@ -107,7 +120,8 @@ SOLVE_RATE = Metric(
     "attempts correct",
     percent,
     faceted=True,
-    error=spread_over("solve_rate_spread", "problems_judged"),
+    over="problems_judged",
+    spread="solve_rate_spread",
 )
 LEARNABLE = Metric(
     "learnable",
@@ -116,7 +130,7 @@ LEARNABLE = Metric(
     "of new problems",
     percent,
     faceted=True,
-    error=share_of("problems_judged"),
+    over="problems_judged",
 )
 NEVER = Metric(
     "never_solved",
@@ -124,7 +138,7 @@ NEVER = Metric(
     "Share of new problems that no attempt solved: no pay for the teacher, no contrast for the student.",
     "of new problems",
     percent,
-    error=share_of("problems_judged"),
+    over="problems_judged",
 )
 TEACHER_REWARD = Metric(
     "teacher_reward",
@@ -185,7 +199,7 @@ DUPLICATES = Metric(
     "Share of proposals that repeat an earlier problem; they are refused.",
     "of proposals",
     percent,
-    error=share_of("proposals_judged"),
+    over="proposals_judged",
 )
 ENTROPY = _of_role(
     "entropy",

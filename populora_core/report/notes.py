@@ -1,6 +1,6 @@
 """What a reader should look at: a headline in words, and notes that are computed from the run's rows.
 
-A change counts as one only beyond twice its standard error over problems; below that the note says so.
+A change of the solve rate counts as one only beyond its 95 % interval over problems; below that the note says so.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from populora_core.report import metrics
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
 from populora_core.report.learnt import lines
-from populora_core.report.series import column, early, pooled, recent, totals, where, window
+from populora_core.report.series import (
+    changed,
+    column,
+    first_generations,
+    last_generations,
+    pooled,
+    totals,
+    where,
+    window,
+    within,
+)
 from populora_core.report.text import listed, mean, percent, plain, seconds, short_id
 from populora_core.store.manifest import EVALUATION
-from populora_core.support.aliases import Row
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
 FALL = 0.7  # what is left of a figure whose fall is worth a warning
@@ -44,32 +53,6 @@ class Note:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleMean:
-    """A mean over problems with its standard error."""
-
-    mean: float
-    error: float
-
-
-def solving(rows: Iterable[Row]) -> SampleMean | None:
-    """The mean solve rate of the problems behind these rows of `figures_*`; None where there are none."""
-    known = [row for row in rows if row[_JUDGED]]
-    average = pooled(known, "solve_rate", _JUDGED)
-    if average is None:
-        return None
-    n = sum(row[_JUDGED] for row in known)
-    squares = sum((row["solve_rate_spread"] ** 2 + row["solve_rate"] ** 2) * row[_JUDGED] for row in known)
-    return SampleMean(average, math.sqrt(max(0.0, squares / n - average**2) / n))
-
-
-def changed(before: SampleMean, after: SampleMean) -> int:
-    """1 for a rise, -1 for a fall, 0 where the difference is within twice its standard error."""
-    difference = after.mean - before.mean
-    noise = 2 * math.hypot(before.error, after.error)
-    return 0 if abs(difference) <= noise else (1 if difference > 0 else -1)
-
-
 def headline(figures: Figures) -> str:
     """The state of the run in two or three sentences."""
     if figures.last == 0:
@@ -79,8 +62,10 @@ def headline(figures: Figures) -> str:
         if figures.last == figures.target
         else f"{figures.last} of {figures.target} generations are done."
     )
-    rows = figures["figures_generation"]
-    now, before = solving(recent(figures, rows)), solving(early(figures, rows))
+    newest = last_generations(figures)
+    now, before = (
+        metrics.SOLVE_RATE.mean(figures, None, part) for part in (newest, first_generations(figures))
+    )
     if now is None or before is None:
         return f"{done} No problem has been solved or failed yet: the proposals were not valid."
     trend = {
@@ -90,10 +75,11 @@ def headline(figures: Figures) -> str:
     }[changed(before, now)]
     if figures.last < 3:
         trend = "too early to speak of a trend"
-    learnable = pooled(recent(figures, rows), "learnable", _JUDGED)
+    learnable = metrics.LEARNABLE.mean(figures, None, newest)
+    share = percent(learnable.mean if learnable else 0.0)
     return (
         f"{done} {_learnt(figures)} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
-        f"{percent(learnable or 0.0)} of the newest problems teach: solved sometimes, but not always."
+        f"{share} of the newest problems teach: solved sometimes, but not always."
     )
 
 
@@ -127,8 +113,11 @@ def _types(figures: Figures) -> Iterable[Note]:
     for problem_type in figures.types():
         name = plain(problem_type)
         rows = where(figures["figures_type"], problem_type=problem_type)
-        late, start = recent(figures, rows), early(figures, rows)
-        now, before = solving(late), solving(start)
+        late = within(rows, last_generations(figures))
+        now, before = (
+            metrics.SOLVE_RATE.mean(figures, problem_type, part)
+            for part in (last_generations(figures), first_generations(figures))
+        )
         if now is None:
             text = f"{name}: no valid problem in the last {_span(figures)}. See why they are refused:"
             sql = f"FROM proposals WHERE problem_type = '{problem_type}' ORDER BY generation DESC LIMIT 5"
@@ -173,7 +162,7 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             "coverage",
             _warmer(figures),
         )
-    newest = recent(figures, figures["figures_generation"])
+    newest = within(figures["figures_generation"], last_generations(figures))
     duplicates = pooled(newest, "duplicates", "proposals_judged") or 0.0
     if duplicates > MANY_DUPLICATES:
         yield Note(

@@ -20,7 +20,7 @@ from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
 from populora_core.report.palette import variables
 from populora_core.report.sections import ReportSection, sections
-from populora_core.report.text import excerpt, number, percent, plain, seconds, visible
+from populora_core.report.text import excerpt, number, percent, plain, seconds, signed, visible
 from populora_core.store.catalogue import run_labels
 
 VIEWS = "Every figure comes from the run's DuckDB views; populora query answers what it leaves open."
@@ -105,5 +105,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"visible": visible, "excerpt": excerpt, "percent": percent, "plain": plain}
+    environment.filters |= {
+        "visible": visible,
+        "excerpt": excerpt,
+        "percent": percent,
+        "plain": plain,
+        "signed": signed,
+    }
     return environment

@@ -148,7 +148,7 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
     else:
         styles = styled(parts)
         lines = [metric_line(figures, metric, part, plain(part), styles[part]) for part in parts]
-    says = metric.says + (" Bands are one standard error." if metric.error else "")
+    says = metric.says + (" Bands are one standard error." if metric.over else "")
     return line_plot(metric.title, says, metric.unit, lines, metric.form, metric.zero)
 
 

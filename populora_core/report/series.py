@@ -1,8 +1,10 @@
-"""From rows to series: one number a generation."""
+"""From rows to series, one number a generation, and to means over several generations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -14,6 +16,7 @@ from populora_core.report.text import finite, mean, plain, short_id
 from populora_core.support.aliases import Row
 
 MOST_LANES = 8  # members of a role that are drawn one by one
+SIGMAS = 1.96  # of a 95 % interval
 
 
 def totals(rows: Iterable[Row], by: str, field: str) -> dict[Any, float]:
@@ -62,14 +65,55 @@ def window(figures: Figures) -> int:
     return max(1, min(5, figures.last // 3))
 
 
-def recent(figures: Figures, rows: Iterable[Row]) -> list[Row]:
-    """The rows of the run's last `window` generations."""
-    return [row for row in rows if row["generation"] > figures.last - window(figures)]
+def last_generations(figures: Figures) -> range:
+    """The run's last `window` generations."""
+    return range(figures.last - window(figures) + 1, figures.last + 1)
 
 
-def early(figures: Figures, rows: Iterable[Row]) -> list[Row]:
-    """The rows of its first `window` generations."""
-    return [row for row in rows if 1 <= row["generation"] <= window(figures)]
+def first_generations(figures: Figures) -> range:
+    """Its first `window` generations."""
+    return range(1, window(figures) + 1)
+
+
+def within(rows: Iterable[Row], generations: range) -> list[Row]:
+    """The rows of these generations."""
+    return [row for row in rows if row["generation"] in generations]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMean:
+    """A mean over generations with its standard error, None where that is not known."""
+
+    mean: float
+    error: float | None
+
+
+def sample_mean(values: Iterable[tuple[float, float, float | None]]) -> SampleMean | None:
+    """The weighted mean of independent values, None of none.
+
+    Args:
+        values: (value, weight, standard error) of each generation.
+    """
+    known = list(values)
+    whole = sum(weight for _, weight, _ in known)
+    if not whole:
+        return None
+    errors = [weight * error for _, weight, error in known if error is not None]
+    average = sum(value * weight for value, weight, _ in known) / whole
+    return SampleMean(average, math.hypot(*errors) / whole if len(errors) == len(known) else None)
+
+
+def noise(before: SampleMean, after: SampleMean) -> float | None:
+    """Half the 95 % interval of the difference of two means; None where an error is not known."""
+    if before.error is None or after.error is None:
+        return None
+    return SIGMAS * math.hypot(before.error, after.error)
+
+
+def changed(before: SampleMean, after: SampleMean) -> int:
+    """1 for a rise, -1 for a fall, 0 where the difference is within its 95 % interval or that is not known."""
+    difference, width = after.mean - before.mean, noise(before, after)
+    return 0 if width is None or abs(difference) <= width else (1 if difference > 0 else -1)
 
 
 def grouped_verdicts(rows: Iterable[Row]) -> dict[int, dict[str, float]]:

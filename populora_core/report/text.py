@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from populora_core.problems.types import PROBLEM_TYPES
+
 Format = Callable[[float], str]
 
 NARROW = "\u00a0"  # between a number and its unit, which stay on one line
@@ -58,12 +60,10 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else "0"
 
 
-TYPES = {"code_o": "predict output", "code_i": "find input", "code_f": "write function"}
-
-
 def plain(name: str) -> str:
-    """A problem type in plain words, a role in the plural, anything else as it is."""
-    return TYPES.get(name) or (f"{name}s" if name in ("teacher", "student") else name)
+    """A problem type of ours in plain words, a role in the plural, anything else as it is."""
+    title = getattr(PROBLEM_TYPES.get(name), "title", "")
+    return title or (f"{name}s" if name in ("teacher", "student") else name)
 
 
 def short_id(member_id: str) -> str:

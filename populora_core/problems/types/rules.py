@@ -49,6 +49,7 @@ class CodeO(OneExample):
     The answer is a literal, so the sandbox has nothing to run.
     """
 
+    title = "predict output"
     answer_form = AnswerForm.OUTPUT
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -64,6 +65,7 @@ class CodeI(OneExample):
     Any preimage counts: the program runs on the answer and must give the same output.
     """
 
+    title = "find input"
     answer_form = AnswerForm.ARGUMENTS
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
@@ -79,6 +81,7 @@ class CodeF(PlainType):
     The answer is a program; it must be right on every example, those that the student did not see too.
     """
 
+    title = "write function"
     answer_form = AnswerForm.PROGRAM
     has_message = True
 

@@ -1,0 +1,234 @@
+"""Pictures of everything that a person opens, of a run that is launched by its form, watched, and read.
+
+Each is taken on a desk and on a phone, light and dark, into the folder of tests/browser.py; five of them are shown by
+docs/tutorial.md, and `make pictures` puts them where it looks. What is ours is no wider than the phone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import (
+    DESK,
+    MARKS,
+    PHONE,
+    chromium,
+    coloured,
+    keep,
+    notebook_of,
+    overhang,
+    screenshots,
+    set_width,
+)
+from conftest import PATIENCE, wait_for
+from desk import ROOT, Desk, at_the_desk
+from test_study_claims import write_planted
+
+from flows.reports import index_path, serve_reports
+from populora_core.report.write import REPORT, write_report
+from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.study.report import write_report as write_study_report
+
+pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
+
+KEY = "a key"
+GENERATIONS, FORKED = 6, 4
+RUN = f"""
+extends = "{ROOT / "configs" / "frontier.toml"}"
+
+[run]
+generations = {GENERATIONS}
+
+[propose]
+per_type = 10
+
+[evolve]
+every = 3
+minimum_age = 3
+
+[evaluate]
+report_every = 2
+report_problems = 40
+yardstick = 24
+"""
+# Prefect's own pages are dark until a person changes that; ours ask the browser.
+PREFECTS = "document.documentElement.classList.remove('dark', 'light'); "
+PREFECTS += "document.documentElement.classList.add(arguments[0])"
+# As from the project's folder.
+SHORTENED = """
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) walk.currentNode.data = walk.currentNode.data.replaceAll(arguments[0], 'runs');
+"""
+MIXED = """
+const mixed = [...document.querySelectorAll('details.sample')].find(
+  sample => sample.querySelector('.right') && sample.querySelector('.other'));
+mixed.open = true, mixed.id = 'mixed';
+"""
+OPENED = "document.querySelectorAll('details.section').forEach(d => { d.open = true })"
+TALL = 1400  # so that there is room for a log below the graph of a run
+
+
+def take(browser: Any, name: str, ours: bool = True, settle: float = 1.0, height: int = 900) -> None:
+    """Four pictures of the open page, which has a text; one of ours is no wider than its window."""
+    for scheme in ("light", "dark"):
+        with coloured(browser, scheme):
+            _two(browser, f"{name}-{{}}-{scheme}.png", scheme, ours, settle, height)
+    set_width(browser, DESK)
+
+
+def _two(browser: Any, name: str, scheme: str, ours: bool, settle: float, height: int) -> None:
+    if not ours:
+        browser.execute_script(PREFECTS, scheme)
+    for width in (DESK, PHONE):
+        set_width(browser, width, height if ours or width == PHONE else TALL)
+        time.sleep(settle)  # fades and lazy parts
+        keep(browser, screenshots() / name.format(width), width)
+        assert not ours or overhang(browser) <= 0, f"{name} at {width} pixels"
+        assert len(browser.find_element("tag name", "body").text) > 100, f"{name} at {width} pixels"
+
+
+def show(browser: Any, address: str, name: str) -> None:
+    """Open a page in either scheme, since some pages ask for it once, and take it."""
+    for scheme in ("light", "dark"):
+        with coloured(browser, scheme):
+            browser.get(address)
+            browser.execute_script("localStorage.clear()")
+            browser.refresh()
+            _two(browser, f"{name}-{{}}-{scheme}.png", scheme, True, 1.0, 900)
+    set_width(browser, DESK)
+
+
+def cut(browser: Any, name: str, selector: str, folder: Path) -> None:
+    """One picture of a part of the open page, for the tutorial; the folder of runs is called `runs`."""
+    browser.execute_script(SHORTENED, str(folder))
+    keep(browser, screenshots() / f"tutorial-{name}.webp", DESK, selector)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures") / "runs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was launched by its form and watched to its end."""
+    run, given = runs / "first", runs.parent / "first.toml"
+    given.write_text(RUN)
+    with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
+        desk.launch("train", "train-form", run_dir=str(run), config_file=str(given))
+        _watch(desk, run)
+        given.write_text("[solve]\natempts = 4\n")
+        desk.launch("train", "train-form-refused", run_dir=str(runs / "refused"), config_file=str(given))
+        desk.open_run("refused train")
+        desk.wait_state("refused train", "Failed")
+        asked = {"logs": {"flow_run_id": {"any_": [desk.run("refused train")["id"]]}}}
+        said = [line["message"] for line in desk.api("POST", "logs/filter", asked).json()]
+        assert any("Did you mean solve.attempts?" in line for line in said)
+        assert not any("Traceback" in line for line in said), "a refusal ends with its message alone"
+        take(desk.browser, "prefect-failed", ours=False)
+        desk.browser.get(f"{desk.address}/deployments")
+        desk.click("//a[normalize-space(.)='train' and contains(@class,'deployment-list__name')]")
+        desk.button("Run", opens="//button[normalize-space(.)='Custom run']")
+        desk.button("Custom run")
+        desk.find("//span[@class='schema-form-property__label']")
+        take(desk.browser, "prefect-form", ours=False)
+    return run
+
+
+def _watch(desk: Desk, run: Path) -> None:
+    """The page of a run at its start, in the midst of it, and at its end."""
+    desk.open_run("first train")
+    desk.wait_state("first train", "Running")
+    take(desk.browser, "prefect-start", ours=False)
+    with desk.looking_away():
+        wait_for(lambda: read_manifest(stage_dir(run, 3, "evolve")) is not None)
+    desk.browser.refresh()  # or else the graph shows its beginning alone
+    desk.find("//*[contains(@class,'state-badge')]")
+    take(desk.browser, "prefect-midway", ours=False)
+    set_width(desk.browser, DESK, TALL)
+    cut(desk.browser, "prefect", "body", run.parent)
+    desk.wait_state("first train", "Completed")
+    desk.browser.refresh()
+    desk.find("//*[contains(@class,'state-badge')]")
+    take(desk.browser, "prefect-finished", ours=False)
+    desk.tab("Artifacts")
+    desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-run']]")
+    desk.find("//h2[normalize-space(.)='What to look at']")
+    take(desk.browser, "prefect-summary", ours=False)
+
+
+@pytest.fixture(scope="module")
+def forked(first: Path) -> Path:
+    """The same run from two thirds on, with larger steps."""
+    other = first.parent / "larger-steps"
+    populora("fork", first, "--generation", FORKED, "--to", other, "--set", "update.learning_rate=0.01")
+    populora("resume", other, "--plain")
+    return other
+
+
+def populora(*words: object) -> None:
+    command = [sys.executable, "-m", "populora_core.commands", *map(str, words)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def browser(first: Path) -> Iterator[Any]:
+    """A browser of its own, after Prefect's has ended."""
+    with chromium() as driver:
+        yield driver
+
+
+def test_the_report(browser: Any, first: Path) -> None:
+    show(browser, (first / REPORT).as_uri(), "report")
+    cut(browser, "headline", "header", first.parent)
+    cut(browser, "lead", "section", first.parent)
+    browser.execute_script(OPENED)
+    browser.execute_script(MIXED)
+    cut(browser, "problem", "#mixed", first.parent)
+    take(browser, "report-open")
+
+
+def test_a_comparison_and_the_index_of_runs(browser: Any, first: Path, forked: Path) -> None:
+    output = write_report([first, forked], first.parent / "both.html")
+    show(browser, output.as_uri(), "comparison")
+    with serve_reports("127.0.0.1", 0, KEY, first.parent) as address:
+        show(browser, address + index_path(KEY, first.parent), "index")
+        cut(browser, "index", "table", first.parent)
+        browser.find_element("link text", "first").click()
+        assert "first" in browser.title
+
+
+def test_the_report_of_a_study(browser: Any, tmp_path: Path) -> None:
+    show(browser, write_study_report(write_planted(tmp_path), tmp_path / "study.html").as_uri(), "study")
+
+
+def test_the_notebook(browser: Any, first: Path) -> None:
+    pytest.importorskip(
+        "marimo", reason="the extra `notebook` is not installed: pip install -e '.[notebook]'"
+    )
+    with notebook_of(first) as address:
+        browser.get(address)
+        wait_for(lambda: len(browser.find_elements("tag name", "iframe")) == 3, every=0.5)
+        take(browser, "notebook", settle=5.0, height=4000)
+
+
+@pytest.mark.parametrize("page", ["index", "tutorial", "commands"])
+def test_the_site(browser: Any, site: Path, page: str) -> None:
+    show(browser, (site / f"{page}.html").as_uri(), f"site-{page}")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[site]'")
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return target
