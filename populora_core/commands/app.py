@@ -20,6 +20,7 @@ import typer
 
 from populora_core.commands.machine import machine_app
 from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir
+from populora_core.commands.outcomes import outcomes_app
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 
 app.add_typer(runs_app)
+app.add_typer(outcomes_app)
 app.add_typer(machine_app)
 app.add_typer(stores_app)
 app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)

@@ -12,7 +12,17 @@ from populora_core.support.errors import EXIT_ERROR, ConfigError
 from populora_core.support.shipped import IN_CLONE
 from populora_core.support.typed import typed
 
-BENCHES = ("analytics", "evaluation", "learner", "pipeline", "sampler", "scale", "variation", "verifier")
+BENCHES = (
+    "analytics",
+    "evaluation",
+    "learner",
+    "pipeline",
+    "sampler",
+    "scale",
+    "serving",
+    "variation",
+    "verifier",
+)
 
 machine_app = typer.Typer()
 image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")

@@ -13,14 +13,6 @@ from populora_core.support.typed import shown, typed
 
 runs_app = typer.Typer()
 
-SolveRates = Annotated[
-    tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
-]
-StatementCounts = Annotated[
-    tuple[int, int], typer.Option(metavar="LEAST MOST", help="statements of their programs")
-]
-Novelty = Annotated[float, typer.Option(min=0, max=1, help="least novelty of their programs")]
-
 
 @runs_app.command(rich_help_panel=RUNS)
 def fork(
@@ -158,99 +150,6 @@ def report(
     with narrated("writing the report ..."):
         written = write_report(directories, output or default)
     print(f"{written} is written; open it in any browser")
-
-
-@runs_app.command(rich_help_panel=LOOK)
-def export(
-    directory: RunDir,
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id or short name, e.g. S0·g8")],
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
-    generation: Annotated[
-        int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="a checkpoint of base and adapter, instead of the adapter alone")
-    ] = False,
-    base_name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its folder here)",
-        ),
-    ] = None,
-) -> None:
-    """Take a member out of a run: a PEFT adapter, or with --merge a whole checkpoint, each with a model card.
-
-    Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
-    """
-    from populora_core.commands.console import narrated
-    from populora_core.lifecycle.export import CARD, export_member
-    from populora_core.runs.run import Run
-
-    with narrated(f"exporting {member} ..."):
-        done = export_member(
-            Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
-        )
-    what = "merged checkpoint" if merge else "PEFT adapter"
-    print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
-    print(f"from Python:  see {done.folder / CARD}")
-    print(f"with vLLM:    {done.command}")
-
-
-@runs_app.command(rich_help_panel=LOOK)
-def problems(
-    directories: RunDirs,
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
-    solve_rate: SolveRates = (0.0, 1.0),
-    statements: StatementCounts = (0, 1_000_000),
-    novelty: Novelty = 0.0,
-) -> None:
-    """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
-
-    `datasets.load_dataset(OUT, "problems")` loads it. Problems of the bundled held-out suites are never in it.
-    """
-    from populora_core.commands.console import narrated
-    from populora_core.lifecycle.curriculum import Filters, write_curriculum
-    from populora_core.runs.run import Run
-
-    filters = Filters(*solve_rate, *statements, novelty)
-    with narrated("writing the problems ..."):
-        done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
-    counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
-    print(f"{done.folder} holds {counts}, and a card")
-    print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
-
-
-@runs_app.command(rich_help_panel=LOOK)
-def serve(
-    directory: RunDir,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="keep the key here (default: another key at every start)"),
-    ] = None,
-    waiting: Annotated[int, typer.Option(min=1, help="completions that may wait; more are refused")] = 512,
-) -> None:
-    """Serve a run's living members behind an OpenAI-compatible endpoint, until Ctrl-C.
-
-    Each member is a model, and so are `best`, `vote` and `base`. /metrics is for Prometheus.
-    """
-    from populora_core.commands.console import narrated
-    from populora_core.runs.run import Run
-    from populora_core.serving.endpoint import serve_fleet
-    from populora_core.serving.fleet import open_fleet
-    from populora_core.support.keys import kept_key, new_key
-
-    with narrated("loading the members ..."):
-        fleet = open_fleet(Run.open(directory))
-    key = new_key() if key_file is None else kept_key(key_file)
-    print(f"models: {', '.join(fleet.models)}")
-    print(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}", flush=True)
-    try:
-        serve_fleet(fleet, key, host, port, waiting=waiting)
-    except KeyboardInterrupt:
-        print("stopped")
 
 
 @runs_app.command(rich_help_panel=LOOK)

@@ -104,14 +104,7 @@ def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters(
     """
     to = to.expanduser()
     require_free(to)
-    tables, left_out = _tables(runs, filters)
-    if not tables["problems"].num_rows:
-        raise RunDirectoryError(
-            "no problem is left",
-            expected="a judged problem that passes the filters",
-            came=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
-            remedy="widen --solve-rate, --statements or --novelty; populora inspect RUN shows what there is",
-        )
+    tables, left_out = curriculum_tables(runs, filters)
     rows = {name: table.num_rows for name, table in tables.items()}
     with new_folder(to) as new:
         for name, table in tables.items():
@@ -121,8 +114,12 @@ def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters(
     return Curriculum(to, rows, left_out)
 
 
-def _tables(runs: Sequence[Path], filters: Filters) -> tuple[dict[str, pa.Table], int]:
-    """The configurations, and how many problems are left out because a suite holds them."""
+def curriculum_tables(runs: Sequence[Path], filters: Filters) -> tuple[dict[str, pa.Table], int]:
+    """The configurations, and how many problems are left out because a suite holds them.
+
+    Raises:
+        RunDirectoryError: no problem passes the filters.
+    """
     with Catalogue(*runs) as catalogue:
         connection = catalogue.connect()
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
@@ -135,6 +132,13 @@ def _tables(runs: Sequence[Path], filters: Filters) -> tuple[dict[str, pa.Table]
             "supervised": connection.sql(SUPERVISED).to_arrow_table(),
             "preferences": connection.sql(PREFERENCES).to_arrow_table(),
         }
+    if not problems.num_rows:
+        raise RunDirectoryError(
+            "no problem is left",
+            expected="a judged problem that passes the filters",
+            came=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
+            remedy="widen --solve-rate, --statements or --novelty; populora inspect RUN shows what there is",
+        )
     return tables, kept.count(False)
 
 

@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from populora_core.serving.asking import BadQuestion, UnknownModel, answer, chunks, question
@@ -59,7 +60,7 @@ def application(fleet: Fleet, key: str, *, rows: int = 128, waiting: int = 512) 
         redoc_url=None,
         openapi_url=None,
     )
-    for kind in (*STATUS, PopuloraError, HTTPException, Exception):
+    for kind in (*STATUS, PopuloraError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _refusal)
 
     @app.get("/v1/models")
@@ -156,6 +157,8 @@ def _key_required(key: str) -> Callable[[Request], None]:
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=GONE)
     status, body = _told(error)
     return JSONResponse(body, status, headers={"Retry-After": "1"} if status == 429 else None)
 

@@ -128,7 +128,7 @@ class _Stream:
         self._ids.append(token)
         self._logprobs.append(logprob)
         so_far = Completion(tuple(self._ids), tuple(self._logprobs), FinishReason.LENGTH)
-        reply = reply_of(self._vocabulary, so_far, self._asked.stop)
+        reply = reply_of(self._vocabulary, so_far, self._asked.stop, self._asked.shape.logprobs)
         ended = reply.finish_reason is FinishReason.STOP  # by a stop string: the rest is not for the client
         text = reply.text if ended else reply.text[: settled(reply.text, self._asked.stop)]
         return [self._chunk(text, reply)] if len(text) > len(self._text) else []
@@ -145,7 +145,9 @@ class _Stream:
 
 def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tuple[list[MemberReply], Json]:
     """The reply of each choice, and what all that was sampled for them took."""
-    replies = [reply_of(fleet.vocabulary, completion, asked.stop) for completion in found]
+    replies = [
+        reply_of(fleet.vocabulary, completion, asked.stop, asked.shape.logprobs) for completion in found
+    ]
     chosen = []
     for start in range(0, len(replies), asked.members):
         own = replies[start : start + asked.members]

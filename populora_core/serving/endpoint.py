@@ -7,6 +7,9 @@ import uvicorn
 from populora_core.serving.app import application
 from populora_core.serving.fleet import Fleet
 
+KEPT_SECONDS = 120
+"""For so long a connection stays open between two requests: a trainer learns in between."""
+
 
 def serve_fleet(fleet: Fleet, key: str, host: str, port: int, *, waiting: int = 512) -> None:
     """Answer until SIGINT or SIGTERM; what is under way then has a moment to end.
@@ -15,4 +18,11 @@ def serve_fleet(fleet: Fleet, key: str, host: str, port: int, *, waiting: int = 
         waiting: completions that may wait; whoever asks beyond them is told to come back.
     """
     app = application(fleet, key, waiting=waiting)
-    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=KEPT_SECONDS,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from populora_core.compute.work import Worker
 from populora_core.lifecycle.naming import member_named
@@ -24,9 +25,6 @@ from populora_core.support.errors import RunDirectoryError
 from populora_core.support.finish import FinishReason
 
 BASE, BEST, VOTE = "base", "best", "vote"
-LONGEST = 4096
-"""Tokens of a prompt with its completion where the base's own context is longer, or has no end."""
-
 Pick = Callable[[Sequence[MemberReply]], int]
 """Which of the replies of several members, in the members' order, is given."""
 
@@ -73,8 +71,11 @@ class Fleet:
         return (member_named(model, self.members),), first
 
 
-def open_fleet(run: Run) -> Fleet:
+def open_fleet(run: Run, length: int) -> Fleet:
     """Load the members of a run's newest generation, with vLLM where that is installed, and prove each of them.
+
+    Args:
+        length: tokens that a prompt with its completion may have, where the base's own context is no shorter.
 
     Raises:
         RunDirectoryError: the run has no complete generation, or no one in it answers problems.
@@ -99,7 +100,7 @@ def open_fleet(run: Run) -> Fleet:
         members=tuple(sorted(members)),
         solvers=solvers,
         best=best[0],
-        context=_context(run),
+        context=int(min(length, _context(run))),
         usual=max(config.propose.max_tokens, config.solve.max_tokens),
     )
 
@@ -132,10 +133,10 @@ def _read(speech: Dialect, kind: str, reply: MemberReply) -> str | None:
         return None
 
 
-def _context(run: Run) -> int:
+def _context(run: Run) -> float:
     from transformers import AutoConfig
 
     from populora_core.model.base import LOCAL
 
     config = AutoConfig.from_pretrained(run.config.base.folder(), **LOCAL).get_text_config()
-    return min(getattr(config, "max_position_embeddings", LONGEST), LONGEST)
+    return getattr(config, "max_position_embeddings", inf)

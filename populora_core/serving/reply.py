@@ -15,7 +15,7 @@ class MemberReply:
     """One choice of an answer.
 
     Attributes:
-        tokens: text and log-probability of each token of the text.
+        tokens: text and log-probability of each token of the text, where they are asked for.
         drawn: tokens that were sampled for it, the end token and what a stop string cut off included.
     """
 
@@ -25,8 +25,14 @@ class MemberReply:
     drawn: int
 
 
-def reply_of(vocabulary: Vocabulary, completion: Completion, stop: Sequence[str]) -> MemberReply:
-    """The completion up to its end token or the first stop string, whichever comes first."""
+def reply_of(
+    vocabulary: Vocabulary, completion: Completion, stop: Sequence[str], tokens: bool = False
+) -> MemberReply:
+    """The completion up to its end token or the first stop string, whichever comes first.
+
+    Args:
+        tokens: whether they are wanted one by one, which takes as long as the rest of an answer together.
+    """
     ids, drawn = list(completion.token_ids), len(completion.token_ids)
     if ids and ids[-1] in vocabulary.stop_ids:
         ids.pop()
@@ -40,7 +46,9 @@ def reply_of(vocabulary: Vocabulary, completion: Completion, stop: Sequence[str]
         text, reason = text[: min(ends)], FinishReason.STOP
         kept = next(count for count in range(len(ids) + 1) if len(said(count)) >= len(text))
         ids = ids[:kept]
-    pieces = (vocabulary.tokenizer.decode([token], skip_special_tokens=False) for token in ids)
+    pieces = (
+        vocabulary.tokenizer.decode([token], skip_special_tokens=False) for token in (ids if tokens else ())
+    )
     return MemberReply(text, tuple(zip(pieces, completion.logprobs, strict=False)), reason, drawn)
 
 

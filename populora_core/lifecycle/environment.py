@@ -1,0 +1,186 @@
+"""Problems as an environment for other trainers: an installable package for the library `verifiers`.
+
+    OUT/pyproject.toml, OUT/README.md
+    OUT/NAME/__init__.py        load_environment(), and the taskset of verifiers 0.4 and later
+    OUT/NAME/settings.json      the dialect, and of a live one the run whose teachers write
+    OUT/NAME/problems.parquet   the problems, where they are not written live
+
+What asks and grades is in `populora_core.serving`: the package holds data and names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from populora_core.lifecycle.curriculum import Filters, curriculum_tables
+from populora_core.runs.run import Run
+from populora_core.support.durable import new_folder, require_free
+from populora_core.support.errors import ConfigError
+from populora_core.support.received import validated
+
+PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
+PROJECT = Template("""\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "$distribution"
+version = "0.1.0"
+description = "Problems of a population, graded in a sandbox, as an environment for verifiers"
+requires-python = ">=3.11"
+dependencies = ["populora-core", "verifiers>=0.1"]
+readme = "README.md"
+
+[tool.hatch.build.targets.wheel]
+packages = ["$package"]
+""")
+MODULE = Template('''\
+"""$title"""
+
+from pathlib import Path
+
+import verifiers
+
+HERE = Path(__file__).parent
+
+if hasattr(verifiers, "SingleTurnEnv"):  # verifiers 0.1 to 0.3
+    from populora_core.serving.classic import environment_of
+
+    __all__ = ["load_environment"]
+
+    def load_environment(**settings):
+        return environment_of(HERE, **settings)
+
+else:
+    from populora_core.serving.taskset import ProblemHarness, ProblemTaskset, environment_of
+
+    __all__ = ["ProblemHarness", "Problems", "load_environment"]
+
+    class Problems(ProblemTaskset):
+        FOLDER = HERE
+        INFINITE = $live
+
+    def load_environment(**settings):
+        return environment_of(__name__, **settings)
+''')
+README = Template("""\
+# $distribution
+
+$title
+
+```
+pip install -e .        # beside populora-core, whose sandbox judges every program
+vf-eval $distribution --env.agent.runtime.type subprocess -n 16 -m MODEL --client.base-url URL --client.api-key-var NAME
+```
+
+```python
+from $package import load_environment
+
+environment = load_environment()                     # or dialect="instruct", for chat models
+```
+
+An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
+cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer.
+""")
+
+
+class LiveSettings(TypedDict):
+    """Who writes the problems of a live environment."""
+
+    run: str
+    teacher: str | None
+    seed: int
+
+
+class EnvironmentSettings(TypedDict):
+    """What a package says of itself."""
+
+    dialect: str
+    live: LiveSettings | None
+
+
+SETTLED = TypeAdapter(EnvironmentSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEnvironment:
+    """A package: where it lies, what Python calls it, and how many problems it holds; None where it is live."""
+
+    folder: Path
+    package: str
+    problems: int | None
+
+
+def write_environment(
+    runs: Sequence[Run],
+    to: Path,
+    filters: Filters,
+    *,
+    live: bool = False,
+    teacher: str | None = None,
+    seed: int = 0,
+) -> WrittenEnvironment:
+    """Write the problems of runs, or a teacher of one, as a package in a new folder: whole, or not at all.
+
+    Args:
+        filters: which problems are taken; of no effect on a live one.
+        teacher: who writes in a live one; None for another each time.
+        seed: of a live one's draws.
+
+    Raises:
+        RunDirectoryError: no problem passes the filters.
+        ConfigError: a live one of several runs, or runs of several dialects.
+        ArtifactError: `to` is not free, or could not be written.
+    """
+    to = to.expanduser()
+    require_free(to)
+    speech = _one_dialect(runs, live)
+    distribution = "populora-" + re.sub(r"[^a-z0-9]+", "-", runs[0].name.lower()).strip("-")
+    package = distribution.replace("-", "_")
+    origin = ", ".join(run.name for run in runs)
+    words = {
+        "distribution": distribution,
+        "package": package,
+        "live": str(live),
+        "title": f"Problems that the teachers of {origin} {'write as they are asked for' if live else 'wrote'}.",
+    }
+    written: LiveSettings | None = None
+    if live:
+        written = {"run": str(runs[0].directory), "teacher": teacher, "seed": seed}
+    problems = None if live else curriculum_tables([run.directory for run in runs], filters)[0]["problems"]
+    with new_folder(to) as new:
+        inner = new / package
+        inner.mkdir()
+        (new / "pyproject.toml").write_text(PROJECT.substitute(words), encoding="utf-8")
+        (new / "README.md").write_text(README.substitute(words), encoding="utf-8")
+        (inner / "__init__.py").write_text(MODULE.substitute(words), encoding="utf-8")
+        (inner / SETTINGS).write_bytes(SETTLED.dump_json({"dialect": speech, "live": written}))
+        if problems is not None:
+            pq.write_table(problems, inner / PROBLEMS, compression="zstd")
+    return WrittenEnvironment(to, package, None if problems is None else problems.num_rows)
+
+
+def read_settings(folder: Path) -> EnvironmentSettings:
+    """The settings of a package; DamagedText where they are not ours."""
+    return validated(SETTLED, (folder / SETTINGS).read_bytes(), folder / SETTINGS)
+
+
+def _one_dialect(runs: Sequence[Run], live: bool) -> str:
+    found = {run.config.base.dialect for run in runs}
+    if len(found) > 1 or (live and len(runs) > 1):
+        raise ConfigError(
+            "these runs do not make one environment",
+            expected="one run" if live else "runs of one dialect",
+            came=", ".join(run.name for run in runs) if live else ", ".join(sorted(found)),
+            remedy="write one for each",
+        )
+    return found.pop()

@@ -1,0 +1,104 @@
+"""Problems as prompts and verdicts on answers, for trainers that are not ours: their code knows no sandbox."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import count
+from pathlib import Path
+from threading import Lock
+
+import pyarrow.parquet as pq
+
+from populora_core.config.sections import GradeSection
+from populora_core.lifecycle.environment import PROBLEMS, read_settings
+from populora_core.lifecycle.play import PlayTable
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import judge_attempts
+from populora_core.problems.model import Problem
+from populora_core.problems.rewards import student_reward
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.runs.run import Run
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.context import StageContext
+from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.finish import FinishReason
+
+WORKERS = 2
+KNOWN = 4096
+"""Verdicts that are remembered: reward and metric ask for the same one."""
+
+
+class Grader:
+    """The problems of a package that `populora environment` wrote, and what their answers are worth.
+
+    The sandbox starts with the first program and ends with the process. Threads may share one grader.
+
+    Args:
+        folder: of the package.
+        speech: a dialect's name, in place of the run's own.
+    """
+
+    def __init__(self, folder: Path, speech: str | None = None) -> None:
+        self._folder, self._settings = folder, read_settings(folder)
+        self._dialect = dialect(speech or self._settings["dialect"])
+        self._lock = Lock()
+        self.verdict = lru_cache(KNOWN)(self._verdict)
+
+    @property
+    def live(self) -> bool:
+        """Whether its problems have no end."""
+        return self._settings["live"] is not None
+
+    def problems(self) -> Iterator[Problem]:
+        """Those of the package; of a live one, without end, what the teachers write and the sandbox has verified."""
+        live = self._settings["live"]
+        if live is None:
+            for row in pq.read_table(self._folder / PROBLEMS).to_pylist():
+                yield StageContext.problem(row)
+            return
+        table = PlayTable(Run.open(live["run"]), self._sandbox, live["teacher"], None, live["seed"])
+        for number in count():
+            with self._lock:
+                asked = table.ask()
+            if asked is not None:
+                name = f"{asked.teacher_id}-{live['seed']}-{number}"
+                yield replace(asked.problem, problem_id=name)
+
+    def prompt(self, problem: Problem) -> str:
+        """What a student is asked: the text of one user's message."""
+        return self._dialect.solve_prompt(problem)
+
+    def reward(self, problem: Problem, answer: str, ended: bool) -> float:
+        """What students are paid by default: 1 for a correct answer, -0.5 for a wrong one, -1 for an unreadable one.
+
+        Args:
+            ended: whether the model ended its answer itself.
+
+        Raises:
+            SandboxUnavailable: the sandbox failed; the answer is worth nothing, and is not wrong.
+        """
+        paid = student_reward(self.verdict(problem, answer, ended), GradeSection())
+        if paid is None:
+            raise SandboxUnavailable("the sandbox could not judge an answer", remedy="try the rollout again")
+        return paid
+
+    def _verdict(self, problem: Problem, answer: str, ended: bool) -> AttemptVerdict:
+        reason = FinishReason.STOP if ended else FinishReason.LENGTH
+        with self._lock:
+            (judged,) = judge_attempts(
+                self._dialect,
+                lambda jobs: verify_or_raise(self._sandbox, jobs, determinism=False) if jobs else [],
+                [(problem, {"completion": answer, "finish_reason": reason})],
+            )
+        return judged.verdict
+
+    @cached_property
+    def _sandbox(self) -> Sandbox:
+        sandbox = open_sandbox("auto", Limits(), WORKERS)
+        atexit.register(sandbox.close)
+        return sandbox
