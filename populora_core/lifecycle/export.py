@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,8 @@ def export_member(
     snapshot = take(run, member_id, generation)
     base = base_name or str(run.config.base.folder().resolve())
     card = model_card(snapshot, base, to, merge)
-    # The base is loaded and merged before anything is written: it may be refused.
-    write = _merged(snapshot) if merge else partial(_write_adapter, snapshot, base)
     with new_folder(to) as new:
-        try:
-            write(new)
-        except SafetensorError as error:  # how safetensors tells of a disk that refuses
-            raise OSError(str(error)) from error
+        write_adapter(snapshot, base, new, merge)
         (new / CARD).write_text(card, encoding="utf-8")
     command = serve_command(snapshot, base, to, merge)
     return Exported(to, snapshot.member_id, snapshot.generation, command)
@@ -110,7 +104,15 @@ def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
 
 
-def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:
+def write_adapter(snapshot: Snapshot, base: str, folder: Path, merge: bool = False) -> None:
+    """Fill a folder with an adapter's own files, or with a checkpoint of base and adapter (see `export_member`)."""
+    try:
+        _merged(snapshot)(folder) if merge else _write_files(snapshot, base, folder)
+    except SafetensorError as error:  # how safetensors tells of a disk that refuses
+        raise OSError(str(error)) from error
+
+
+def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
     """The run's own files; only the name of the base is told as the outside knows it."""
     weights, config = ADAPTER_FILES
     shutil.copyfile(snapshot.adapter / weights, folder / weights)
