@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+COMMIT = "c" * 40
+
 
 class Hub:
     """Files by `dataset@revision/path`. `asked` holds method and path of everything asked of it."""
@@ -22,6 +24,21 @@ class Hub:
         self.asked: list[tuple[str, str]] = []
         self.made: list[tuple[str, str, bool]] = []
         self.url = ""
+
+    def _of_model(self, path: str) -> tuple[dict[str, str], bytes] | None:
+        """Its one revision under whatever name it is asked for; a commit is forty times `c`."""
+        name = path.removeprefix("/api/models/").partition("/revision/")[0].partition("/tree/")[0]
+        if path.startswith("/api/"):
+            files = [key.removeprefix(f"{name}/") for key in self.files if key.startswith(f"{name}/")]
+            told: object = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
+            if "/tree/" in path:
+                told = [{"type": "file", "path": file, "size": 1, "oid": "0" * 40} for file in files]
+            return ({"Content-Type": "application/json"}, json.dumps(told).encode()) if files else None
+        name, _, rest = path.lstrip("/").partition("/resolve/")
+        body = self.files.get(f"{name}/{rest.partition('/')[2]}")
+        if body is None:
+            return None
+        return {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}, body
 
     def pushed(self, path: str, body: bytes) -> dict[str, object]:
         """The answer to what an upload posts; a commit's files are kept by `kind/repository/path`."""
@@ -54,7 +71,7 @@ class Hub:
         """The headers and the body of an answer; None where there is nothing."""
         kind, _, rest = path.removeprefix("/api").lstrip("/").partition("/")
         if kind != "datasets":
-            return None
+            return self._of_model(path)
         if path.startswith("/api/"):
             dataset, _, revision = rest.partition("/tree/")
             start = f"{dataset}@{revision}/"

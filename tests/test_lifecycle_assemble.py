@@ -30,10 +30,10 @@ from populora_core.lifecycle.assemble import (
     together,
 )
 from populora_core.lifecycle.assembled import write_assembly
-from populora_core.lifecycle.hub import Kind, push
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import HubError
+from populora_core.support.hub import Kind, push
 from populora_core.support.shipped import shipped
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]

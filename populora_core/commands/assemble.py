@@ -12,10 +12,10 @@ from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console, narrated
 from populora_core.lifecycle.assemble import MEAN, Assembler, Assembly, compared, together
 from populora_core.lifecycle.assembled import lines, score, write_assembly
-from populora_core.lifecycle.hub import Kind, push
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.aliases import Row
+from populora_core.support.hub import Kind, push
 
 
 def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> list[Assembly]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.lifecycle.assemble import BEST, BY_TYPE, MEAN, ROUTE, SOUP, Assembly, compared
-from populora_core.lifecycle.export import CARD, export_member, take, write_adapter
+from populora_core.lifecycle.export import CARD, export_member, known_as, take, write_adapter
 from populora_core.report.model_card import Snapshot, license_of
 from populora_core.report.text import markdown_table
 from populora_core.store.adapters import WEIGHTS
@@ -41,7 +41,7 @@ def write_assembly(
     """
     to = to.expanduser()
     require_free(to)
-    run, base = found.run, base_name or str(found.run.config.base.folder().resolve())
+    run, base = found.run, base_name or known_as(found.run)
     best = next(iter(found.adapters))
     if how == BEST:
         export_member(run, best, to, generation=found.generation, merge=merge, base_name=base_name)

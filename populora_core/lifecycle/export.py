@@ -18,6 +18,7 @@ from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_w
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import AdapterError, RunDirectoryError
+from populora_core.support.hub import HUB
 from populora_core.support.received import below, read_json
 
 CARD = "README.md"
@@ -58,7 +59,7 @@ def export_member(
     to = Path(to).expanduser()
     require_free(to)
     snapshot = take(run, member_id, generation)
-    base = base_name or str(run.config.base.folder().resolve())
+    base = base_name or known_as(run)
     card = model_card(snapshot, base, to, merge)
     with new_folder(to) as new:
         write_adapter(snapshot, base, new, merge)
@@ -102,6 +103,12 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
 def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
     numbers = [row["generation"] for row in adapters] or [member["born_generation"]]
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+
+
+def known_as(run: Run) -> str:
+    """How a user finds the base of a run: by a name of the hub, or in its folder here."""
+    base = run.config.base
+    return base.public_name() if base.path.startswith(HUB) else str(base.folder().resolve())
 
 
 def write_adapter(snapshot: Snapshot, base: str, folder: Path, merge: bool = False) -> None:
