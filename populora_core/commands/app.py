@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -76,6 +77,8 @@ def _options(
     """Keeps what holds for every command."""
 
 
+SIZED = {"compact": "quick", "instruct": "paper-7b"}
+"""The preset whose lengths fit a base of the dialect, where `--base` is all that was said."""
 SHARED = "POPULORA_SHARED"
 """Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""
 
@@ -85,6 +88,13 @@ def run(
     config: Annotated[Path | None, typer.Option(help="a TOML file; see configs/")] = None,
     preset: Annotated[
         str | None, typer.Option(help="one of ours in place of a file: quick, frontier, demo, paper-7b ...")
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FOLDER",
+            help="any base: a name of the hub, a folder, tiny or frontier; dialect, device and dtype follow from it",
+        ),
     ] = None,
     run_dir: Annotated[
         Path | None,
@@ -104,6 +114,13 @@ def run(
     overrides = list(settings or [])
     if generations is not None:
         overrides.append(f"run.generations={generations}")
+    if base is not None:
+        from populora_core.runs.any_base import base_settings
+
+        found = base_settings(base)
+        overrides = [f"base.{key}={json.dumps(value)}" for key, value in found.items()] + overrides
+        if config is None and preset is None:
+            preset = SIZED[found["dialect"]]
     file = _configuration(config, preset)
     loaded = load_runnable(file, overrides)
     folder = run_dir or _free(Path("runs", file.stem))

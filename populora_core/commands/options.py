@@ -48,4 +48,9 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
 ]
 
+Push = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="also push it with its card to this private repository of the hub"),
+]
+
 RUNS, LOOK, MACHINES, SCIENCE = "Run a population", "Look into runs", "Machines", "Science"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import LOOK, RunDir, RunDirs
+from populora_core.commands.options import LOOK, Push, RunDir, RunDirs
 
 outcomes_app = typer.Typer()
 
@@ -38,11 +38,13 @@ def export(
             help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its folder here)",
         ),
     ] = None,
+    push: Push = None,
 ) -> None:
     """Take a member out of a run: a PEFT adapter, or with --merge a whole checkpoint, each with a model card.
 
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
+    from populora_core.commands.assemble import pushed
     from populora_core.commands.console import narrated
     from populora_core.lifecycle.export import CARD, export_member
     from populora_core.runs.run import Run
@@ -55,6 +57,53 @@ def export(
     print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
     print(f"from Python:  see {done.folder / CARD}")
     print(f"with vLLM:    {done.command}")
+    pushed(done.folder, push)
+
+
+@outcomes_app.command(rich_help_panel=LOOK)
+def assemble(
+    directories: RunDirs,
+    suite: Annotated[Path, typer.Option(help="a suite file, half of which is for validation")],
+    to: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="a new folder (default: only the table)")
+    ] = None,
+    how: Annotated[
+        Literal["best", "soup", "vote", "route"] | None,
+        typer.Option(help="what to write (default: what wins on validation)"),
+    ] = None,
+    generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="problems of each benchmark's half (default: all)")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="of best or soup a checkpoint of base and adapter")
+    ] = False,
+    base_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="how others find the base model")
+    ] = None,
+    push: Push = None,
+) -> None:
+    """Make one model of a run's members: best member, soup, majority vote or route.
+
+    What wins is chosen on the validation half of the suite, and reported on the other half beside base and members.
+    Of several runs it is the table alone, for each and for all together.
+    """
+    from populora_core.benchmarks.suite import load_suite
+    from populora_core.commands.assemble import assemble_runs, pushed, write
+    from populora_core.runs.run import open_runs
+    from populora_core.support.durable import require_free
+    from populora_core.support.errors import RunDirectoryError
+
+    if to is not None:
+        require_free(to)
+    if (to is None and push) or (to is not None and len(directories) > 1):
+        raise RunDirectoryError("--push needs --to, and --to one run", remedy="name one run and --to OUT")
+    chosen = load_suite(suite)
+    runs = open_runs(directories)
+    found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
+    if to is not None:
+        write(found[0], how, to, merge, base_name)
+        pushed(to, push)
 
 
 @outcomes_app.command(rich_help_panel=LOOK)
@@ -64,11 +113,13 @@ def problems(
     solve_rate: SolveRates = (0.0, 1.0),
     statements: StatementCounts = (0, 1_000_000),
     novelty: Novelty = 0.0,
+    push: Push = None,
 ) -> None:
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
     `datasets.load_dataset(OUT, "problems")` loads it. Problems of the bundled held-out suites are never in it.
     """
+    from populora_core.commands.assemble import pushed
     from populora_core.commands.console import narrated
     from populora_core.lifecycle.curriculum import Filters, write_curriculum
     from populora_core.runs.run import Run
@@ -79,6 +130,7 @@ def problems(
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     print(f"{done.folder} holds {counts}, and a card")
     print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
+    pushed(done.folder, push, "dataset")
 
 
 @outcomes_app.command(rich_help_panel=LOOK)

@@ -173,7 +173,7 @@ def export(worker: Worker, states: Mapping[str, MemberState], folder: Path) -> d
     hashes = {}
     for member, state in states.items():
         own = folder / member
-        write_peft(own, worker.layout, state.weights, worker.spec.base.path)
+        write_peft(own, worker.layout, state.weights, worker.spec.base.public_name())
         write_moments(own, worker.layout, state)
         hashes[member] = {name: file_sha256(own / name) for name in STATE_FILES}
         logprobs = given_logprobs(stacked, member, *text)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from populora_core.config.fields import Count, Decay, DrawSeed, Integer, Natural, Positive, Section, Setting
+from populora_core.support.hub import HUB, cached_folder
 from populora_core.support.registry import Share
 from populora_core.support.shipped import shipped
 
@@ -28,7 +29,10 @@ class RunSection(Section):
 class BaseSection(Section):
     """The frozen base model and how it is spoken to (all stages but match and evolve)."""
 
-    path: str = Field("bundled:tiny", description="a transformers checkpoint folder, or bundled:NAME")
+    path: str = Field(
+        "bundled:tiny",
+        description="a transformers checkpoint folder, bundled:NAME, or hub:NAME@COMMIT as --base writes it",
+    )
     dialect: str = Field(
         "compact",
         description="prompts and grammar: compact for the bundled bases, instruct for chat models, or module:Class",
@@ -39,10 +43,16 @@ class BaseSection(Section):
     device: Literal["cpu", "cuda"] = Field("cpu", description="where base and adapters lie")
 
     def folder(self) -> Path:
-        """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project."""
+        """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project, `hub:` the hub's cache."""
+        if self.path.startswith(HUB):
+            return cached_folder(self.path)
         if self.path.startswith(BUNDLED):
             return shipped("base_model", self.path.removeprefix(BUNDLED))
         return Path(self.path).expanduser()
+
+    def public_name(self) -> str:
+        """How others find it: a hub's name, else the path."""
+        return self.path.removeprefix(HUB).partition("@")[0] if self.path.startswith(HUB) else self.path
 
 
 class PopulationSection(Section):

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_w
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import AdapterError, RunDirectoryError
+from populora_core.support.hub import HUB
 from populora_core.support.received import below, read_json
 
 CARD = "README.md"
@@ -59,15 +59,10 @@ def export_member(
     to = Path(to).expanduser()
     require_free(to)
     snapshot = take(run, member_id, generation)
-    base = base_name or str(run.config.base.folder().resolve())
+    base = base_name or known_as(run)
     card = model_card(snapshot, base, to, merge)
-    # The base is loaded and merged before anything is written: it may be refused.
-    write = _merged(snapshot) if merge else partial(_write_adapter, snapshot, base)
     with new_folder(to) as new:
-        try:
-            write(new)
-        except SafetensorError as error:  # how safetensors tells of a disk that refuses
-            raise OSError(str(error)) from error
+        write_adapter(snapshot, base, new, merge)
         (new / CARD).write_text(card, encoding="utf-8")
     command = serve_command(snapshot, base, to, merge)
     return Exported(to, snapshot.member_id, snapshot.generation, command)
@@ -110,7 +105,21 @@ def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
 
 
-def _write_adapter(snapshot: Snapshot, base: str, folder: Path) -> None:
+def known_as(run: Run) -> str:
+    """How a user finds the base of a run: by a name of the hub, or in its folder here."""
+    base = run.config.base
+    return base.public_name() if base.path.startswith(HUB) else str(base.folder().resolve())
+
+
+def write_adapter(snapshot: Snapshot, base: str, folder: Path, merge: bool = False) -> None:
+    """Fill a folder with an adapter's own files, or with a checkpoint of base and adapter (see `export_member`)."""
+    try:
+        _merged(snapshot)(folder) if merge else _write_files(snapshot, base, folder)
+    except SafetensorError as error:  # how safetensors tells of a disk that refuses
+        raise OSError(str(error)) from error
+
+
+def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
     """The run's own files; only the name of the base is told as the outside knows it."""
     weights, config = ADAPTER_FILES
     shutil.copyfile(snapshot.adapter / weights, folder / weights)

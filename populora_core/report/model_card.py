@@ -133,7 +133,7 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
             until,
         )[0]
         snippet = MERGED_SNIPPET if merged else ADAPTER_SNIPPET
-        license = _license(run)
+        license = license_of(run)
         return CARD.substitute(
             library="transformers" if merged else "peft",
             base=base,
@@ -260,7 +260,7 @@ def _revisions(catalogue: Catalogue, snapshot: Snapshot) -> str:
     return ", ".join(f"`{row['code_revision']}`" for row in rows)
 
 
-def _license(run: Run) -> str | None:
+def license_of(run: Run) -> str | None:
     """The base model's: of a bundled one the project's, else what the front matter of its card says."""
     base = run.config.base
     if base.path.startswith(BUNDLED):

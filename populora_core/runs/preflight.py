@@ -14,6 +14,7 @@ from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
+from populora_core.support.hub import HUB, how_to_get
 from populora_core.support.registry import Registry, is_place, settings_of
 
 
@@ -48,7 +49,10 @@ def check_folders(config: Config, source: str) -> None:
             f"{source}: base.path names no folder",
             expected="a folder with config.json, model weights and a tokenizer",
             came=f"{config.base.path} (looked in {folder})",
-            remedy="give the folder of a transformers checkpoint, or bundled:tiny or bundled:frontier",
+            remedy=how_to_get(*config.base.path.removeprefix(HUB).split("@"))
+            if config.base.path.startswith(HUB)
+            else "give the folder of a transformers checkpoint, or bundled:tiny or bundled:frontier; --base takes names"
+            " of the hub",
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)

@@ -36,7 +36,7 @@ from populora_core.support.finish import FinishReason
 
 SHARD_COMPLETIONS = 512
 ITEMS = "evaluation_items"
-ANSWERED = ["prompt", "completion", "completion_tokens", "finish_reason"]  # of a completion, what is kept
+ANSWERED: tuple[str, ...] = ("prompt", "completion", "completion_tokens", "finish_reason")
 
 
 SuiteItems = Sequence[tuple[Entry, Sequence[Item]]]
@@ -49,10 +49,12 @@ class Player:
 
     Attributes:
         adapter_sha256: of the member's weights; None is the base model without an adapter.
+        folder: where they lie; None for the member's own folder in the run.
     """
 
     member_id: str
     adapter_sha256: str | None = None
+    folder: Path | None = None
 
 
 BASE_PLAYER = Player(BASE)
@@ -87,6 +89,8 @@ class Evaluation:
     Attributes:
         records: who sampled what, of the shards that were not done yet (see `compute.shards.Shards`).
     """
+
+    kept = ANSWERED  # of a completion
 
     def __init__(
         self,
@@ -211,6 +215,10 @@ class Evaluation:
                     "detail": score.detail,
                 }
             )
+        return self._table(rows)
+
+    def _table(self, rows: Sequence[Row]) -> pa.Table:
+        """What is kept of a shard's completions."""
         return to_table(ITEMS, rows)
 
     @property
@@ -220,7 +228,7 @@ class Evaluation:
         return [
             Served(
                 member_id=player.member_id,
-                folder=folder(player.member_id, self.generation),
+                folder=player.folder or folder(player.member_id, self.generation),
                 sha256=player.adapter_sha256,
                 earlier=(folder(player.member_id, self.generation - 1) / PROBE,),
             )
@@ -253,7 +261,7 @@ class Evaluation:
                 )
             )
         done = sampling.map([Generate(self._served, share) for share in shares if share], progress)
-        answers = [iter(part.select(ANSWERED).to_pylist()) for part in done]
+        answers = [iter(part.select(list(self.kept)).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
     @contextmanager
@@ -288,7 +296,7 @@ class Evaluation:
         """The finished shard; None where there is none, or it is damaged."""
         try:
             file = pq.ParquetFile(self.finished / shard.file_name, page_checksum_verification=True)
-            return file.read().cast(to_table(ITEMS, []).schema)
+            return file.read().cast(self._table([]).schema)
         except (OSError, pa.ArrowException, ValueError):
             return None
 

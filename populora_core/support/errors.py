@@ -115,6 +115,10 @@ class BenchmarkError(PopuloraError, ValueError):
     """A suite or benchmark that is unknown, missing, or not in its published schema."""
 
 
+class HubError(PopuloraError):
+    """A hub of models and data sets that does not answer, or refuses."""
+
+
 class StudyError(PopuloraError):
     """A study whose runs could not all be made, or whose summaries do not belong together."""
 

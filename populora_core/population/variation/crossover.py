@@ -30,9 +30,9 @@ CHUNK = 8192  # columns of a factor worked on at once
 
 
 def average(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
-    """The mean of the two updates: a control."""
+    """The mean of the updates, of two parents or more: a control, and the soup of `populora assemble`."""
     space = Space.of(parents)
-    return _cut(space, space.weighted((0.5, 0.5)), rng)
+    return _cut(space, space.weighted([1.0 / len(parents)] * len(parents)), rng)
 
 
 def extrapolation(parents: Sequence[Adapter], rng: np.random.Generator, *, overshoot: Strength = 0.5) -> Bred:

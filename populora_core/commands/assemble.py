@@ -1,0 +1,62 @@
+"""What `populora assemble` and --push say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.suite import Suite
+from populora_core.commands.console import console, narrated
+from populora_core.lifecycle.assemble import MEAN, Assembler, Assembly, compared, together
+from populora_core.lifecycle.assembled import lines, score, write_assembly
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.support.aliases import Row
+from populora_core.support.hub import Kind, push
+
+
+def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> list[Assembly]:
+    """Try every way on each run, with a table for each, and one for all where there are several."""
+    found = []
+    for run in runs:
+        with Session(run) as session, narrated() as say:
+            found.append(Assembler(session, suite, generation, say).run())
+        one = found[-1]
+        rows = compared(one.items, suite, one.groups)
+        _show(f"{run.name} after generation {one.generation}", rows, one.validation)
+        print(
+            f"on validation {one.winner} won; in the soup: {', '.join(one.soup)}"
+            f" ({one.energy_kept:.1%} of the mean's energy fits the rank); the route goes by {one.router}"
+        )
+    if len(found) > 1:
+        items, groups = together(found)
+        _show(f"{len(found)} runs together", compared(items, suite, groups), {})
+    return found
+
+
+def write(found: Assembly, how: str | None, to: Path, merge: bool, base_name: str | None) -> None:
+    """Write the way that was asked for, or that won on validation."""
+    chosen = how or found.winner
+    with narrated(f"writing {chosen} ..."):
+        write_assembly(found, chosen, to, merge=merge, base_name=base_name)
+    print(f"{to} holds {chosen}, assembly.json, and a card that says what was tried")
+
+
+def pushed(folder: Path, repository: str | None, kind: Kind = "model") -> None:
+    """Push a folder, where a repository is named, and say where it went."""
+    if repository is not None:
+        with narrated(f"pushing to {repository} ..."):
+            address = push(folder, repository, kind)
+        print(f"pushed: {address}")
+
+
+def _show(title: str, rows: Sequence[Row], validation: Mapping[str, float]) -> None:
+    table = Table(title=f"{title}: the half that chose nothing, with 95 % intervals", title_justify="left")
+    for column in ("", "score", f"over the {MEAN}", f"over the {BASE}", "validation"):
+        table.add_column(column, no_wrap=column == "")
+    for line, row in zip(lines(rows), rows, strict=True):
+        table.add_row(*line, score(validation, row))
+    console.print(table)

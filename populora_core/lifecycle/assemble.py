@@ -1,0 +1,277 @@
+"""One model from many: best member, soup, vote or route, chosen on one half of a suite and reported on the other.
+
+- best: the member with the highest validation score;
+- soup: the exact mean of members' updates, cut to the rank; members join in the order of validation scores, each
+  only if the soup's own score does not fall (greedy soups; Wortsman et al., arXiv 2203.05482);
+- vote: the most frequent answer of all members; of equally many the one whose first voter stands higher;
+- route: one member answers, known by the benchmark (the problem type) or by which is surest of its own answer (mean
+  log-probability of its tokens), whichever does better on validation. No second model is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow as pa
+
+from populora_core.benchmarks.scores import (
+    BASE,
+    by_problem,
+    difference,
+    group_interval,
+    headlines,
+    shared_scores,
+)
+from populora_core.benchmarks.suite import Part, Suite
+from populora_core.compute.members import Breed, Child
+from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Player, players_of
+from populora_core.store.adapters import WEIGHTS
+from populora_core.store.manifest import shards_dir
+from populora_core.support import ids
+from populora_core.support.aliases import Row
+from populora_core.support.errors import RunDirectoryError
+
+HOWS = BEST, SOUP, VOTE, ROUTE = ("best", "soup", "vote", "route")
+ANY, MEAN = "any member (pass@k)", "mean member"
+BY_TYPE, BY_SURENESS = "problem type", "log-probability"
+SURENESS = "mean_logprob"
+Choose = Callable[[Sequence[Row]], Row]
+"""Every member's answer to one problem, in the order of validation scores -> the one that is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What was tried on a run, and how it fared.
+
+    Attributes:
+        adapters: member_id -> sha256 of its weights, the best by validation first.
+        soup: the members that are in it, and where it lies; one alone where no other helped.
+        energy_kept: share of the exact mean's squared norm that is left at the adapters' rank.
+        by_type: benchmark -> the member that is best there on validation.
+        validation: player -> score on the half that chose.
+        items: every answer of the reported half, by the base, each member and each way of assembling.
+    """
+
+    run: Run
+    generation: int
+    suite: Suite
+    adapters: Mapping[str, str]
+    soup: tuple[str, ...]
+    soup_folder: Path
+    energy_kept: float
+    router: str
+    by_type: Mapping[str, str]
+    validation: Mapping[str, float]
+    items: Sequence[Row]
+
+    @property
+    def winner(self) -> str:
+        """The way that is best on validation; of equals the one that costs least."""
+        return max(HOWS, key=lambda how: (self.validation[how], -HOWS.index(how)))
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """What a table compares -> the players that it is the mean of."""
+        members = list(self.adapters)
+        alone = {member: [member] for member in members}
+        return {name: [name] for name in (*HOWS, ANY)} | {MEAN: members, BASE: [BASE]} | alone
+
+
+class _Sure(Evaluation):
+    """An evaluation that also keeps how sure a member is of its answer."""
+
+    kept = (*ANSWERED, "logprobs")
+
+    def _table(self, rows: Sequence[Row]) -> pa.Table:
+        sure = [fmean(row["logprobs"] or (0.0,)) for row in rows]
+        told = [{name: value for name, value in row.items() if name != "logprobs"} for row in rows]
+        return super()._table(told).append_column(SURENESS, pa.array(sure, pa.float64()))
+
+
+class Assembler:
+    """Tries every way on the members that answer, as they are after a generation. It changes nothing in the run.
+
+    Args:
+        say: told what is being done.
+    """
+
+    def __init__(
+        self, session: Session, suite: Suite, generation: int | None, say: Callable[[str], None]
+    ) -> None:
+        run = session.run
+        self.session, self.suite, self._say = session, suite, say
+        self.generation = newest_generation(run) if generation is None else generation
+        self.adapters = chosen_members(run, self.generation, "solvers")
+        self._work = shards_dir(run.directory, self.generation, f"assemble-{suite.suite}")
+
+    def run(self) -> Assembly:
+        """Choose on validation, then answer the other half.
+
+        Raises:
+            RunDirectoryError: the suite holds nothing back for validation.
+            SandboxUnavailable: the sandbox went down; what was answered stays for the next time.
+        """
+        seen = self._answers(Part.VALIDATION, players_of(self.adapters), "the members choose by validation")
+        if not seen:
+            raise RunDirectoryError(
+                f"the suite {self.suite.suite} holds no problem back for validation",
+                expected="validation above 0 in the suite file",
+                remedy="choose by another suite, or set validation = 0.5 in a copy of this one",
+            )
+        scores = self._scores(seen, self.adapters)
+        order = sorted(self.adapters, key=lambda member: (-scores[member], member))
+        self.adapters = {member: self.adapters[member] for member in order}
+        soup, player, energy, seen = self._stir(order, scores[order[0]], seen)
+        by_type = _best_by_type(seen, order)
+        routers = {BY_TYPE: _by_type(by_type), BY_SURENESS: _surest}
+        tried = _assembled(seen, order, routers)
+        router = max(routers, key=lambda name: self._scores(tried, routers)[name])
+        ways = {BEST: _first, VOTE: _voted, ROUTE: routers[router], ANY: _any_right}
+        ways |= {} if player else {SOUP: _first}
+        validation = self._scores([*seen, *_assembled(seen, order, ways)], [*order, *HOWS, ANY])
+        players = [*players_of(self.adapters), BASE_PLAYER, *([player] if player else [])]
+        told = self._answers(Part.TEST, players, "the other half")
+        return Assembly(
+            run=self.session.run,
+            generation=self.generation,
+            suite=self.suite,
+            adapters=self.adapters,
+            soup=soup,
+            soup_folder=self._folder(player or players_of({order[0]: self.adapters[order[0]]})[0]),
+            energy_kept=energy,
+            router=router,
+            by_type=by_type,
+            validation=validation,
+            items=[*told, *_assembled(told, order, ways)],
+        )
+
+    def _stir(
+        self, order: Sequence[str], best: float, seen: list[Row]
+    ) -> tuple[tuple[str, ...], Player | None, float, list[Row]]:
+        """The greedy soup: what is in it, its player (None for one member alone), energy kept, all rows seen."""
+        chosen: tuple[str, ...] = (order[0],)
+        player, energy, rows = None, 1.0, []
+        for member in order[1:]:
+            wanted = (*chosen, member)
+            mixed, kept = self._mixed(wanted)
+            own = self._answers(Part.VALIDATION, [mixed], f"a soup of {len(wanted)}")
+            if (score := self._scores(own, [SOUP])[SOUP]) >= best:
+                chosen, player, energy, best, rows = wanted, mixed, kept, score, own
+        return chosen, player, energy, [*seen, *rows]
+
+    def _mixed(self, members: Sequence[str]) -> tuple[Player, float]:
+        """The mean of members as a player, and the share of its energy that the rank can hold."""
+        folders = {member: self.session.run.adapter_folder(member, self.generation) for member in members}
+        child = Child(SOUP, list(members), "average", {}, ids.draw_seed(self.suite.seed, *members))
+        name = ids.draw_seed(0, *(self.adapters[member] for member in members))
+        shards = self.session.shards(f"{name:x}", self._work / f"soup-{name:x}")
+        (bred,) = shards.map([Breed(folders, [child])])
+        made = bred[SOUP]
+        folder = shards.files / SOUP
+        return Player(SOUP, made["hashes"][WEIGHTS], folder), float(made["record"]["energy_kept"])
+
+    def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[Row]:
+        self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")
+        asked = _Sure(self.session, self.suite, part, players, self.generation, self._work / part)
+        return asked.run(lambda done, total: None).to_pylist() if asked.shards else []
+
+    def _scores(
+        self, items: Sequence[Row], players: Sequence[str] | Mapping[str, object]
+    ) -> dict[str, float]:
+        found = {name: group_interval(items, self.suite, [name]) for name in players}
+        return {name: interval.value if interval else 0.0 for name, interval in found.items()}
+
+    def _folder(self, player: Player) -> Path:
+        return player.folder or self.session.run.adapter_folder(player.member_id, self.generation)
+
+
+def compared(items: Sequence[Row], suite: Suite, groups: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Each group's mean score with its interval over problems, and paired against the mean member and the base.
+
+    Args:
+        items: of one half; several runs may stand in them, their players told apart by name.
+        groups: what is compared -> players; `MEAN` and `BASE` among them.
+    """
+    scored = [by_problem(items, metric) for metric in headlines(suite)]
+    rows = []
+    for name, players in groups.items():
+        interval = group_interval(items, suite, players)
+        if interval is None:
+            continue
+        row: Row = {"player": name, "score": interval.value, "low": interval.low, "high": interval.high}
+        for against in (MEAN, BASE):
+            first, second = (
+                [[own[p].scores for p in who] for own in scored] for who in (players, groups[against])
+            )
+            pairs = [shared_scores(a, b) for a, b in zip(first, second, strict=True)]
+            delta = difference(pairs, suite.seed, against) if name != against else None
+            row[f"over {against}"] = (delta.value, delta.low, delta.high) if delta else None
+        rows.append(row)
+    return rows
+
+
+def together(assemblies: Sequence[Assembly]) -> tuple[list[Row], dict[str, list[str]]]:
+    """The answers and groups of several runs as one: a group is the mean over runs at every problem."""
+    items: list[Row] = []
+    groups: dict[str, list[str]] = defaultdict(list)
+    for number, assembly in enumerate(assemblies):
+        items += [row | {"member_id": f"{number} {row['member_id']}"} for row in assembly.items]
+        for name in (*HOWS, ANY, MEAN, BASE):
+            groups[name] += [f"{number} {player}" for player in assembly.groups[name]]
+    return items, dict(groups)
+
+
+def _assembled(items: Sequence[Row], order: Sequence[str], ways: Mapping[str, Choose]) -> list[Row]:
+    """What each way answers to each problem, as rows of a player of its name."""
+    place = {member: number for number, member in enumerate(order)}
+    asked: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in items:
+        if row["member_id"] in place:
+            asked[row["benchmark"], row["temperature"], row["item_id"], row["sample_index"]].append(row)
+    given = [sorted(rows, key=lambda row: place[row["member_id"]]) for rows in asked.values()]
+    return [choose(rows) | {"member_id": name} for name, choose in ways.items() for rows in given]
+
+
+def _first(rows: Sequence[Row]) -> Row:
+    return rows[0]
+
+
+def _voted(rows: Sequence[Row]) -> Row:
+    votes = Counter(row["answer"] for row in rows if row["answer"] is not None and row["correct"] is not None)
+    if not votes:
+        return rows[0]
+    most, _ = max(
+        votes.items(), key=lambda vote: vote[1]
+    )  # of equals the first, which is the better member's
+    return next(row for row in rows if row["answer"] == most)
+
+
+def _surest(rows: Sequence[Row]) -> Row:
+    return max(rows, key=lambda row: row[SURENESS])
+
+
+def _any_right(rows: Sequence[Row]) -> Row:
+    return next((row for row in rows if row["correct"]), rows[0])
+
+
+def _by_type(by_type: Mapping[str, str]) -> Choose:
+    def choose(rows: Sequence[Row]) -> Row:
+        return next(row for row in rows if row["member_id"] == by_type[row["benchmark"]])
+
+    return choose
+
+
+def _best_by_type(items: Sequence[Row], order: Sequence[str]) -> dict[str, str]:
+    """benchmark -> the member that is right there most often, of equals the better one."""
+    right: Counter[tuple[str, str]] = Counter()
+    for row in items:
+        right[row["benchmark"], row["member_id"]] += bool(row["correct"])
+    benchmarks = sorted({row["benchmark"] for row in items})
+    return {name: max(order, key=lambda member: right[name, member]) for name in benchmarks}

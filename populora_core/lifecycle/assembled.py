@@ -1,0 +1,146 @@
+"""What `populora assemble` writes: an adapter or a merged model, or members with a rule; always with a card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from populora_core.benchmarks.scores import BASE
+from populora_core.lifecycle.assemble import BEST, BY_TYPE, MEAN, ROUTE, SOUP, Assembly, compared
+from populora_core.lifecycle.export import CARD, export_member, known_as, take, write_adapter
+from populora_core.report.model_card import Snapshot, license_of
+from populora_core.report.text import markdown_table
+from populora_core.store.adapters import WEIGHTS
+from populora_core.support.aliases import Row
+from populora_core.support.digest import file_sha256
+from populora_core.support.durable import new_folder, require_free
+
+RULE = "assembly.json"
+FOUND = {
+    BEST: "The member that is best on validation.",
+    SOUP: "The exact mean of some members' updates, cut to the adapters' rank.",
+    "vote": "Every member answers, and the most frequent answer counts; of equally frequent ones that of the member"
+    " that stands first in `assembly.json`.",
+    ROUTE: "One member answers. `assembly.json` says by what it is chosen: by the problem's type, or by the mean"
+    " log-probability that each member gives to the tokens of its own answer.",
+}
+
+
+def write_assembly(
+    found: Assembly, how: str, to: Path, *, merge: bool = False, base_name: str | None = None
+) -> Path:
+    """Write what was assembled to a new folder: whole, or not at all.
+
+    best and soup are a PEFT adapter, or with `merge` a checkpoint; vote and route are the members' adapters in
+    `members/`, and `assembly.json` with the rule.
+
+    Raises:
+        ArtifactError: `to` is not free, or could not be written.
+        AdapterError: a member's adapter is damaged.
+    """
+    to = to.expanduser()
+    require_free(to)
+    run, base = found.run, base_name or known_as(found.run)
+    best = next(iter(found.adapters))
+    if how == BEST:
+        export_member(run, best, to, generation=found.generation, merge=merge, base_name=base_name)
+        (to / CARD).write_text((to / CARD).read_text() + "\n" + tried(found, how), encoding="utf-8")
+        (to / RULE).write_text(rule(found, how))
+        return to
+    with new_folder(to) as new:
+        if how == SOUP:
+            sha256 = file_sha256(found.soup_folder / WEIGHTS)
+            write_adapter(
+                Snapshot(run, {"member_id": SOUP}, found.generation, found.soup_folder, sha256),
+                base,
+                new,
+                merge,
+            )
+        else:
+            for member in found.adapters:
+                folder = new / "members" / member
+                folder.mkdir(parents=True)
+                write_adapter(take(run, member, found.generation), base, folder)
+        (new / RULE).write_text(rule(found, how))
+        (new / CARD).write_text(_card(found, how, base, merge), encoding="utf-8")
+    return to
+
+
+def rule(found: Assembly, how: str) -> str:
+    """How the folder answers, as JSON: members in the order of validation scores, and what chooses among them."""
+    members = list(found.soup) if how == SOUP else list(found.adapters)[: 1 if how == BEST else None]
+    told: dict[str, object] = {"how": how, "members": members}
+    if how == ROUTE:
+        told["by"] = found.router
+        told |= {"members_by_type": dict(found.by_type)} if found.router == BY_TYPE else {}
+    shown = {"run": found.run.name, "generation": found.generation, "suite": found.suite.suite}
+    return json.dumps(told | shown | {"validation": dict(found.validation)}, indent=1) + "\n"
+
+
+def tried(found: Assembly, how: str) -> str:
+    """The part of a card that says what was tried, what won, and how each fared on the half that chose nothing."""
+    rows = compared(found.items, found.suite, found.groups)
+    return "\n".join(
+        [
+            "## What was tried",
+            "",
+            f"Chosen on the validation half of the suite `{found.suite.suite}`, where `{found.winner}` won;"
+            f" this folder is `{how}`. Scores below are of the other half, with 95 % intervals over its problems;"
+            " no choice saw it.",
+            f"In the soup: {', '.join(found.soup)} ({found.energy_kept:.1%} of the mean's energy fits the rank)."
+            f" The route goes by {found.router}.",
+            "",
+            markdown_table(
+                ("", "score", "over the mean member", "over the base", "validation"),
+                [
+                    [*map(str, line), score(found.validation, row)]
+                    for line, row in zip(lines(rows), rows, strict=True)
+                ],
+            ),
+            "",
+        ]
+    )
+
+
+def lines(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
+    """A table's rows as text: who, the score, and how far it is from the mean member and from the base."""
+
+    def far(delta: tuple[float, float, float] | None) -> str:
+        return "" if delta is None else f"{delta[0]:+.1%} [{delta[1]:+.1%}, {delta[2]:+.1%}]"
+
+    return [
+        (
+            row["player"],
+            f"{row['score']:.1%} [{row['low']:.1%}, {row['high']:.1%}]",
+            far(row[f"over {MEAN}"]),
+            far(row[f"over {BASE}"]),
+        )
+        for row in rows
+    ]
+
+
+def score(validation: Mapping[str, float], row: Row) -> str:
+    """The score by which a row was chosen, where it was."""
+    return f"{validation[row['player']]:.1%}" if row["player"] in validation else ""
+
+
+def _card(found: Assembly, how: str, base: str, merge: bool) -> str:
+    license = license_of(found.run)
+    adapter = how == SOUP and not merge
+    header = [
+        "---",
+        f"library_name: {'peft' if adapter else 'transformers'}",
+        f"base_model: {json.dumps(base)}",
+        f"tags: {json.dumps(['populora', 'self-play', how])}",
+        *([f"license: {license}"] if license else []),
+        "---",
+    ]
+    what = [
+        f"# {how} of {len(found.adapters)} members",
+        "",
+        f"{FOUND[how]} From the run `{found.run.name}` after generation {found.generation}; base model `{base}`,"
+        f" dialect `{found.run.config.base.dialect}`.",
+        "",
+    ]
+    return "\n".join([*header, "", *what, tried(found, how)])

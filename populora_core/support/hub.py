@@ -1,0 +1,84 @@
+"""The hub of models and data sets: bases come from it at a pinned revision, folders with their card go to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from populora_core.support.errors import BaseModelError, HubError, first_line
+
+HUB = "hub:"
+"""Opens a base model's path that is `hub:NAME@REVISION`, the revision a commit."""
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "README.md"]
+Kind = Literal["model", "dataset"]
+
+
+def pinned(name: str) -> str:
+    """`hub:NAME@REVISION` of a model of the hub, once its files are in the hub's cache on this machine.
+
+    Args:
+        name: `OWNER/NAME`, and where you like `@REVISION`: a branch, a tag or a commit.
+
+    Raises:
+        BaseModelError: it is not there, and cannot be fetched.
+    """
+    from huggingface_hub import snapshot_download
+
+    model, _, revision = name.partition("@")
+    try:
+        folder = snapshot_download(model, revision=revision or None, allow_patterns=MODEL_FILES)
+    except Exception as error:  # of the network, the hub, or the library: it has dozens
+        raise BaseModelError(
+            f"the base {name} is neither a folder nor in the hub's cache, and could not be fetched",
+            expected="a transformers checkpoint folder, a bundled base (tiny, frontier), or a name of the hub",
+            came=f"{type(error).__name__}: {first_line(error)}",
+            remedy=how_to_get(model, revision),
+        ) from error
+    return f"{HUB}{model}@{Path(folder).name}"
+
+
+def cached_folder(path: str) -> Path:
+    """Where the hub's cache keeps the model of a pinned path, or would."""
+    from huggingface_hub import constants
+
+    model, _, revision = path.removeprefix(HUB).partition("@")
+    return Path(constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots", revision)
+
+
+def how_to_get(model: str, revision: str = "") -> str:
+    """What to type for a model, here or on a machine with a network."""
+    at = f" --revision {revision}" if revision else ""
+    return (
+        f"hf download {model}{at}; without a network: hf download {model}{at} --local-dir FOLDER on another machine, "
+        "copy FOLDER (config.json, *.safetensors, the tokenizer's files) and give it as --base"
+    )
+
+
+def push(folder: Path, repository: str, kind: Kind, private: bool = True) -> str:
+    """Upload a folder as one commit, making the repository where there is none.
+
+    Args:
+        repository: `NAME` of the account that is logged in, or `OWNER/NAME`.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        HubError: no account, no right, or no network; the folder stays as it is.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        hub = HfApi()
+        made = hub.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
+        done = hub.upload_folder(
+            folder_path=folder, repo_id=made.repo_id, repo_type=kind, commit_message="Upload from PopuLoRA"
+        )
+    except Exception as error:  # of the network, the hub, or the library: it has dozens
+        raise HubError(
+            f"{folder} could not be pushed to {repository}",
+            expected="an account that may write there: `hf auth login`, or HF_TOKEN",
+            came=f"{type(error).__name__}: {first_line(error)}",
+            remedy=f"log in and push again; {folder} is whole and stays",
+        ) from error
+    return str(done.commit_url)

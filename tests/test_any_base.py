@@ -1,0 +1,82 @@
+"""`populora run --base`: a hub's name at its commit, a folder or a bundled name, with the settings that fit it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, serving
+from test_cli import populora
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from populora_core.config.load import build_config
+from populora_core.runs.any_base import base_settings
+from populora_core.runs.preflight import check_folders
+from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.support.shipped import shipped
+
+TINY = shipped("base_model", "tiny")
+MACHINE = {"device": "cpu", "dtype": "float32"}
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.mark.parametrize("name", ["tiny", "bundled:tiny"])
+def test_a_bundled_base_goes_by_its_name_and_speaks_compact(name: str) -> None:
+    assert base_settings(name) == {"path": "bundled:tiny", "dialect": "compact", **MACHINE}
+
+
+def test_a_folder_whose_tokenizer_is_not_compact_speaks_instruct(tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(TINY, folder)
+    Tokenizer(WordLevel({"<eos>": 0, "word": 1}, unk_token="word")).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"})
+    )
+    assert base_settings(str(folder)) == {"path": str(folder), "dialect": "instruct", **MACHINE}
+
+
+def test_on_a_gpu_the_base_lies_there_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+    found = base_settings("tiny")
+    assert (found["device"], found["dtype"]) == ("cuda", "bfloat16")
+
+
+def test_a_name_of_the_hub_is_pinned_to_its_commit_and_then_needs_no_network(cache: Path) -> None:
+    with serving() as hub:
+        hub.files = {f"me/tiny/{file.name}": file.read_bytes() for file in TINY.iterdir()}
+        found = base_settings("me/tiny")
+    assert found == {"path": f"hub:me/tiny@{COMMIT}", "dialect": "compact", **MACHINE}
+    base = build_config({"base": found}, "the settings").base
+    assert base.public_name() == "me/tiny"
+    assert (base.folder() / "config.json").read_bytes() == (TINY / "config.json").read_bytes()
+    assert base.folder().is_relative_to(cache)
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_a_network_it_says_what_to_download() -> None:
+    with serving(), pytest.raises(BaseModelError, match="hf download me/tiny --revision v1"):
+        base_settings("me/tiny@v1")
+    config = build_config({"base": {"path": f"hub:me/tiny@{COMMIT}"}}, "run.json")
+    with pytest.raises(ConfigError, match=f"hf download me/tiny --revision {COMMIT}"):
+        check_folders(config, "run.json")
+
+
+def test_a_dry_run_of_a_base_alone_says_whether_it_fits(tmp_path: Path) -> None:
+    told = populora("run", "--base", "frontier", "--run-dir", tmp_path / "run", "--dry-run")
+    assert told.returncode == 0, told.stderr
+    assert 'path = "bundled:frontier"' in told.stdout and "both stay resident" in told.stdout
+    assert not (tmp_path / "run").exists()

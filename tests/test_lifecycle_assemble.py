@@ -1,0 +1,156 @@
+"""One model from many: what is chosen on one half is reported on the other, and what is written loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import GENERATIONS
+from hub_server import serving
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.lifecycle.assemble import (
+    ANY,
+    BY_TYPE,
+    HOWS,
+    MEAN,
+    SOUP,
+    SURENESS,
+    Assembler,
+    Assembly,
+    compared,
+    together,
+)
+from populora_core.lifecycle.assembled import write_assembly
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.support.errors import HubError
+from populora_core.support.hub import Kind, push
+from populora_core.support.shipped import shipped
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return load_suite(shipped("configs", "suites/tiny.toml")).sampled(4)
+
+
+@pytest.fixture(scope="module")
+def found(finished: Path, suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    directory = tmp_path_factory.mktemp("assemble") / "run"
+    shutil.copytree(finished, directory)
+    with Session(Run.open(directory)) as session:
+        return Assembler(session, suite, None, lambda line: None).run()
+
+
+def answers(found: Assembly) -> Iterator[tuple[dict, list[dict]]]:
+    """Of each problem, who answered what; and the members' rows in the order of validation scores."""
+    asked: dict[tuple, dict] = defaultdict(dict)
+    for row in found.items:
+        asked[row["benchmark"], row["item_id"]][row["member_id"]] = row
+    for rows in asked.values():
+        yield rows, [rows[member] for member in found.adapters]
+
+
+def test_every_way_answers_every_problem_beside_the_base_and_each_member(found: Assembly) -> None:
+    assert found.generation == GENERATIONS and len(found.adapters) == 2
+    players = {BASE, *found.adapters, *HOWS, ANY}
+    rows = list(answers(found))
+    assert len(rows) == 12 and all(set(who) == players for who, _ in rows)
+    assert {row["part"] for row in found.items} == {"test"}
+
+
+def test_members_stand_in_the_order_of_validation_and_the_winner_is_the_best_way(found: Assembly) -> None:
+    scores = [found.validation[member] for member in found.adapters]
+    assert scores == sorted(scores, reverse=True)
+    assert found.validation[found.winner] == max(found.validation[how] for how in HOWS)
+    assert found.validation["best"] == scores[0] <= found.validation[SOUP], "a greedy soup never falls"
+    assert found.soup[0] == next(iter(found.adapters))
+
+
+def test_a_vote_is_the_most_frequent_answer_and_of_equals_the_better_members(found: Assembly) -> None:
+    for who, members in answers(found):
+        told = [row["answer"] for row in members if row["answer"] is not None]
+        most = max(Counter(told).values(), default=0)
+        first = next((answer for answer in told if told.count(answer) == most), None)
+        assert who["vote"]["answer"] == first
+
+
+def test_a_route_gives_one_members_answer_and_any_member_is_right_where_one_is(found: Assembly) -> None:
+    for who, members in answers(found):
+        by = found.by_type[who["route"]["benchmark"]]
+        surest = max(members, key=lambda row: row[SURENESS])
+        expected = who[by] if found.router == BY_TYPE else surest
+        assert who["route"]["completion"] == expected["completion"]
+        assert who[ANY]["correct"] == any(row["correct"] for row in members)
+
+
+def test_the_table_has_intervals_and_the_mean_over_runs_is_the_mean_of_their_scores(found: Assembly) -> None:
+    rows = {row["player"]: row for row in compared(found.items, found.suite, found.groups)}
+    assert set(rows) == {*HOWS, ANY, MEAN, BASE, *found.adapters}
+    assert all(row["low"] <= row["score"] <= row["high"] for row in rows.values())
+    members = [rows[member]["score"] for member in found.adapters]
+    assert rows[MEAN]["score"] == pytest.approx(sum(members) / len(members))
+    assert rows["best"][f"over {BASE}"][0] == pytest.approx(rows["best"]["score"] - rows[BASE]["score"])
+    items, groups = together([found, found])
+    twice = {row["player"]: row for row in compared(items, found.suite, groups)}
+    assert all(twice[name]["score"] == pytest.approx(rows[name]["score"]) for name in twice)
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(10, 30)[None]).logits
+
+
+def test_a_soup_loads_as_an_adapter_and_merged_with_a_card(found: Assembly, tmp_path: Path) -> None:
+    adapter = write_assembly(found, SOUP, tmp_path / "adapter")
+    merged = write_assembly(found, SOUP, tmp_path / "merged", merge=True)
+    base = str(found.run.config.base.folder())
+    alone = logits(AutoModelForCausalLM.from_pretrained(base, dtype="float32"))
+    own = logits(
+        PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype="float32"), str(adapter))
+    )
+    assert not torch.allclose(own, alone, atol=1e-5)
+    assert torch.allclose(
+        own, logits(AutoModelForCausalLM.from_pretrained(merged, dtype="float32")), atol=1e-4
+    )
+    card = (adapter / "README.md").read_text()
+    assert "library_name: peft" in card and f"`{found.winner}` won" in card and MEAN in card
+    assert json.loads((adapter / "assembly.json").read_text())["members"] == list(found.soup)
+
+
+@pytest.mark.parametrize("how", ["best", "vote", "route"])
+def test_the_others_are_written_with_their_rule(found: Assembly, how: str, tmp_path: Path) -> None:
+    folder = write_assembly(found, how, tmp_path / how)
+    rule = json.loads((folder / "assembly.json").read_text())
+    assert rule["how"] == how and "## What was tried" in (folder / "README.md").read_text()
+    places = [folder] if how == "best" else [folder / "members" / member for member in rule["members"]]
+    assert all((place / "adapter_model.safetensors").is_file() for place in places)
+    assert rule["members"] == list(found.adapters)[: len(places)]
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_a_folder_is_pushed_whole_with_its_card(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"README.md": "---\ntags: [populora]\n---\n# a card\n", "members/one/weights.bin": "w" * 1000}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    with serving() as hub:
+        with pytest.raises(HubError, match="could not be pushed"):
+            push(tmp_path, "mine", kind)
+        monkeypatch.setenv("HF_TOKEN", "hf_token")
+        assert "/me/mine/commit/" in push(tmp_path, "mine", kind)
+    assert hub.made == [(kind, "me/mine", True)]
+    assert hub.files == {f"{kind}s/me/mine/{name}": text.encode() for name, text in files.items()}
