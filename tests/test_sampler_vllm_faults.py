@@ -70,8 +70,8 @@ def engine(worker: Worker) -> Iterator[VllmSampler]:
 @pytest.fixture
 def sampler(engine: VllmSampler, served: list[Served]) -> VllmSampler:
     report = serve(engine, served, "float32")
-    assert report.largest_error < 1e-4 < report.tolerance
-    assert report.indistinct == {}
+    assert report.largest_error < 1e-4 < report.refused_from
+    assert report.alike == {}
     return engine
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,27 +63,36 @@ class Update:
         members: member_id -> its folder.
         completions: role -> the Parquet file of what was sampled in it, at its temperature.
         steps: what each role's steps learn from, and their rules.
+        earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
     """
 
     members: Mapping[str, Path]
     completions: Mapping[str, Path]
     temperatures: Mapping[str, float]
     steps: Sequence[tuple[Sequence[Lesson], UpdateRules]]
+    earlier: Mapping[str, Path] = field(default_factory=dict)
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
 
         Returns:
-            "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns.
+            "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns; "proof" what
+            `prove_sampled` does.
+
+        Raises:
+            AdapterNotServed: completions were sampled by something else than the learner's members; no one is trained.
         """
+        from populora_core.compute.proving import prove_sampled
         from populora_core.learner.update import update_members
         from populora_core.model.adapter_files import read_state
 
         started = time.perf_counter()
         stacked = worker.learn()
         states = {member: read_state(source) for member, source in self.members.items()}
-        stats = []
-        for rows, rules in self._rows():
+        stats, steps = [], list(self._rows())
+        sampled = [row for rows, _ in steps for row in rows]
+        proof = prove_sampled(worker, stacked, states, self.earlier, sampled)
+        for rows, rules in steps:
             states, of_step = update_members(stacked, states, rows, rules, progress)
             stats.append(of_step)
         seconds = time.perf_counter() - started
@@ -91,6 +100,7 @@ class Update:
             "stats": {member: [asdict(step[member]) for step in stats] for member in states},
             "seconds": seconds,
             "hashes": export(worker, states, folder),
+            "proof": proof,
         }
 
     def _rows(self) -> Iterator[tuple[list[TrainingRow], UpdateRules]]:

@@ -294,7 +294,9 @@ class Generate:
         Raises:
             AdapterNotServed: the sampler answers with something else than the learner made; nothing was sampled.
         """
-        report = serve(worker.sampler, self.adapters, worker.spec.base.dtype)
+        settings = worker.spec.sampler
+        limits = settings.warn_mismatch, settings.refuse_mismatch
+        report = serve(worker.sampler, self.adapters, worker.spec.base.dtype, *limits)
         requests = worker.requests(self.prompts)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]

@@ -42,6 +42,13 @@ class SamplerSection(Section):
     max_loras: Natural = Field(
         0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"
     )
+    warn_mismatch: Positive = Field(
+        0.05,
+        description="bfloat16: mean difference of sampler and learner, in nats a token, that a run warns of",
+    )
+    refuse_mismatch: Positive = Field(
+        0.5, description="bfloat16: mean difference from which on a member counts as not served"
+    )
     recycle_after: Count = Field(
         200, description="vllm: adapters loaded before the engine is started again, against leaks"
     )

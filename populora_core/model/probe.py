@@ -12,9 +12,13 @@ from populora_core.model.stacked import StackedAdapters
 
 @torch.no_grad()
 def given_logprobs(
-    stacked: StackedAdapters, member_id: str | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    stacked: StackedAdapters,
+    member_id: str | None,
+    prompt_ids: Sequence[int],
+    completion_ids: Sequence[int],
+    temperature: float = 1.0,
 ) -> tuple[float, ...]:
-    """Log-probability of each completion token under softmax(logits), alone in one pass over the whole text.
+    """Log-probability of each completion token under softmax(logits / temperature), alone in one pass over the text.
 
     Args:
         member_id: a resident member; None for the bare base.
@@ -25,4 +29,4 @@ def given_logprobs(
     logits = output_layer(stacked.model)(states[0, len(prompt_ids) - 1 :])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     targets = ids[0, len(prompt_ids) :, None]
-    return tuple(torch.log_softmax(logits, dim=-1).gather(-1, targets).squeeze(-1).tolist())
+    return tuple(torch.log_softmax(logits / temperature, dim=-1).gather(-1, targets).squeeze(-1).tolist())

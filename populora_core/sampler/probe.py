@@ -2,28 +2,31 @@
 
 At every load the sampler scores one fixed text under every resident member and the bare base, in one batch
 and as it generates: once whole and once without its last token, so that rows come unsorted and end apart.
-The learner recorded beside each adapter what its own forward pass makes of that text (`store.adapters.Probe`):
-both must agree within `TOLERANCE`. Where they do not, the served numbers are compared with everything else that
-is known, which tells the fault.
+The learner recorded beside each adapter what its own forward pass makes of that text (`store.adapters.Probe`), and
+`sampler.proof` tells from both whose numbers they are. In float32 a few tokens tell everything. In bfloat16 they tell
+gross faults alone; what they leave open, the update tells from the tokens that it learns from (`compute.proving`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, Told, judge
 from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.store.adapters import PROBE, Probe, read_probe
 from populora_core.support.errors import AdapterError, AdapterNotServed
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Largest difference of one token's log-probability that is rounding, by the coarser of the two dtypes."""
-
 BASE = "the bare base"
-Logprobs = npt.NDArray[np.float64]
+WARN, REFUSE = 0.05, 0.5
+"""Mean differences of two engines in bfloat16, where no setting says otherwise."""
+
+
+class EnginesDiffer(UserWarning):
+    """Sampler and learner give a member's tokens other log-probabilities than rounding explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +34,27 @@ class ProbeReport:
     """What the proof found.
 
     Attributes:
-        tolerance: largest difference that counts as rounding.
-        largest_error: of any member, and of the base, from the learner's own.
-        indistinct: member -> the base and earlier versions from which the learner's own policy differs by no
-            more than two tolerances: of these the file's hash is the only proof.
+        refused_from: the mean difference that is refused.
+        largest_error: of any token of any member, and of the base, from the learner's own.
+        told: member -> what the text tells of it, a value of `Told`.
+        alike: member -> the base, earlier versions and members that the text cannot tell from it: of these the file's
+            hash is the only proof.
     """
 
-    tolerance: float
+    refused_from: float
     largest_error: float
-    indistinct: dict[str, list[str]]
+    told: dict[str, str]
+    alike: dict[str, list[str]]
 
 
-def serve(sampler: Sampler, adapters: Sequence[Served], dtype: str) -> ProbeReport:
+def serve(
+    sampler: Sampler, adapters: Sequence[Served], dtype: str, warn: float = WARN, refuse: float = REFUSE
+) -> ProbeReport:
     """Make exactly these adapters resident and prove that each is applied.
 
     Args:
         dtype: that the sampler computes in.
+        warn, refuse: mean differences, in nats a token, from which on it is told and refused in bfloat16.
 
     Raises:
         AdapterError: a file is missing, damaged or not the recorded one.
@@ -54,16 +62,17 @@ def serve(sampler: Sampler, adapters: Sequence[Served], dtype: str) -> ProbeRepo
     """
     probes = {adapter.member_id: _probe_of(adapter) for adapter in adapters}
     sampler.load(adapters)
-    return prove(sampler, adapters, probes, dtype)
+    return prove(
+        sampler, adapters, probes, MismatchLimits.of(warn, refuse, dtype, *(p.dtype for p in probes.values()))
+    )
 
 
 def prove(
-    sampler: Sampler, adapters: Sequence[Served], probes: Mapping[str, Probe], dtype: str
+    sampler: Sampler, adapters: Sequence[Served], probes: Mapping[str, Probe], limits: MismatchLimits
 ) -> ProbeReport:
     """Hold a loaded sampler to the learner's numbers (see `serve`)."""
     if not adapters:
-        return ProbeReport(TOLERANCE[dtype], 0.0, {})
-    tolerance = max(TOLERANCE[name] for name in (dtype, *(probe.dtype for probe in probes.values())))
+        return ProbeReport(limits.refuse, 0.0, {}, {})
     first = next(iter(probes.values()))
     texts = [Text(member, probe.prompt_ids, probe.completion_ids) for member, probe in probes.items()]
     texts.append(Text(None, first.prompt_ids, first.completion_ids))
@@ -73,26 +82,79 @@ def prove(
     found, base_found = dict(zip(probes, both, strict=False)), both[-1]
     expected = {member: _twice(probe.logprobs) for member, probe in probes.items()}
     base = _twice(first.base_logprobs)
-    if _distance(base_found, base) > tolerance:
-        given = [member for member, own in expected.items() if _distance(base_found, own) <= tolerance]
-        what = f"the adapter of {given[0]}" if given else "other numbers than the learner's base"
-        raise _not_served(
-            sampler, BASE, f"a row without a member was given {what}", base_found, base, tolerance
+    findings = {BASE: judge(base_found, base, expected, BASE, limits)}
+    if findings[BASE].told is Told.WRONG:
+        other = findings[BASE].other
+        what = f"the adapter of {other}" if other else "other numbers than the learner's base"
+        raise not_served(
+            sampler.name, BASE, f"a row without a member was given {what}", findings[BASE], limits
         )
 
-    errors, indistinct = [_distance(base_found, base)], {}
     for adapter in adapters:
         member, own, served = adapter.member_id, expected[adapter.member_id], found[adapter.member_id]
-        others = {BASE: base} | _earlier(adapter)
-        error = _distance(served, own)
-        if error > tolerance:
-            why = _reason(member, found, expected, others, tolerance)
-            raise _not_served(sampler, member, why, served, own, tolerance)
-        errors.append(error)
-        alike = [name for name, other in others.items() if _distance(own, other) <= 2.0 * tolerance]
-        if alike:
-            indistinct[member] = alike
-    return ProbeReport(tolerance, max(errors), indistinct)
+        others = (
+            {BASE: base}
+            | _earlier(adapter)
+            | {name: each for name, each in expected.items() if name != member}
+        )
+        finding = findings[member] = judge(served, own, others, BASE, limits)
+        if finding.told is Told.WRONG:
+            back = finding.other in found and _answers(own, found[str(finding.other)], limits)
+            raise not_served(sampler.name, member, reason(finding, set(expected), back), finding, limits)
+    del findings[BASE]
+    warn_of(sampler.name, findings, limits)
+    return ProbeReport(
+        limits.refuse,
+        max(float(np.abs(base_found - base).max()), *(finding.largest for finding in findings.values())),
+        {member: str(finding.told) for member, finding in findings.items()},
+        {member: list(finding.alike) for member, finding in findings.items() if finding.alike},
+    )
+
+
+def reason(finding: MemberProof, members: set[str], back: bool = False) -> str:
+    """What is served in the place of a member that is not.
+
+    Args:
+        members: whose adapters were loaded.
+        back: whether the one that answers is answered for by this member.
+    """
+    other, share = finding.other, finding.share
+    if other == BASE:
+        return "it is not applied: the bare base answers"
+    if other in members:
+        return f"it is swapped with {other}" if back else f"the adapter of {other} answers"
+    if other is not None:
+        return f"it is stale: {other} answers"
+    if share is not None:
+        return f"its scaling is wrong: its effect is about {share:.2g} times the learner's"
+    return "it answers like no version that is known: other weights, or another base"
+
+
+def warn_of(engine: str, findings: Mapping[str, MemberProof], limits: MismatchLimits) -> None:
+    """Warn of members whose numbers differ by more than they should."""
+    far = {member: finding.mean for member, finding in findings.items() if finding.mean >= limits.warn}
+    if far:
+        worst = max(far, key=far.__getitem__)
+        warnings.warn(
+            f"the {engine} sampler and the learner differ by {far[worst]:.3f} nats a token on average for {worst}"
+            + (f", and by {limits.warn:g} or more for {len(far)} members" if len(far) > 1 else "")
+            + "; update.importance_cap corrects for it, sampler.warn_mismatch says from where on it is told",
+            EnginesDiffer,
+            stacklevel=3,
+        )
+
+
+def not_served(
+    engine: str, who: str, why: str, finding: MemberProof, limits: MismatchLimits
+) -> AdapterNotServed:
+    """The error for a member that is answered for by something else."""
+    return AdapterNotServed(
+        f"the {engine} sampler does not serve {who} as the learner made it: {why}",
+        expected=f"the learner's log-probabilities, on average within {limits.refuse:g}, and nearer than any other's",
+        came=f"a mean difference of {finding.mean:.3g} over {finding.tokens} tokens, {finding.largest:.3g} at most",
+        remedy="nothing was made of it; resume tries again with a fresh sampler. If it comes back, use "
+        'sampler.engine = "torch" and report it',
+    )
 
 
 def _probe_of(adapter: Served) -> Probe:
@@ -123,48 +185,6 @@ def _earlier(adapter: Served) -> dict[str, Logprobs]:
     return known
 
 
-def _reason(
-    member: str,
-    found: Mapping[str, Logprobs],
-    expected: Mapping[str, Logprobs],
-    others: Mapping[str, Logprobs],
-    tolerance: float,
-) -> str:
-    """What is served in the member's place, the likeliest first."""
-    served, own, base = found[member], expected[member], others[BASE]
-    near = min(others, key=lambda name: _distance(served, others[name]))
-    if _distance(served, others[near]) <= tolerance:
-        if near == BASE:
-            return "it is not applied: the bare base answers"
-        return f"it is stale: {near} answers"
-    for other, logprobs in expected.items():
-        if other != member and _distance(served, logprobs) <= tolerance:
-            back = _distance(found[other], own) <= tolerance
-            return f"it is swapped with {other}" if back else f"the adapter of {other} answers"
-    # To first order the log-probabilities move along one line when an adapter is scaled.
-    moved, meant = served - base, own - base
-    length = float(np.linalg.norm(moved) * np.linalg.norm(meant))
-    alike = float(moved @ meant) / length if length else 0.0
-    if alike > 0.7:
-        times = float(moved @ meant) / float(meant @ meant)
-        return f"its scaling is wrong: its effect is about {times:.2g} times the learner's"
-    return "it answers like no version that is known: other weights, or another base"
-
-
-def _not_served(
-    sampler: Sampler, who: str, why: str, served: Logprobs, own: Logprobs, tolerance: float
-) -> AdapterNotServed:
-    return AdapterNotServed(
-        f"the {sampler.name} sampler does not serve {who} as the learner made it: {why}",
-        expected=f"the learner's log-probabilities on the probe within {tolerance:g}",
-        came=f"a difference of {_distance(served, own):.3g}",
-        remedy="nothing was sampled; resume tries again with a fresh sampler. If it comes back, use "
-        'sampler.engine = "torch" and report it',
-    )
-
-
-def _distance(one: Logprobs, other: Logprobs) -> float:
-    """The largest difference of a token. Other texts, and numbers that are not finite, are far apart."""
-    if one.shape != other.shape or not np.isfinite(one - other).all():
-        return float("inf")
-    return float(np.abs(one - other).max())
+def _answers(own: Logprobs, served: Logprobs, limits: MismatchLimits) -> bool:
+    """Whether a member's own numbers were served in the place of another."""
+    return own.shape == served.shape and float(np.abs(own - served).mean()) < limits.refuse

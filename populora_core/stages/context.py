@@ -173,6 +173,16 @@ class StageContext:
             for row in rows
         }
 
+    def earlier_folders(self, members: Iterable[str]) -> dict[str, Path]:
+        """member_id -> the folder of its version before the newest, where that is kept and rounding may hide a fault.
+
+        In float32 the proof at load has told everything, and nothing is compared again.
+        """
+        if self.config.base.dtype == "float32":
+            return {}
+        folders = {name: self.session.run.adapter_folder(name, self.generation - 2) for name in members}
+        return {name: folder for name, folder in folders.items() if (folder / WEIGHTS).is_file()}
+
     def updated_folders(self, rows: Iterable[Row]) -> dict[str, Path]:
         """member_id -> the folder of the member as this generation's update wrote it, from rows of `adapters`.
 

@@ -67,6 +67,7 @@ def run(ctx: StageContext) -> None:
                 Role.STUDENT: ctx.config.solve.temperature,
             },
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in steps],
+            earlier=ctx.earlier_folders(share),
         )
         for share in ctx.shares(before)
     ]
@@ -75,6 +76,7 @@ def run(ctx: StageContext) -> None:
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
+    ctx.extra["proof"] = {member: told for part in done for member, told in part["proof"].items()}
     ctx.write(
         "updates",
         [

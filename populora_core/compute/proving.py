@@ -1,0 +1,123 @@
+"""The proof by what was sampled: a member's completions, as its update learns from them, hold some hundred real tokens.
+
+They were drawn step by step, by the kernels and from the batches that sampling uses, and a sampler that drew from other
+weights shows by them what a short text at load cannot: see `sampler.proof`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from populora_core.learner.rows import TrainingRow
+from populora_core.sampler.probe import BASE, not_served, reason, warn_of
+from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, Told, judge
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from populora_core.compute.work import Worker
+    from populora_core.model.stacked import StackedAdapters
+    from populora_core.model.state import MemberState
+
+TOKENS = 512
+"""Of a member that are compared. Under the noise of two engines so many tell an adapter of 0.1 nats a token."""
+EARLIER = "its version before"
+
+
+def prove_sampled(
+    worker: Worker,
+    stacked: StackedAdapters,
+    states: Mapping[str, MemberState],
+    earlier: Mapping[str, Path],
+    rows: Sequence[TrainingRow],
+) -> dict[str, dict[str, Any]]:
+    """Hold what was sampled to the weights that the learner has; in float32 there is nothing left to tell.
+
+    Args:
+        states: of the members at the weights that sampled.
+        earlier: member_id -> the folder of its version before, where it is kept.
+
+    Returns:
+        member_id -> the fields of its `MemberProof`, for members with rows.
+
+    Raises:
+        AdapterNotServed: a member's completions come from something else.
+    """
+    from populora_core.model.adapter_files import read_weights
+
+    spec = worker.spec
+    if spec.base.dtype == "float32":
+        return {}
+    limits = MismatchLimits.of(spec.sampler.warn_mismatch, spec.sampler.refuse_mismatch, spec.base.dtype)
+    findings: dict[str, MemberProof] = {}
+    for member, state in states.items():
+        chosen = first_tokens([row for row in rows if row.member_id == member], TOKENS)
+        if not chosen:
+            continue
+        known = {member: state.weights}
+        if member in earlier:
+            known[EARLIER] = read_weights(earlier[member], stacked.layout)
+        own, *others = _scored(stacked, known, chosen)
+        served = np.concatenate([np.asarray(row.old_logprobs) for row in chosen])
+        finding = judge(served, own, dict(zip([BASE, EARLIER], others, strict=False)), BASE, limits)
+        if finding.told is Told.WRONG:
+            finding = _with_others(stacked, states, member, chosen, served, own, finding)
+            raise not_served(spec.sampler.engine, member, reason(finding, set(states)), finding, limits)
+        findings[member] = finding
+    warn_of(spec.sampler.engine, findings, limits)
+    return {member: asdict(finding) for member, finding in findings.items()}
+
+
+def first_tokens(rows: Sequence[TrainingRow], count: int) -> list[TrainingRow]:
+    """The beginnings of these completions, at most half of the count from one, until there are so many tokens."""
+    chosen: list[TrainingRow] = []
+    left = count
+    for row in rows:
+        taken = min(left, count // 2, len(row.completion_ids))
+        if taken:
+            ids, logprobs = row.completion_ids[:taken], row.old_logprobs[:taken]
+            chosen.append(replace(row, completion_ids=ids, old_logprobs=logprobs))
+        left -= taken
+    return chosen
+
+
+def _scored(
+    stacked: StackedAdapters, weights: Mapping[str, Tensor], rows: Sequence[TrainingRow]
+) -> list[Logprobs]:
+    """What the learner's pass gives the completions under the first of the adapters, the bare base, and the rest."""
+    from populora_core.model.probe import given_logprobs
+
+    stacked.load(weights)
+    first, *rest = weights
+    return [
+        np.concatenate(
+            [
+                given_logprobs(stacked, who, row.prompt_ids, row.completion_ids, row.temperature)
+                for row in rows
+            ]
+        )
+        for who in (first, None, *rest)
+    ]
+
+
+def _with_others(
+    stacked: StackedAdapters,
+    states: Mapping[str, MemberState],
+    member: str,
+    rows: Sequence[TrainingRow],
+    served: Logprobs,
+    own: Logprobs,
+    finding: MemberProof,
+) -> MemberProof:
+    """The finding, with the member that answers instead where one does."""
+    for other, state in states.items():
+        if finding.other is None and other != member:
+            theirs = _scored(stacked, {other: state.weights}, rows)[0]
+            if np.abs(served - theirs).mean() < 0.5 * np.abs(served - own).mean():
+                return replace(finding, other=other)
+    return finding

@@ -1,0 +1,159 @@
+"""Whether sampled numbers are those of one policy or of another, from log-probabilities of the same tokens.
+
+Two engines never agree to the bit: in bfloat16 they differ by 0.1 nats a token, and by 0.3 on one in 25. A single
+difference therefore proves nothing, but many tokens do. Let s be what was served, o the member's own numbers and a
+those of another policy, such as the bare base. Least squares of s - a on o - a gives the share of the way from a to o
+that was served: 1 where the member answers, 0 where the other does, 2 where an adapter is scaled twice over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Logprobs = npt.NDArray[np.float64]
+
+ROUNDING = {"float32": 1e-3, "bfloat16": 0.25}
+"""Nats that one token may be off by rounding: what is believed of the noise before there are tokens to measure."""
+BELIEF = 10
+"""As many tokens' worth."""
+TELLING = 0.06
+"""The share's standard error from which on it tells: 0 and 1 are then eight from 0.5, and half the scale is seen."""
+CERTAIN = 5.0
+"""Standard errors from 1 at which a share is another's and no chance."""
+SCALED = 0.2
+"""A share this far from 1, beyond three standard errors, is another scale."""
+
+
+class Told(StrEnum):
+    """What the tokens tell of a member."""
+
+    APART = "told apart"
+    NOT_YET = "cannot tell yet"
+    BASE = "still the base"  # no token could tell, and none needs to
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class MismatchLimits:
+    """Mean absolute differences, in nats a token.
+
+    Attributes:
+        warn, refuse: from here on.
+        rounding: of one token, what is believed of it before it is measured.
+    """
+
+    warn: float
+    refuse: float
+    rounding: float
+
+    @classmethod
+    def of(cls, warn: float, refuse: float, *dtypes: str) -> MismatchLimits:
+        """For engines that compute in these; where none rounds to 16 bits, a fifth of its rounding is refused."""
+        rounding = max(ROUNDING[dtype] for dtype in dtypes)
+        if rounding == ROUNDING["float32"]:
+            return cls(rounding / 5, rounding / 5, rounding)
+        return cls(warn, refuse, rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProof:
+    """What was found of one member.
+
+    Attributes:
+        tokens: compared.
+        mean, p99, largest: of the absolute difference from the member's own, in nats.
+        alike: policies that these tokens cannot tell from its own yet.
+        other: the policy that answers instead; None where none of the known ones does.
+        share: of the way from the base to its own that was served; None where that cannot be told, or where what was
+            served lies on no such way.
+    """
+
+    told: Told
+    tokens: int
+    mean: float
+    p99: float
+    largest: float
+    alike: tuple[str, ...] = ()
+    other: str | None = None
+    share: float | None = None
+
+
+def judge(
+    served: Logprobs, own: Logprobs, others: Mapping[str, Logprobs], base: str, limits: MismatchLimits
+) -> MemberProof:
+    """Tell whose numbers were served.
+
+    Args:
+        served, own: [n], of the same tokens.
+        others: name of another policy -> what it gives them [n].
+        base: which of them is the bare base.
+    """
+    if served.shape != own.shape or not np.isfinite(served - own).all():
+        return MemberProof(Told.WRONG, len(served), math.inf, math.inf, math.inf)
+    apart = np.abs(served - own)
+    sizes = len(apart), float(apart.mean()), float(np.quantile(apart, 0.99)), float(apart.max())
+    known = {
+        name: other for name, other in others.items() if other.shape == own.shape and (own != other).any()
+    }
+    shares = {name: share_served(served, own, other, limits.rounding) for name, other in known.items()}
+    alike = tuple(name for name, (_, error) in shares.items() if error > TELLING)
+    wrong = sizes[1] >= limits.refuse or any(
+        1.0 - share > max(0.5, CERTAIN * error) for share, error in shares.values()
+    )
+    share, error = shares.get(base, (1.0, 0.0))
+    wrong |= abs(share - 1.0) > max(SCALED + 3.0 * error, CERTAIN * error)
+    if wrong:
+        along = base in known and _along(served - known[base], own - known[base])
+        return MemberProof(Told.WRONG, *sizes, alike, _nearest(served, own, known), share if along else None)
+    if base in others and base not in known:
+        return MemberProof(Told.BASE, *sizes, alike)
+    return MemberProof(
+        Told.NOT_YET if alike else Told.APART, *sizes, alike, share=share if base in known else None
+    )
+
+
+def share_served(served: Logprobs, own: Logprobs, other: Logprobs, rounding: float) -> tuple[float, float]:
+    """The share of the way from another policy to the member's own that was served, and its standard error.
+
+    The error is the larger of two: residuals' squares in proportion to the tokens' weights, each as if its token had
+    been left out (HC3, MacKinnon and White 1985), since a few tokens may carry all; and one spread for all tokens,
+    drawn towards `rounding` while they are few.
+    """
+    moved, way = served - other, own - other
+    length = float(way @ way)
+    share = float(moved @ way) / length
+    weight = way * way / length
+    rest = moved - share * way
+    left_out = rest / np.maximum(1.0 - weight, 1e-9)
+    robust = math.sqrt(float((way * way) @ (left_out * left_out))) / length
+    spread = (BELIEF * rounding * rounding + float(rest @ rest)) / (BELIEF + len(rest))
+    return share, max(robust, math.sqrt(spread / length))
+
+
+def tokens_needed(effect: float, noise: float) -> int:
+    """Tokens from which a policy is told from another.
+
+    Args:
+        effect: root mean square difference of the two policies, nats a token.
+        noise: of the engines, the same measure.
+    """
+    return math.ceil((noise / (TELLING * effect)) ** 2)
+
+
+def _along(moved: Logprobs, way: Logprobs) -> bool:
+    """Whether the numbers moved as they do when an adapter is scaled: to first order along one line."""
+    length = float(np.linalg.norm(moved) * np.linalg.norm(way))
+    return length > 0.0 and float(moved @ way) > 0.7 * length
+
+
+def _nearest(served: Logprobs, own: Logprobs, others: Mapping[str, Logprobs]) -> str | None:
+    """The policy that answers instead: nearer than half the way from the member's own, and nearer than the rest."""
+    far = {name: float(np.abs(served - other).mean()) for name, other in others.items()}
+    near = min(far, key=far.__getitem__, default=None)
+    return near if near is not None and far[near] < 0.5 * float(np.abs(served - own).mean()) else None
