@@ -12,6 +12,7 @@ import pytest
 
 from populora_core.support import devices
 from populora_core.support.devices import DeviceBusy, hold_device
+from populora_core.support.errors import ConfigError
 
 HOLD = """
 import sys, time
@@ -50,3 +51,26 @@ def test_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
         with hold_device("cuda"):
             pass
+
+
+def test_several_gpus_are_held_and_too_few_are_refused(tmp_path: Path) -> None:
+    with hold_device("cuda", 2):
+        assert {path.name for path in tmp_path.iterdir()} == {"populora-3.lock", "populora-4.lock"}
+    with pytest.raises(ConfigError, match="of at most 2"), hold_device("cuda", 3):
+        pass
+
+
+def test_without_a_list_the_drivers_tool_tells_the_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\ncase $1 in --query-gpu=index) printf '0\\n1\\n' ;; *) echo GPU-abc ;; esac\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert devices.visible_gpus() == ["0", "1"]
+    assert devices.gpu_name() == "GPU-abc"
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    devices.take_gpu(1)
+    assert devices.visible_gpus() == ["1"]

@@ -33,7 +33,7 @@ from populora_core.sharing.places import open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.children import end_with_parent, with_models
-from populora_core.support.devices import hold_device
+from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpu
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
 from populora_core.support.received import below
@@ -205,9 +205,15 @@ class InlineCompute:
 
 
 class LocalCompute:
-    """One process a shard; each keeps the frozen base resident between stages."""
+    """One process a shard, on GPUs one each; each keeps the frozen base resident between stages.
+
+    Raises:
+        ConfigError: there are more shards than GPUs.
+    """
 
     def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
+        if spec.base.device == CUDA:
+            require_gpus(shards)
         self._shards, self._threads, self._spec = shards, threads, spec
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
@@ -258,13 +264,13 @@ class LocalCompute:
     def _start(self) -> None:
         if self._processes:
             return
-        self._exit.enter_context(hold_device(self._spec.base.device))
+        self._exit.enter_context(hold_device(self._spec.base.device, self._shards))
         context = with_models(self._spec.base.device)
         for shard in range(self._shards):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_listen,
-                args=(theirs, self._spec, self._threads),
+                args=(theirs, self._spec, self._threads, shard),
                 name=f"populora-shard-{shard}",
                 daemon=True,
             )
@@ -296,13 +302,19 @@ class LocalCompute:
         )
 
 
-def _listen(pipe: Connection, spec: ModelSpec, threads: int) -> None:
-    """A worker's process: performs what comes through its pipe, until that closes or its parent is gone."""
+def _listen(pipe: Connection, spec: ModelSpec, threads: int, number: int) -> None:
+    """A worker's process: performs what comes through its pipe, until that closes or its parent is gone.
+
+    Args:
+        number: of the shard; on GPUs each has its own.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
     end_with_parent()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes, where it has not yet
         os.environ[variable] = str(threads)
+    if spec.base.device == CUDA:
+        take_gpu(number)
     worker = Worker(spec, threads)
     try:
         with suppress(EOFError, OSError):  # the pipe is closed: no one waits for an answer

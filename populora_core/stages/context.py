@@ -14,6 +14,7 @@ import pyarrow as pa
 from populora_core.compute.shards import Shards, towards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
+from populora_core.planning.dealing import deal
 from populora_core.population.member import Member, Role
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import Dialect
@@ -30,6 +31,7 @@ from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 from populora_core.support.aliases import Row
+from populora_core.support.devices import CUDA
 from populora_core.support.errors import ArtifactError
 
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
@@ -121,25 +123,19 @@ class StageContext:
         """
         if not prompts:
             return None
-        owners = sorted({prompt.member_id for prompt in prompts if prompt.member_id})
-        served, shares = self._served(owners), self.shares(owners)
-        parts = [
-            Generate(
-                adapters=[served[member] for member in share],
-                prompts=[prompt for prompt in prompts if prompt.member_id in share],
-            )
-            for share in shares
-        ]
+        dealt = self._dealt(prompts)
+        parts = []
+        for number in range(max(dealt) + 1):
+            share = [prompt for prompt, place in zip(prompts, dealt, strict=True) if place == number]
+            owners = sorted({prompt.member_id for prompt in share if prompt.member_id})
+            parts.append(Generate(adapters=list(self._served(owners).values()), prompts=share))
         done = self.shards.map(parts, towards(self.progress, len(prompts)))
         told = [
             {name.decode(): json.loads(text) for name, text in part.schema.metadata.items()} for part in done
         ]
         self.extra["sampler"] = {"engine": told[0]["engine"], "probes": [each["probe"] for each in told]}
-        shard_of: dict[str | None, int] = {
-            member: part for part, share in enumerate(shares) for member in share
-        }
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
-        came = np.argsort([shard_of[prompt.member_id] for prompt in prompts], kind="stable")
+        came = np.argsort(dealt, kind="stable")
         return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))
 
     def _served(self, members: Iterable[str]) -> dict[str, Served]:
@@ -205,11 +201,38 @@ class StageContext:
             )
         return folder
 
-    def shares(self, members: Iterable[str]) -> list[list[str]]:
-        """The members of each shard that has any."""
+    def _dealt(self, prompts: Sequence[Prompt]) -> list[int]:
+        """The shard of each prompt.
+
+        On a CPU whole members stay together: equality is promised there, and a token's bits follow from its batch. On
+        GPUs, whose rounding no one repeats, requests are dealt, so that all of them sample whatever the roles.
+        """
+        if self.config.base.device == CUDA:
+            return deal(
+                [_expected(prompt) for prompt in prompts], min(self.config.compute.shards, len(prompts))
+            )
+        owners = self.shares({prompt.member_id: 1.0 for prompt in prompts if prompt.member_id})
+        shard_of: dict[str | None, int] = {
+            member: part for part, share in enumerate(owners) for member in share
+        }
+        return [shard_of[prompt.member_id] for prompt in prompts]
+
+    def shares(self, members: Mapping[str, float]) -> list[list[str]]:
+        """The members of each shard that has any.
+
+        Args:
+            members: member_id -> how much work it is; on GPUs the work is shared out evenly.
+        """
         ordered = sorted(members)
         shards = self.config.compute.shards
-        return [share for share in (ordered[shard::shards] for shard in range(shards)) if share]
+        if self.config.base.device == CUDA:
+            dealt = deal([members[member] for member in ordered], shards)
+        else:
+            dealt = [number % shards for number in range(len(ordered))]
+        found = [
+            [m for m, place in zip(ordered, dealt, strict=True) if place == shard] for shard in range(shards)
+        ]
+        return [share for share in found if share]
 
     def sandbox_runner(self, determinism: bool) -> RunJobs:
         """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds.
@@ -281,3 +304,8 @@ def member_of(row: Row) -> Member:
         sigma=row["sigma"],
         productive_generation=row["productive_generation"],
     )
+
+
+def _expected(prompt: Prompt) -> float:
+    """How many tokens a prompt is likely to take: a quarter of its letters to read, and of its limit to write."""
+    return len(prompt.text) / 4 + prompt.max_tokens / 4

@@ -15,10 +15,12 @@ from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
 
+LENGTH = ("prompt_tokens", "completion_tokens")
+
 
 def run(ctx: StageContext) -> None:
-    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type")
-    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id")
+    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *LENGTH)
+    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *LENGTH)
     types = ctx.rows("problems", "problem_id", "problem_type")
     type_of = {row["problem_id"]: row["problem_type"] for row in types}
     settings = ctx.config.update
@@ -54,6 +56,7 @@ def run(ctx: StageContext) -> None:
     steps = _steps(members, lessons, settings)
 
     before = ctx.member_folders()
+    tokens = _tokens(steps, {Role.TEACHER: proposals, Role.STUDENT: attempts})
     parts = [
         Update(
             members={member: before[member] for member in share},
@@ -69,7 +72,7 @@ def run(ctx: StageContext) -> None:
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in steps],
             earlier=ctx.earlier_folders(share),
         )
-        for share in ctx.shares(before)
+        for share in ctx.shares({member: tokens[member] for member in before})
     ]
     learned = sum(len(moving(step, settings.kl)) for step, _ in steps)
     done = ctx.shards.map(parts, towards(ctx.progress, learned))
@@ -115,6 +118,17 @@ def _steps(
         )
         for step in range(max(map(len, plays.values())))
     ]
+
+
+def _tokens(
+    steps: Iterable[tuple[Iterable[Lesson], UpdateRules]], rows: Mapping[str, Sequence[Row]]
+) -> Mapping[str, float]:
+    """member_id -> the tokens that it learns from."""
+    found: dict[str, float] = defaultdict(float)
+    for lessons, rules in steps:
+        for each in moving(lessons, rules.settings.kl):
+            found[each.member_id] += sum(rows[each.role][each.row][name] for name in LENGTH)
+    return found
 
 
 def _rewards(

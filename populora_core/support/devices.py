@@ -12,8 +12,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from populora_core.support.errors import ConfigError
 
 CUDA = "cuda"
 POLL_SECONDS = 1.0
@@ -24,17 +26,78 @@ class DeviceBusy(UserWarning):
 
 
 @contextmanager
-def hold_device(device: str) -> Iterator[None]:
-    """Hold the first visible GPU against other runs on this machine, waiting until it is free.
+def hold_device(device: str, count: int = 1) -> Iterator[None]:
+    """Hold the first visible GPUs against other runs on this machine, waiting until they are free.
 
     Args:
         device: as base.device says; what is no GPU needs no lock.
+        count: of the GPUs.
+
+    Raises:
+        ConfigError: fewer are visible.
     """
     if device != CUDA:
         yield
         return
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # CUDA's own order is not nvidia-smi's
-    name = gpu_name()
+    require_gpus(count)
+    with ExitStack() as held:
+        # In the order of their names, so that two runs never wait for each other.
+        for name in sorted(gpu_name(visible) for visible in visible_gpus()[:count]):
+            held.enter_context(_held(name))
+        yield
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES takes; one where nothing tells."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return [name.strip() for name in listed.split(",") if name.strip()] or ["0"]
+    return _asked("--query-gpu=index").split() or ["0"]
+
+
+def require_gpus(count: int) -> None:
+    """Raise ConfigError unless so many GPUs are visible."""
+    visible = visible_gpus()
+    if count > len(visible):
+        raise ConfigError(
+            "there are more shards than GPUs, and two bases on one GPU would share its memory",
+            expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible",
+            came=str(count),
+            remedy="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
+        )
+
+
+def take_gpu(number: int) -> None:
+    """Let this process see one GPU alone: the one of that number among those that it sees. Before CUDA starts."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number]
+
+
+def gpu_name(visible: str | None = None) -> str:
+    """The id of a GPU, the first one that is visible unless said, the same however CUDA_VISIBLE_DEVICES names it."""
+    visible = visible or visible_gpus()[0]
+    return (
+        _asked("--query-gpu=uuid", f"--id={visible}") or visible
+    )  # without the driver's tool, its name is all
+
+
+def _asked(query: str, *options: str) -> str:
+    """What nvidia-smi answers; nothing where it cannot."""
+    try:
+        return subprocess.run(
+            ["nvidia-smi", query, *options, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+@contextmanager
+def _held(name: str) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"populora-{name}.lock"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
@@ -42,27 +105,12 @@ def hold_device(device: str) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDONLY)
     try:
         if not _taken(descriptor):
-            warnings.warn(f"waiting for the GPU {name}: another run holds {path}", DeviceBusy, stacklevel=2)
+            warnings.warn(f"waiting for the GPU {name}: another run holds {path}", DeviceBusy, stacklevel=4)
             while not _taken(descriptor):
                 time.sleep(POLL_SECONDS)
         yield
     finally:
         os.close(descriptor)
-
-
-def gpu_name() -> str:
-    """The id of the first GPU that this process sees, the same however CUDA_VISIBLE_DEVICES names it."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip() or "0"
-    try:
-        return subprocess.run(
-            ["nvidia-smi", f"--id={visible}", "--query-gpu=uuid", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=30,
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return visible  # without the driver's tool, its name is all there is
 
 
 def _taken(descriptor: int) -> bool:

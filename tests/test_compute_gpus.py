@@ -1,0 +1,114 @@
+"""Several GPUs in one machine: each shard has its own, and what is dealt to them comes to about the same."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from populora_core.compute.shards import LocalCompute, Shards
+from populora_core.compute.work import Worker
+from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.model.base import base_digest
+from populora_core.model.state import MemberState
+from populora_core.planning.dealing import deal
+from populora_core.sampler.requests import Completion, Request
+from populora_core.sampler.spec import ModelSpec
+from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.support import ids
+from populora_core.support.aliases import Progress
+from populora_core.support.errors import ConfigError
+from populora_core.support.shipped import shipped
+
+TINY = shipped("base_model", "tiny")
+SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
+ON_GPUS = replace(SPEC, base=BaseSection(device="cuda"))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Work that tells which GPUs its process sees."""
+
+    number: int
+
+    def run(self, worker: Worker, folder: Path, progress: Progress) -> Any:
+        return os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]
+
+
+@pytest.fixture(autouse=True)
+def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7,1")
+
+
+def test_each_worker_sees_one_gpu_of_those_that_the_run_sees(tmp_path: Path) -> None:
+    backend = LocalCompute(3, 1, ON_GPUS)
+    try:
+        seen = Shards(backend, "key", tmp_path / "shards").map([Look(0), Look(1), Look(2)])
+    finally:
+        backend.close()
+    assert [tuple(each) for each in seen] == [(name, "PCI_BUS_ID") for name in ("5", "GPU-7", "1")]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5,GPU-7,1"
+    held = {path.name for path in tmp_path.glob("populora-*.lock")}
+    assert held == {f"populora-{name}.lock" for name in ("5", "GPU-7", "1")}
+
+
+def test_more_shards_than_gpus_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)more shards than GPUs.*at most 3.*Came: 4"):
+        LocalCompute(4, 1, ON_GPUS)
+
+
+def test_requests_of_lognormal_length_load_gpus_alike() -> None:
+    """A generation of 4 + 4 has up to 1,536 answers; their lengths spread by 0.7 in the logarithm."""
+    lengths = np.random.default_rng(0).lognormal(np.log(800), 0.7, 1536).clip(max=4096)
+    known = np.bincount(deal(lengths.tolist(), 8), lengths, 8)
+    assert known.max() / known.mean() < 1.001, "where the lengths are foreseen"
+    few = np.bincount(deal(lengths[:192].tolist(), 8), lengths[:192], 8)
+    assert few.max() / few.mean() < 1.05
+    unforeseen = np.bincount(deal([1.0] * 1536, 8), lengths, 8)
+    assert unforeseen.max() / unforeseen.mean() < 1.1, "where they are not: all count alike"
+
+
+def test_updates_of_unlike_members_load_gpus_alike_and_every_gpu_works() -> None:
+    teachers, students = [60_000.0] * 8, [130_000.0] * 8
+    loads = np.bincount(deal([*teachers, *students], 8), [*teachers, *students], 8)
+    assert loads.max() / loads.mean() < 1.001
+    assert sorted(deal([5.0, 4.0, 3.0], 4)) == [0, 1, 2]
+
+
+def test_what_the_torch_sampler_writes_does_not_depend_on_the_dealing() -> None:
+    worker = Worker(SPEC, threads=1)
+    members = [f"m{number}" for number in range(4)]
+    rows = {name: worker.layout.init_row(ids.generator(3, name)) for name in members}
+    for number, row in enumerate(rows.values()):
+        for _, b in worker.layout.views(row).values():
+            b.fill_(0.002 * (number + 1))
+    worker.stacked.load({name: MemberState.newborn(row).weights for name, row in rows.items()})
+    sampler = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
+    requests = [
+        Request(members[number % 4], tuple(range(20, 24 + number % 5)), seed=number, max_tokens=12)
+        for number in range(24)
+    ]
+
+    def written(dealt: list[int]) -> list[Completion]:
+        found: dict[int, Completion] = {}
+        for part in set(dealt):
+            own = [number for number, place in enumerate(dealt) if place == part]
+            found |= dict(zip(own, sampler.generate([requests[number] for number in own]), strict=True))
+        return [found[number] for number in range(len(requests))]
+
+    whole = written([0] * 24)
+    for dealt in (
+        deal([float(request.max_tokens) for request in requests], 3),
+        [number % 4 for number in range(24)],
+    ):
+        parts = written(dealt)
+        assert [each.token_ids for each in parts] == [each.token_ids for each in whole]
+        for one, other in zip(parts, whole, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
