@@ -64,13 +64,17 @@ def test_every_setting_says_where_it_comes_from(name: str) -> None:
 
 def test_sampling_is_bound_by_memory_for_few_rows_and_by_computing_for_many() -> None:
     shape, rates = shape_of(QWEN2_5_7B, 32), Rates(4e14, 2e12)
-    few, many = (sampling_seconds(shape, SamplingLoad(rows, 100), rows, 2, rates) for rows in (1, 4096))
-    assert few == pytest.approx(100 * 2 * shape.parameters / 2e12)
-    assert many == pytest.approx(100 * 2 * shape.parameters * 4096 / 4e14)
+    few, many = (
+        sampling_seconds(shape, SamplingLoad(rows, 0.0, 100), 1.0, rows, 2, "vllm", rates)
+        for rows in (1, 4096)
+    )
+    cache = 50 * 57_344  # bytes of a row's keys and values, half-way
+    assert few == pytest.approx(100 * ((2 * shape.parameters + cache) / 2e12 * 1.15 + 0.006))
+    assert many == pytest.approx(100 * (2 * shape.parameters * 4096 / 4e14 * 1.15 + 0.006))
 
 
 def test_an_update_takes_four_operations_a_parameter_and_token_and_two_more_to_save_memory() -> None:
     shape, rates = shape_of(QWEN2_5_7B, 32), Rates(1e12, 1e12)
-    batch = SamplingLoad(10, 100.0)
-    assert update_seconds(shape, batch, False, rates) == pytest.approx(4 * 1000 * shape.parameters / 1e12)
-    assert update_seconds(shape, batch, True, rates) == pytest.approx(6 * 1000 * shape.parameters / 1e12)
+    load = SamplingLoad(10, 60.0, 80.0)  # tokens to read and, at half of the limit, 40 to write
+    assert update_seconds(shape, load, 0.5, False, rates) == pytest.approx(4 * 1000 * shape.parameters / 1e12)
+    assert update_seconds(shape, load, 0.5, True, rates) == pytest.approx(6 * 1000 * shape.parameters / 1e12)

@@ -52,9 +52,8 @@ def test_one_engine_holds_all_members_so_it_has_one_shard() -> None:
     with pytest.raises(ConfigError, match=r"compute\.shards must be 1; it is 2"):
         small_config(sampler={"engine": "vllm"})
     small_config(sampler={"engine": "vllm"}, compute={"shards": 1})
-    small_config(
-        sampler={"engine": "vllm"}, base={"device": "cuda"}, compute={"shards": 8}
-    )  # one on each GPU
+    on_each_gpu = {"shards": 8, "backend": "local"}
+    small_config(sampler={"engine": "vllm"}, base={"device": "cuda"}, compute=on_each_gpu)
 
 
 def test_the_engine_decides_what_is_sampled_and_nothing_else(

@@ -26,6 +26,8 @@ from populora_core.model.base import BaseModel, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
+from populora_core.sampler.engine_process import EngineProcess
+from populora_core.sampler.engines import open_sampler
 from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -81,7 +83,7 @@ def served(stacked: StackedAdapters, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def engine() -> Iterator[VllmSampler]:
     """One engine for the module: starting one takes ten seconds."""
-    sampler = new_sampler(recycle_after=10**6)
+    sampler = new_sampler()
     yield sampler
     sampler.close()
 
@@ -425,18 +427,25 @@ def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:
     torch.set_num_threads(1)
 
 
-def test_the_engine_is_made_anew_after_the_stated_number_of_adapters(
-    engine: VllmSampler, reference: TorchSampler, served: list[Served]
+def test_the_engines_process_is_replaced_after_the_stated_number_of_adapters(
+    engine: VllmSampler,
+    stacked: StackedAdapters,
+    reference: TorchSampler,
+    served: list[Served],
+    tmp_path: Path,
 ) -> None:
-    engine.close()  # a process has room for one at a time
-    sampler = new_sampler(recycle_after=8)
+    engine.close()  # its memory is another's now
+    section = SamplerSection(engine="vllm", recycle_after=8)
+    spec = ModelSpec(BaseSection(), AdapterSection(rank=RANK), "none", section, members=5)
+    sampler = open_sampler(spec, [1], lambda: pytest.fail("vLLM has a base of its own"))
+    assert isinstance(sampler, EngineProcess)
     try:
         sampler.load(served[:4])
-        first = sampler._engine
+        first = sampler.pid
         sampler.load(served[4:])
-        assert sampler._engine is first
-        sampler.load(served[:4])
-        assert sampler._engine is not first
+        assert sampler.pid == first
+        sampler.load([*served[:4], adapter(tmp_path, stacked.layout, "m4", seed=6)])
+        assert sampler.pid != first
         requests = asked(*MEMBERS[:4], None, temperature=0.0)
         assert_alike(sampler.generate(requests), reference.generate(requests))
     finally:

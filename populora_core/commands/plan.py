@@ -8,21 +8,24 @@ import os
 from functools import partial
 from pathlib import Path
 
+from rich.table import Table
+
 from populora_core.commands.console import console
 from populora_core.config.load import Config
-from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
+from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
 from populora_core.planning.memory import (
     GB,
     SAMPLER_ROWS,
     SAMPLER_TOKENS,
+    Estimate,
     Fit,
-    ModelShape,
     Workload,
     estimate,
     fit,
     read_shape,
 )
 from populora_core.report.text import seconds
+from populora_core.runs.gpus import gpu_job, rates_of
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.errors import BaseModelError
@@ -43,7 +46,7 @@ LESS = (
     "To need less: update.gradient_checkpointing = true, a lower update.token_budget, base.dtype = bfloat16, "
     "fewer compute.shards, a lower adapters.rank."
 )
-
+CARDS, MACHINES = (80, 96, 141), (1, 4, 8)  # GB of a GPU, and GPUs of one machine
 
 say = partial(console.print, highlight=False, soft_wrap=True)
 
@@ -79,40 +82,89 @@ def _print_memory(config: Config) -> None:
     except BaseModelError as error:  # a base that cannot be estimated may well be run
         console.print(f"\n[bold]memory[/]: {error.problem}", soft_wrap=True)
         return
-    shards, members = config.compute.shards, config.population.proposers + config.population.students
+    if config.base.device == "cuda":
+        _print_gpus(config)
+        return
+    shards = config.compute.shards
     processes = shards if config.compute.backend == "local" else 1
     rows = min(SAMPLER_ROWS, math.ceil(max(config.proposals, config.attempts) / shards))
     needed = estimate(
         shape,
         Workload(
-            members=math.ceil(members / shards),
+            members=math.ceil(config.members / shards),
             base_bytes=4 if config.base.dtype == "float32" else 2,
             update_tokens=max(config.update.token_budget, config.propose.max_tokens, config.solve.max_tokens),
             checkpointing=config.update.gradient_checkpointing,
             sampler_rows=rows,
             sampler_tokens=min(SAMPLER_TOKENS, rows * shape.context),
-            copies=config.base.device == "cpu",
+            copies=True,
         ),
     )
-    cuda = config.base.device == "cuda"
-    if cuda:
-        place, capacity = "one GPU", config.compute.gpu_gb * GB
-    else:
-        place, capacity = "this machine", float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    host = 0 if cuda else processes * needed.states
-    shared, learner = processes * needed.shared + host, processes * needed.learner + host
+    capacity = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    shared, learner = (processes * (each + needed.states) for each in (needed.shared, needed.learner))
     on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
-    on_two = fit(learner, needed.sampler, capacity)
-
-    say(f"\n[bold]memory[/], at most; {processes} process(es) on {place} of {_size(capacity)}:")
-    for part, meaning in PARTS.items():
-        say(f"  {part:<12} {_size(getattr(needed, part)):>8}  {meaning}")
+    say(f"\n[bold]memory[/], at most; {processes} process(es) on this machine of {_size(capacity)}:")
+    _print_parts(needed)
     say(f"  sampler and learner on one base (torch): {_size(shared)}: {on_one_base}")
-    say(f"  a sampler with its own base (vllm): {_size(needed.sampler)} beside {_size(learner)}: {on_two}")
+    say(
+        f"  a sampler with its own base (vllm): {_size(needed.sampler)} beside {_size(learner)}: "
+        f"{fit(learner, needed.sampler, capacity)}"
+    )
     if on_one_base is Fit.TOO_LARGE:
         say(f"  [bold]It does not fit.[/] {LESS}")
-    if cuda:
-        _print_time(config, shape)
+
+
+def _print_parts(needed: Estimate) -> None:
+    for part, meaning in PARTS.items():
+        say(f"  {part:<12} {_size(getattr(needed, part)):>8}  {meaning}")
+
+
+def _print_gpus(config: Config) -> None:
+    """Print what each engine comes to on the GPUs that are configured, and on others."""
+    card, gpus, rates = config.compute.gpu_gb * GB, config.compute.shards, rates_of(config)
+    torch, vllm = (gpu_job(config, engine) for engine in ("torch", "vllm"))
+    chosen = torch if config.sampler.engine == "torch" else vllm
+    plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
+    say(f"\n[bold]memory[/], at most; {gpus} process(es), each on one GPU of {_size(card)}:")
+    _print_parts(plan.needed)
+    say(f"  sampler and learner on one base (torch), reserved: {_size(one_base.learner)}: {one_base.fit}")
+    say(
+        f"  a sampler with its own base (vllm): {_size(two.engine)} by sampler.gpu_memory_utilization, room for "
+        f"{two.cache_tokens:,} tokens, beside a learner that reserves {_size(two.learner)} and keeps "
+        f"{_size(two.kept)} while the engine works: {two.fit}"
+    )
+    say(f"  {_size(plan.host)} of the machine's own memory: states, and what sleeps")
+    if plan.fit is Fit.TOO_LARGE:
+        fitting = what_would_fit(chosen, card, rates, gpus)
+        say(
+            f"  [bold]It does not fit.[/] {'What would: ' + '; or '.join(fitting) + '.' if fitting else ''} {LESS}"
+        )
+    say(
+        f"\n[bold]time[/] of {gpus} GPU(s) at {config.compute.gpu_tflops:g} TFLOP/s and "
+        f"{config.compute.gpu_tb_per_s:g} TB/s each, without the sandbox:"
+    )
+    for written, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
+        each = gpu_plan(chosen, card, rates, gpus, written)
+        say(
+            f"  completions {says}: {seconds(each.sampling)} of sampling and {seconds(each.learning)} of learning a "
+            f"generation, {seconds(each.turning)} of loading and sleeping, "
+            f"{seconds(each.seconds * config.run.generations)} in all"
+        )
+    table = Table("GPU", *(f"{count} of them" for count in MACHINES))
+    for size in CARDS:
+        table.add_row(f"{size} GB", *(_cell(config, chosen, size, count) for count in MACHINES))
+    say(f"\n[bold]on other machines[/], with {chosen.engine}, the whole run at a quarter of the limits:")
+    console.print(table)
+
+
+def _cell(config: Config, job: GpuJob, size: int, gpus: int) -> str:
+    plan = gpu_plan(job, size * GB, rates_of(config), gpus, written=0.25)
+    took = seconds(plan.seconds * config.run.generations)
+    return (
+        "too large"
+        if plan.fit is Fit.TOO_LARGE
+        else f"{took}{', taking turns' if plan.fit is Fit.TURNS else ''}"
+    )
 
 
 def _print_disk(config: Config, run_dir: Path) -> None:
@@ -136,30 +188,6 @@ def _print_disk(config: Config, run_dir: Path) -> None:
     if whole > free:
         say(
             "  [bold]It does not fit.[/] To need less: store.keep_states = 2, store.keep_adapters, a lower rank."
-        )
-
-
-def _print_time(config: Config, shape: ModelShape) -> None:
-    """Print how long the GPU works on one generation and on all, for completions of two lengths."""
-    number_size = 4 if config.base.dtype == "float32" else 2
-    rates = Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
-    say(
-        f"\n[bold]time[/] of one GPU at {config.compute.gpu_tflops:g} TFLOP/s and "
-        f"{config.compute.gpu_tb_per_s:g} TB/s, without the sandbox:"
-    )
-    for share, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
-        batches = [
-            SamplingLoad(config.proposals, share * config.propose.max_tokens),
-            SamplingLoad(config.attempts, share * config.solve.max_tokens),
-        ]
-        sampled = sum(sampling_seconds(shape, batch, SAMPLER_ROWS, number_size, rates) for batch in batches)
-        learnt = sum(
-            update_seconds(shape, batch, config.update.gradient_checkpointing, rates) for batch in batches
-        )
-        whole = (sampled + learnt) * config.run.generations
-        say(
-            f"  completions {says}: {seconds(sampled)} of sampling and {seconds(learnt)} of learning a generation, "
-            f"{seconds(whole)} in all"
         )
 
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
 from multiprocessing.connection import Connection, wait
@@ -34,7 +34,7 @@ from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.children import end_with_parent, with_models
 from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpu
-from populora_core.support.digest import file_sha256, files_below
+from populora_core.support.digest import Identity, file_sha256, files_below, know, known_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
 from populora_core.support.received import below
 
@@ -266,11 +266,12 @@ class LocalCompute:
             return
         self._exit.enter_context(hold_device(self._spec.base.device, self._shards))
         context = with_models(self._spec.base.device)
+        known = _hashed_once(self._spec.base.folder())
         for shard in range(self._shards):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_listen,
-                args=(theirs, self._spec, self._threads, shard),
+                args=(theirs, self._spec, self._threads, shard, known),
                 name=f"populora-shard-{shard}",
                 daemon=True,
             )
@@ -302,17 +303,30 @@ class LocalCompute:
         )
 
 
-def _listen(pipe: Connection, spec: ModelSpec, threads: int, number: int) -> None:
+def _hashed_once(folder: Path) -> dict[Identity, str]:
+    """The sha256 of a checkpoint's files, read by this process alone: 15 GB for a 7B, and eight workers want them."""
+    from populora_core.model.base import base_digest
+
+    if folder.is_dir():
+        base_digest(folder)
+    return known_below(folder)
+
+
+def _listen(
+    pipe: Connection, spec: ModelSpec, threads: int, number: int, known: Mapping[Identity, str]
+) -> None:
     """A worker's process: performs what comes through its pipe, until that closes or its parent is gone.
 
     Args:
         number: of the shard; on GPUs each has its own.
+        known: hashes of the checkpoint's files.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
     end_with_parent()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes, where it has not yet
         os.environ[variable] = str(threads)
+    know(known)
     if spec.base.device == CUDA:
         take_gpu(number)
     worker = Worker(spec, threads)

@@ -27,6 +27,7 @@ from populora_core.sharing.shared import SHARDS
 from populora_core.store.tables import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress, Row
+from populora_core.support.devices import CUDA
 from populora_core.support.digest import files_below
 from populora_core.support.errors import DamagedText
 from populora_core.support.finish import FinishReason
@@ -197,6 +198,18 @@ class Worker:
 
         return given_logprobs(self.stacked, None, *self.probe_text)
 
+    def sampling(self) -> Sampler:
+        """The sampler, before it wakes: what the learner no longer needs is given back to the GPU first.
+
+        PyTorch keeps freed memory for itself, and an engine that maps its own cannot make it give any back.
+        """
+        if self.spec.base.device == CUDA and "stacked" in self.__dict__:
+            import torch
+
+            self.stacked.grad = None
+            torch.cuda.empty_cache()
+        return self.sampler
+
     def learn(self) -> StackedAdapters:
         """The stacked adapters for learning: a sampler that holds memory of its own gives it back first."""
         if "sampler" in self.__dict__:
@@ -296,7 +309,7 @@ class Generate:
         """
         settings = worker.spec.sampler
         limits = settings.warn_mismatch, settings.refuse_mismatch
-        report = serve(worker.sampler, self.adapters, worker.spec.base.dtype, *limits)
+        report = serve(worker.sampling(), self.adapters, worker.spec.base.dtype, *limits)
         requests = worker.requests(self.prompts)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]

@@ -88,6 +88,11 @@ class Config(Section):
         return self
 
     @property
+    def members(self) -> int:
+        """Of the whole population."""
+        return self.population.proposers + self.population.students
+
+    @property
     def proposals(self) -> int:
         """Proposals of one generation."""
         return self.population.proposers * len(self.propose.types) * self.propose.per_type

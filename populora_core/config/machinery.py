@@ -50,7 +50,7 @@ class SamplerSection(Section):
         0.5, description="bfloat16: mean difference from which on a member counts as not served"
     )
     recycle_after: Count = Field(
-        200, description="vllm: adapters loaded before the engine is started again, against leaks"
+        200, description="vllm: adapters loaded before the engine's process is replaced, against leaks"
     )
 
 
@@ -76,7 +76,8 @@ class ComputeSection(Section):
     )
     gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
     gpu_tflops: Positive = Field(
-        400.0, description="10^12 operations a second that it keeps up, also per GPU: 40 % of an H100's peak"
+        300.0,
+        description="10^12 operations a second that it keeps up in an update, also per GPU: a third of an H100's",
     )
     gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives")
 

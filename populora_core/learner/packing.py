@@ -76,11 +76,19 @@ def pack_rows(rows: Iterable[TrainingRow], max_tokens: int) -> list[Pack]:
     return packs
 
 
-def micro_batches(packs: Sequence[Pack], token_budget: int) -> Iterator[MicroBatch]:
-    """Packs of like length, at most `token_budget` tokens with padding (a longer pack comes alone)."""
+def micro_batches(
+    packs: Sequence[Pack], token_budget: int, longest_first: bool = False
+) -> Iterator[MicroBatch]:
+    """Packs of like length, at most `token_budget` tokens with padding (a longer pack comes alone).
+
+    Args:
+        longest_first: as a caching allocator wants it: what is freed then has room for all that follows, and memory
+            that does not suffice shows in the first micro-batch.
+    """
     bucket: list[Pack] = []
-    for pack in sorted(packs, key=lambda pack: (pack.length, pack.member_id)):
-        if bucket and (len(bucket) + 1) * pack.length > token_budget:
+    order = sorted(packs, key=lambda pack: (pack.length, pack.member_id), reverse=longest_first)
+    for pack in order:
+        if bucket and (len(bucket) + 1) * max(bucket[0].length, pack.length) > token_budget:
             yield collate(bucket)
             bucket = []
         bucket.append(pack)

@@ -97,7 +97,8 @@ def _step(
         for name in ("clip", "grad_clip")
     )
     with checkpointed(stacked.model, settings.gradient_checkpointing):
-        for batch in micro_batches(pack_rows(useful, settings.pack_tokens), settings.token_budget):
+        packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == "cuda"
+        for batch in micro_batches(packs, settings.token_budget, longest_first=on_gpu):
             totals.add(*_accumulate(stacked, batch, token_weights, clips, settings))
             if progress is not None:
                 progress(batch.n_rows)

@@ -1,18 +1,21 @@
 """How long a generation takes on a GPU, from shapes alone: what `--dry-run` prints beside memory.
 
-Upper estimates for completions of a given length, by the roofline: a step of sampling reads all weights once, or
-computes for its rows, whichever takes longer; an update computes. Left out: the sandbox, which works on the CPU,
-loading, attention over long contexts, and what a real machine loses beside its stated rates.
+For completions of a given length, by the roofline: a step of sampling reads all weights and the cache once, or computes
+for its rows, whichever takes longer, and waits for its host; an update computes. Left out: the sandbox, which works on
+the CPU, and what a real machine loses beside its stated rates.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from populora_core.planning.memory import ModelShape
 
 FORWARD, BACKWARD = 2, 2  # operations a parameter and token: a frozen base has no gradient of its weights
+ADAPTERS = 1.15  # times what a step takes without adapters
+STEP_SECONDS = {"vllm": 0.006, "torch": 0.025}  # of a token step, beside the GPU's own work
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +31,43 @@ class SamplingLoad:
     """The completions of one stage of one generation.
 
     Attributes:
-        tokens: of one completion.
+        prompt, limit: tokens of each to read, and at most to write.
     """
 
     completions: int
-    tokens: float
+    prompt: float
+    limit: float
 
 
 def sampling_seconds(
-    shape: ModelShape, batch: SamplingLoad, rows: int, weight_bytes: int, rates: Rates
+    shape: ModelShape,
+    load: SamplingLoad,
+    written: float,
+    rows: int,
+    number_bytes: int,
+    engine: Literal["torch", "vllm"],
+    rates: Rates,
 ) -> float:
-    """Seconds to write a batch, `rows` completions at a time."""
-    width = max(1, min(rows, batch.completions))
-    steps = math.ceil(batch.completions / width) * batch.tokens
-    reading = shape.parameters * weight_bytes / rates.bytes
+    """Seconds to write a GPU's completions.
+
+    Args:
+        written: share of the limit that they come to.
+        rows: at once.
+        number_bytes: of a weight, and of a key or value.
+    """
+    width = max(1, min(rows, load.completions))
+    steps = math.ceil(load.completions / width) * written * load.limit
+    held = width * (load.prompt + written * load.limit / 2) * shape.layers * shape.cache * number_bytes
+    reading = (shape.parameters * number_bytes + held) / rates.bytes
     computing = FORWARD * shape.parameters * width / rates.operations
-    return steps * max(reading, computing)
+    prompts = FORWARD * shape.parameters * load.completions * load.prompt / rates.operations
+    return steps * (max(reading, computing) * ADAPTERS + STEP_SECONDS[engine]) + prompts
 
 
-def update_seconds(shape: ModelShape, batch: SamplingLoad, checkpointing: bool, rates: Rates) -> float:
-    """Seconds to learn from a batch; checkpointing computes the forward pass once more."""
+def update_seconds(
+    shape: ModelShape, load: SamplingLoad, written: float, checkpointing: bool, rates: Rates
+) -> float:
+    """Seconds to learn from completions and their prompts; checkpointing computes the forward pass once more."""
     passes = FORWARD * (2 if checkpointing else 1) + BACKWARD
-    return batch.completions * batch.tokens * passes * shape.parameters / rates.operations
+    tokens = load.completions * (load.prompt + written * load.limit)
+    return tokens * passes * shape.parameters / rates.operations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
 from populora_core.problems.dialects import Dialect, dialect
+from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
 from populora_core.runs.observer import Observer
@@ -130,7 +131,9 @@ class Session:
         config = self.run.config
         engine = choose_engine(config.sampler.engine, config.base.device)
         sampler = config.sampler.model_copy(update={"engine": engine})
-        return ModelSpec(config.base, config.adapters, self.run.record["base_digest"], sampler)
+        sleeps = engine == "vllm" and engine_sleeps(config)
+        digest = self.run.record["base_digest"]
+        return ModelSpec(config.base, config.adapters, digest, sampler, config.members, sleeps)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +53,26 @@ def open_sampler(
         from populora_core.sampler.torch_sampler import TorchSampler
 
         return TorchSampler(stacked(), stop_ids)
+    from populora_core.sampler.engine_process import EngineProcess
     from populora_core.sampler.vllm_sampler import VllmSampler
 
-    return VllmSampler(spec, stop_ids)
+    refuse_segments(spec, os.environ)
+    make = partial(VllmSampler, spec, frozenset(stop_ids))
+    return EngineProcess("vllm", make, spec.sampler.recycle_after, spec.members)
+
+
+def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
+    """Raise ConfigError where an engine is to sleep and PyTorch was told to let its memory grow in place."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if (
+            spec.sleeps
+            and spec.base.device == "cuda"
+            and "expandable_segments:true" in environment.get(name, "").lower()
+        ):
+            raise ConfigError(
+                f"{name} asks for expandable segments, with which vLLM cannot sleep",
+                expected="an allocator of fixed segments, since engine and learner do not fit this GPU together",
+                came=f"{name}={environment[name]}",
+                remedy=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
+                "longest first, which leaves the allocator few gaps",
+            )

@@ -15,9 +15,13 @@ class ModelSpec:
     Attributes:
         digest: of the base's files.
         sampler: with the engine that was chosen, never `auto`.
+        members: of the population, for whom an engine has room from its start.
+        sleeps: whether a sampler with a base of its own gives its memory back while the learner works.
     """
 
     base: BaseSection
     adapters: AdapterSection
     digest: str
     sampler: SamplerSection = field(default_factory=lambda: SamplerSection(engine="torch"))
+    members: int = 0
+    sleeps: bool = True

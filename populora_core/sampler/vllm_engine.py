@@ -91,7 +91,7 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
             "enable_chunked_prefill": False,
         }
         if on_cpu
-        else {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": True}
+        else {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": spec.sleeps}
     )
     arguments = EngineArgs(
         model=str(folder.resolve()),

@@ -1,4 +1,4 @@
-"""Sampling by vLLM: one engine in this process, every member's requests in one batch.
+"""Sampling by vLLM: one engine in this process (see `engine_process`), every member's requests in one batch.
 
 What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 
@@ -51,7 +51,7 @@ class VllmSampler:
         self._rank = room_for(spec.adapters.rank)
         self._adapters: dict[str, LoRARequest] = {}
         self._numbers, self._request_ids = count(1), map(str, count())
-        self._capacity = self._added = 0  # adapters: what the engine has room for, and has been given so far
+        self._capacity = spec.members  # adapters that the engine has room for
         self._engine: Any = None
         self._asleep = False
         import_vllm(spec.base.device)
@@ -64,9 +64,9 @@ class VllmSampler:
             ConfigError: vLLM cannot start.
         """
         names = {served.member_id: self._checked_name(served) for served in adapters}
-        if len(adapters) > self._capacity or self._added >= self._spec.sampler.recycle_after:
+        if len(adapters) > self._capacity:
             self.close()
-            self._capacity = max(self._capacity, len(adapters))
+            self._capacity = len(adapters)
         engine = self._awake()
         for member_id, lora in list(self._adapters.items()):
             if lora.lora_name != names.get(member_id):  # leaving comes first: no one may need the spare slot
@@ -122,15 +122,16 @@ class VllmSampler:
         ]
 
     def rest(self) -> None:
-        """Put the engine to sleep where the platform can: weights to host memory, the cache given up."""
-        if self._engine is not None and not self._asleep and self._spec.base.device != "cpu":
+        """Put the engine to sleep where it must and the platform can: weights to host memory, the cache given up."""
+        may = self._spec.sleeps and self._spec.base.device != "cpu"
+        if may and self._engine is not None and not self._asleep:
             self._engine.sleep(level=1)
             self._asleep = True
 
     def close(self) -> None:
         """End the engine and free its memory."""
         self._adapters.clear()
-        self._added, self._asleep = 0, False
+        self._asleep = False
         if self._engine is not None:
             self._engine.engine_core.shutdown()
             self._engine = None
@@ -261,7 +262,6 @@ class VllmSampler:
                 remedy='sampler.engine = "torch" may tell more of what does not fit',
             ) from error
         self._adapters[served.member_id] = lora
-        self._added += 1
 
     # Engine
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _SETTLED_NS = 20_000_000
 """A file system's clock may stand still for this long, so two files that follow one another on one inode may look
 alike; one that was written so recently is not remembered."""
 
-_known: dict[tuple[int, int, int, int], str] = {}
+Identity = tuple[int, int, int, int]  # device, inode, size and modification time of a file
+_known: dict[Identity, str] = {}
 _MOST = 1 << 16
 
 
@@ -47,5 +49,16 @@ def remember(status: os.stat_result, sha256: str) -> None:
     _known[_identity(status)] = sha256
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def known_below(folder: Path) -> dict[Identity, str]:
+    """The sha256 of every file below that is remembered, for another process of this machine to `know`."""
+    found = {_identity(os.stat(file)) for file in files_below(folder).values()}
+    return {identity: _known[identity] for identity in found & _known.keys()}
+
+
+def know(hashes: Mapping[Identity, str]) -> None:
+    """Remember what another process of this machine has read."""
+    _known.update(hashes)
+
+
+def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,181 @@
+"""Whether learner and sampler fit one GPU together, and how long a generation takes on some, from shapes alone.
+
+A learner never leaves its GPU: its base and adapters stay while an engine with a base of its own works. What an engine
+takes is a share of the whole GPU, whatever is in use. So both stay awake where the learner's peak fits beside that
+share; they take turns where what the learner keeps does; else the engine does not start.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
+from populora_core.planning.memory import (
+    GB,
+    SAMPLER_ROWS,
+    SAMPLER_TOKENS,
+    Estimate,
+    Fit,
+    ModelShape,
+    Workload,
+    estimate,
+)
+
+CONTEXT = 3 * GB  # of two processes: contexts, libraries' work spaces, graphs
+ENGINE = 4 * GB  # what an engine takes beside weights, adapters and cache: its widest batch, graphs
+RESERVED = 1.1  # what PyTorch's allocator holds for tensors that come and go, longest micro-batch first
+TURN_SECONDS = 13.0  # to sleep and to wake: 10.6 and 2.2 s on an A100 (vllm#48337)
+LOAD_SECONDS = 1.0  # for an adapter of a 7B: read, hash and copy, twice a generation
+
+
+@dataclass(frozen=True, slots=True)
+class GpuJob:
+    """What a run asks of its GPUs.
+
+    Attributes:
+        proposals, attempts: of one generation.
+        utilization: share of a GPU that an engine with a base of its own takes.
+    """
+
+    shape: ModelShape
+    engine: Literal["torch", "vllm"]
+    members: int
+    number_bytes: int
+    token_budget: int
+    checkpointing: bool
+    utilization: float
+    proposals: SamplingLoad
+    attempts: SamplingLoad
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return math.ceil(max(each.prompt + each.limit for each in (self.proposals, self.attempts)))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """What becomes of a job on so many GPUs of one size.
+
+    Attributes:
+        needed: by tensors, on each GPU.
+        learner: its peak, with what the allocator reserves; for a sampler on the same base, that of both.
+        kept: of the learner while an engine samples.
+        engine: what one takes; 0 where it shares the learner's base.
+        cache_tokens: that the sampler has room for at once.
+        sampling, learning, turning: seconds of a generation at the limits of length.
+        host: bytes of the machine's memory, over all its processes.
+    """
+
+    needed: Estimate
+    fit: Fit
+    learner: float
+    kept: float
+    engine: float
+    cache_tokens: int
+    sampling: float
+    learning: float
+    turning: float
+    host: float
+
+    @property
+    def seconds(self) -> float:
+        return self.sampling + self.learning + self.turning
+
+
+def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: float = 1.0) -> GpuPlan:
+    """Reckon a job.
+
+    Args:
+        card: bytes of one GPU.
+        gpus: shards, one on each.
+        written: share of the limits of length that completions come to.
+    """
+    shape, members = job.shape, math.ceil(job.members / gpus)
+    rows = min(SAMPLER_ROWS, math.ceil(max(job.proposals.completions, job.attempts.completions) / gpus))
+    tokens = min(SAMPLER_TOKENS, rows * shape.context)
+    work = Workload(
+        members, job.number_bytes, max(job.token_budget, job.longest), job.checkpointing, rows, tokens
+    )
+    needed = estimate(shape, work)
+
+    def reserved(peak: float) -> float:
+        return needed.resident + RESERVED * (peak - needed.resident)
+
+    per_token = shape.layers * shape.cache * job.number_bytes
+    resident = shape.parameters * job.number_bytes + job.members * shape.adapter * 4
+    if job.engine == "torch":
+        peak, engine, cache_tokens = reserved(needed.shared), 0.0, SAMPLER_TOKENS
+        fit = Fit.RESIDENT if peak + CONTEXT / 2 <= card else Fit.TOO_LARGE
+    else:
+        peak, engine = reserved(needed.learner), job.utilization * card
+        slots = (job.members + 1) * shape.adapter * job.number_bytes
+        room = engine - shape.parameters * job.number_bytes - slots - ENGINE
+        cache_tokens = max(0, int(room / per_token))
+        fit = _fit(peak, needed.resident, engine, card) if cache_tokens >= job.longest else Fit.TOO_LARGE
+    stages = (job.proposals, job.attempts)
+    usual = max(each.prompt + written * each.limit for each in stages)
+    width = min(rows, max(1, int(cache_tokens / usual)))
+    shares = [replace(each, completions=math.ceil(each.completions / gpus)) for each in stages]
+    turning = (TURN_SECONDS if fit is Fit.TURNS else 0.0) + (
+        2 * LOAD_SECONDS * job.members if job.engine == "vllm" else 0.0
+    )
+    return GpuPlan(
+        needed,
+        fit,
+        peak,
+        needed.resident,
+        engine,
+        cache_tokens,
+        sum(
+            sampling_seconds(shape, share, written, width, job.number_bytes, job.engine, rates)
+            for share in shares
+        ),
+        sum(update_seconds(shape, each, written, job.checkpointing, rates) for each in stages) / gpus,
+        turning,
+        gpus * (needed.states + (resident if fit is Fit.TURNS else 0)),
+    )
+
+
+def what_would_fit(job: GpuJob, card: float, rates: Rates, gpus: int = 1) -> list[str]:
+    """Settings each of which alone makes a job fit; where none does, checkpointing with the least micro-batch."""
+
+    def fits(changed: GpuJob) -> bool:
+        return gpu_plan(changed, card, rates, gpus).fit is not Fit.TOO_LARGE
+
+    found = []
+    if not job.checkpointing and fits(replace(job, checkpointing=True)):
+        found.append("update.gradient_checkpointing = true")
+    budget = job.token_budget
+    while budget // 2 >= job.longest:
+        budget //= 2
+        if fits(replace(job, token_budget=budget)):
+            found.append(f"update.token_budget = {budget}")
+            break
+    shares = [share / 100 for share in range(90, 15, -5) if share / 100 != job.utilization]
+    share = next((share for share in shares if fits(replace(job, utilization=share))), None)
+    if job.engine == "vllm" and share is not None:
+        found.append(f"sampler.gpu_memory_utilization = {share:g}")
+    if job.engine == "vllm" and fits(replace(job, engine="torch")):
+        found.append('sampler.engine = "torch"')
+    least = replace(job, checkpointing=True, token_budget=min(job.token_budget, job.longest))
+    if not found and fits(least):
+        found.append(f"update.gradient_checkpointing = true with update.token_budget = {least.token_budget}")
+    larger = next(
+        (size for size in (24, 48, 80, 96, 141) if size * GB > card and _on(job, size, rates, gpus)), None
+    )
+    if larger:
+        found.append(f"a GPU of {larger} GB")
+    return found
+
+
+def _on(job: GpuJob, size: int, rates: Rates, gpus: int) -> bool:
+    return gpu_plan(job, size * GB, rates, gpus).fit is not Fit.TOO_LARGE
+
+
+def _fit(peak: float, kept: float, engine: float, card: float) -> Fit:
+    if peak + engine + CONTEXT <= card:
+        return Fit.RESIDENT
+    return Fit.TURNS if kept + engine + CONTEXT <= card and peak + CONTEXT <= card else Fit.TOO_LARGE

@@ -1,0 +1,160 @@
+"""An engine in a process of its own: it ends with ours, and one that is lost is replaced with equal results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine, broken
+
+from populora_core.sampler.engine_process import EngineProcess
+from populora_core.sampler.requests import Request, Served, Text
+from populora_core.support.errors import PopulationError, PopuloraError, WorkerLost
+
+MEMBERS = [Served(f"m{number}", Path("none"), f"{number:064x}") for number in range(4)]
+ASKED = [Request(f"m{number % 4}", (1, 2), seed=number) for number in range(12)]
+
+
+@pytest.fixture
+def deadly(tmp_path: Path) -> Path:
+    folder = tmp_path / "deadly"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def engine(deadly: Path) -> Iterator[EngineProcess]:
+    sampler = EngineProcess("fake", partial(FakeEngine, deadly), recycle_after=1000, room=4)
+    yield sampler
+    sampler.close()
+
+
+def version(number: int) -> list[Served]:
+    return [
+        Served(each.member_id, each.folder, f"{1000 * number + index:064x}")
+        for index, each in enumerate(MEMBERS)
+    ]
+
+
+def direct(adapters: list[Served]) -> list[object]:
+    here = FakeEngine()
+    here.load(adapters)
+    return list(here.generate(ASKED))
+
+
+def test_it_answers_as_the_sampler_does_and_counts_progress(engine: EngineProcess) -> None:
+    counted: list[int] = []
+    engine.load(MEMBERS)
+    assert engine.generate(ASKED, counted.append) == direct(MEMBERS)
+    assert sum(counted) == len(ASKED)
+    assert engine.score([Text("m0", (1,), (2, 3))]) == [(-1.0, -1.0)]
+    assert engine.pid not in (None, os.getpid())
+
+
+def test_one_that_is_killed_in_the_middle_of_a_batch_is_replaced_with_equal_results(
+    engine: EngineProcess, deadly: Path
+) -> None:
+    engine.load(MEMBERS)
+    first = engine.pid
+    (deadly / "once").touch()
+    counted: list[int] = []
+    assert engine.generate(ASKED, counted.append) == direct(MEMBERS)
+    assert engine.pid not in (None, first)
+    assert sum(counted) == len(ASKED), "nothing is counted twice"
+
+
+def test_one_that_was_killed_while_idle_is_replaced_too(engine: EngineProcess) -> None:
+    engine.load(MEMBERS)
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+    assert engine.generate(ASKED) == direct(MEMBERS)
+
+
+def test_an_engine_that_never_survives_is_given_up_by_name(engine: EngineProcess, deadly: Path) -> None:
+    engine.load(MEMBERS)
+    for number in range(9):
+        (deadly / str(number)).touch()
+    with pytest.raises(WorkerLost, match=r"(?s)the fake engine ended 3 times.*exit code 9"):
+        engine.generate(ASKED)
+
+
+def test_errors_come_through_and_end_no_process(engine: EngineProcess) -> None:
+    engine.load(MEMBERS)
+    before = engine.pid
+    with pytest.raises(PopulationError, match="member m9 is not resident"):
+        engine.generate([Request("m9", (1,), seed=0)])
+    assert engine.generate(ASKED) == direct(MEMBERS)
+    assert engine.pid == before
+
+
+def test_one_that_cannot_start_says_why() -> None:
+    engine = EngineProcess("fake", broken, recycle_after=10)
+    with pytest.raises(PopuloraError, match=r"(?s)a defect in the engine.*no such device"):
+        engine.load(MEMBERS)
+    engine.close()
+
+
+def test_more_adapters_than_it_has_room_for_get_a_process_with_room(engine: EngineProcess) -> None:
+    engine.load(MEMBERS[:2])
+    before = engine.pid
+    engine.load(MEMBERS)
+    assert engine.pid == before, "room for the whole population was there from the start"
+    engine.load([*MEMBERS, Served("m4", Path("none"), f"{9:064x}")])
+    assert engine.pid != before
+
+
+def test_two_hundred_generations_leave_one_process_and_no_open_file_more() -> None:
+    """Eight adapters a generation, the engine ended and started again every 200 of them, as on a GPU."""
+    engine = EngineProcess("fake", FakeEngine, recycle_after=200, room=4)
+    pids: set[int | None] = set()
+    opened: list[int] = []
+    for number in range(200):
+        adapters = version(number)
+        engine.load(adapters)
+        assert engine.generate(ASKED) == direct(adapters)
+        engine.rest()
+        pids.add(engine.pid)
+        opened.append(len(os.listdir("/proc/self/fd")))
+    children = subprocess.run(
+        ["pgrep", "-c", "-P", str(os.getpid()), "-f", "engine_process"], capture_output=True, text=True
+    )
+    engine.close()
+    assert len(pids) == 200 * 4 // 200
+    assert max(opened) == opened[0]
+    assert children.stdout.strip() == "1"
+
+
+ALONE = """
+import sys, time
+from functools import partial
+from fake_engine import FakeEngine
+from populora_core.sampler.engine_process import EngineProcess
+from populora_core.sampler.requests import Served
+from pathlib import Path
+engine = EngineProcess("fake", FakeEngine, recycle_after=10)
+engine.load([Served("m0", Path("none"), "0" * 64)])
+print(engine.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ALONE], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert parent.stdout is not None
+    engine = int(parent.stdout.readline())
+    watched = os.pidfd_open(engine)
+    parent.kill()
+    parent.wait()
+    import select
+
+    assert select.select([watched], [], [], 60.0)[0], "it is still there"
+    os.close(watched)

@@ -1,0 +1,210 @@
+"""Whether learner and engine fit a GPU: eleven cases against arithmetic done by hand, and what --dry-run says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from populora_core.commands.plan import print_plan
+from populora_core.config.load import load_config
+from populora_core.planning.duration import Rates, SamplingLoad
+from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
+from populora_core.planning.memory import GB, Fit, shape_of
+from populora_core.runs.gpus import engine_sleeps, gpu_job
+from populora_core.support.shipped import REPOSITORY
+
+RATES = Rates(3e14, 2e12)
+LOGITS = (1 << 24) * 28  # bytes of a chunk: six float32 of each logit, and two bfloat16
+
+
+@dataclass(frozen=True)
+class Base:
+    """A published Qwen2.5, and what its widths come to by hand.
+
+    Attributes:
+        widths: hidden, of the feed-forward part, layers, query and key heads, vocabulary, tied.
+        parameters: as published. adapter: numbers at rank 32.
+        kept, all_kept: bytes of a token for backward, with and without checkpointing.
+        cache: bytes of a token's keys and values.
+    """
+
+    widths: tuple[int, int, int, int, int, int, bool]
+    parameters: int
+    adapter: int
+    kept: int
+    all_kept: int
+    cache: int
+
+
+BASES = {
+    # kept = layers 2 h + (2 h + 4 q + 4 w) 2 + 8 h + (3 w + 4 h) 2 + 24 h, in bytes of bfloat16 and float32
+    "0.5b": Base((896, 4864, 24, 14, 2, 151_936, True), 494_032_768, 17_596_416, 157_696, 1_421_824, 12_288),
+    "1.5b": Base(
+        (1536, 8960, 28, 12, 2, 151_936, True), 1_543_714_304, 36_929_536, 291_328, 2_970_112, 28_672
+    ),
+    "7b": Base(
+        (3584, 18944, 28, 28, 4, 152_064, False), 7_615_616_512, 80_740_352, 652_288, 6_478_848, 57_344
+    ),
+    "14b": Base(
+        (5120, 13824, 48, 40, 8, 152_064, False), 14_770_033_664, 137_625_600, 951_296, 10_470_400, 196_608
+    ),
+    "32b": Base(
+        (5120, 27648, 64, 40, 8, 152_064, False), 32_763_876_352, 268_435_456, 1_308_672, 21_039_104, 262_144
+    ),
+}
+
+
+def config_of(base: Base) -> dict[str, object]:
+    hidden, widest, layers, heads, keys, vocabulary, tied = base.widths
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": widest,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": 32_768,
+    }
+
+
+def job(name: str, engine: str, share: float, budget: int, checkpointing: bool) -> GpuJob:
+    return GpuJob(
+        shape_of(config_of(BASES[name]), 32),
+        engine,  # type: ignore[arg-type]
+        members=8,
+        number_bytes=2,
+        token_budget=budget,
+        checkpointing=checkpointing,
+        utilization=share,
+        proposals=SamplingLoad(192, 1900, 4096),
+        attempts=SamplingLoad(1536, 650, 4096),
+    )
+
+
+CASES = [
+    # base, GPU in GB, engine, its share, token budget, checkpointing, what becomes of it
+    ("7b", 80, "vllm", 0.5, 16_384, True, Fit.RESIDENT),  # 34.2 + 40 + 3
+    ("7b", 80, "vllm", 0.9, 16_384, True, Fit.TOO_LARGE),  # 19.1 kept + 72 + 3
+    ("7b", 141, "vllm", 0.5, 8192, False, Fit.TURNS),  # 80.8 + 70.5 + 3, but 19.1 + 70.5 + 3
+    ("7b", 141, "vllm", 0.4, 8192, False, Fit.RESIDENT),  # 80.8 + 56.4 + 3
+    ("7b", 141, "vllm", 0.9, 8192, False, Fit.TOO_LARGE),  # 19.1 + 126.9 + 3
+    (
+        "7b",
+        24,
+        "torch",
+        0.5,
+        6144,
+        True,
+        Fit.TOO_LARGE,
+    ),  # 15.2 of weights, 3.9 of adapters, 19 of cache and prompts
+    ("14b", 80, "vllm", 0.5, 16_384, True, Fit.TURNS),  # 36.1 kept + 40 + 3; room for 20,000 tokens
+    ("32b", 141, "vllm", 0.5, 6144, True, Fit.TOO_LARGE),  # 70.5 hold 65.5 of weights, and no cache
+    ("32b", 141, "torch", 0.5, 6144, True, Fit.RESIDENT),  # 78.4 + 1.1 (34.4 of cache + 14.1 to read prompts)
+    ("1.5b", 24, "vllm", 0.4, 8192, True, Fit.RESIDENT),  # 9.3 + 9.6 + 3
+    ("0.5b", 16, "torch", 0.5, 8192, True, Fit.RESIDENT),
+]
+
+
+@pytest.mark.parametrize(("name", "card", "engine", "share", "budget", "checkpointing", "fit"), CASES)
+def test_what_fits_is_what_the_sums_by_hand_come_to(
+    name: str, card: int, engine: str, share: float, budget: int, checkpointing: bool, fit: Fit
+) -> None:
+    base = BASES[name]
+    kept = 2 * base.parameters + 8 * base.adapter * (4 + 2)
+    update = 8 * base.adapter * 4 + budget * (base.kept if checkpointing else base.all_kept) + LOGITS
+    plan = gpu_plan(job(name, engine, share, budget, checkpointing), card * GB, RATES)
+    assert plan.fit is fit
+    assert plan.kept == pytest.approx(kept, rel=1e-3)
+    if engine == "vllm":
+        cache = share * card * GB - 2 * base.parameters - 9 * base.adapter * 2 - 4 * GB
+        assert plan.learner == pytest.approx(kept + 1.1 * update, rel=1e-3)
+        assert plan.engine == pytest.approx(share * card * GB)
+        assert plan.cache_tokens == pytest.approx(max(0.0, cache) / base.cache, rel=1e-2)
+        together = kept + 1.1 * update + plan.engine + 3 * GB <= card * GB
+        turns = kept + plan.engine + 3 * GB <= card * GB and kept + 1.1 * update + 3 * GB <= card * GB
+    else:
+        hidden, widest, _, _, _, vocabulary, _ = base.widths
+        sampling = 2 * 65_536 * base.cache + 65_536 * (3 * widest + 4 * hidden) * 2 + 256 * vocabulary * 14
+        together = kept + 1.1 * max(update, sampling) + 1.5 * GB <= card * GB
+        turns = False
+        assert plan.learner == pytest.approx(kept + 1.1 * max(update, sampling), rel=1e-3)
+    if fit is not Fit.TOO_LARGE:
+        assert (together, turns or together) == (fit is Fit.RESIDENT, True)
+    else:
+        assert not together or plan.cache_tokens < 4096 + 1900
+
+
+def test_what_would_fit_is_said_and_does() -> None:
+    tight = job("7b", "vllm", 0.9, 16_384, checkpointing=False)
+    said = what_would_fit(tight, 80 * GB, RATES)
+    assert gpu_plan(tight, 80 * GB, RATES).fit is Fit.TOO_LARGE
+    assert "a GPU of 141 GB" not in said, "a share of 0.9 leaves the learner nothing there either"
+    greedy = replace(tight, checkpointing=True)
+    (share,) = [each for each in what_would_fit(greedy, 80 * GB, RATES) if "utilization" in each]
+    fixed = replace(greedy, utilization=float(share.rpartition("= ")[2]))
+    assert gpu_plan(fixed, 80 * GB, RATES).fit is not Fit.TOO_LARGE
+    assert 'sampler.engine = "torch"' in what_would_fit(greedy, 80 * GB, RATES)
+    large = job("7b", "torch", 0.5, 8192, checkpointing=False)
+    assert "a GPU of 96 GB" in what_would_fit(large, 80 * GB, RATES)
+
+
+def test_eight_gpus_share_the_work_and_the_engines_room() -> None:
+    one, eight = (gpu_plan(job("7b", "vllm", 0.5, 16_384, True), 80 * GB, RATES, gpus) for gpus in (1, 8))
+    assert eight.learning == pytest.approx(one.learning / 8)
+    assert one.sampling / 8 < eight.sampling < one.sampling, "the longest completion takes its time on any"
+    assert eight.needed.gradient == one.needed.gradient / 8
+    assert eight.host == 8 * eight.needed.states
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sleeps"),
+    [((), False), (("update.gradient_checkpointing=false", "update.token_budget=8192"), True)],
+)
+def test_the_engine_sleeps_only_where_both_do_not_fit(
+    seven_billion: Callable[..., Path], overrides: tuple[str, ...], sleeps: bool
+) -> None:
+    config = load_config(
+        REPOSITORY / "configs" / "paper-7b.toml", [f"base.path={seven_billion()}", *overrides]
+    )
+    assert engine_sleeps(config) is sleeps
+
+
+@pytest.fixture
+def seven_billion(tmp_path: Path) -> Callable[..., Path]:
+    """A folder with the configuration of the 7B and nothing else."""
+
+    def made() -> Path:
+        (tmp_path / "config.json").write_text(json.dumps(config_of(BASES["7b"])))
+        return tmp_path
+
+    return made
+
+
+def test_a_dry_run_tells_both_engines_other_machines_and_what_would_fit(
+    seven_billion: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = REPOSITORY / "configs" / "paper-7b.toml"
+    print_plan(load_config(file, [f"base.path={seven_billion()}"]), Path("runs/paper"))
+    said = capsys.readouterr().out
+    assert "a sampler with its own base (vllm): 40.0 GB by sampler.gpu_memory_utilization" in said
+    assert "both stay resident" in said
+    assert "at 300 TFLOP/s" in said
+    for part in ("80 GB", "96 GB", "141 GB", "1 of them", "4 of them", "8 of them"):
+        assert part in said
+    wide = [f"base.path={seven_billion()}", "sampler.gpu_memory_utilization=0.9"]
+    print_plan(load_config(file, wide), Path("runs/paper"))
+    said = capsys.readouterr().out
+    assert "It does not fit. What would: sampler.gpu_memory_utilization" in said
+
+
+def test_a_prompt_counts_with_the_problems_that_are_shown(seven_billion: Callable[..., Path]) -> None:
+    config = load_config(REPOSITORY / "configs" / "paper-7b.toml", [f"base.path={seven_billion()}"])
+    asked = gpu_job(config, "vllm")
+    assert (asked.proposals.completions, asked.attempts.completions) == (192, 1536)
+    assert 1200 < asked.proposals.prompt < 2400
+    assert 300 < asked.attempts.prompt < 800
