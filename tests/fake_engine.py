@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from populora_core.sampler.requests import Completion, Request, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopulationError
 from populora_core.support.finish import FinishReason
@@ -23,13 +23,20 @@ class FakeEngine:
     def load(self, adapters: Sequence[Served]) -> None:
         self._loaded = {each.member_id: each.sha256 for each in adapters}
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        drawn: Drawn | None = None,
+    ) -> list[Completion]:
         made = []
         for request in requests:
             if request.member_id not in self._loaded:
                 raise PopulationError(f"member {request.member_id} is not resident")
             seen = (int(self._loaded[request.member_id], 16) + 31 * request.seed) % 1000
             made.append(Completion((seen, request.seed), (-0.5, -1.0), FinishReason.LENGTH))
+            if drawn is not None:
+                drawn([len(made) - 1] * 2, made[-1].token_ids, made[-1].logprobs)
             if progress is not None:
                 progress(1)
             if self._deadly is not None and len(made) == 2:

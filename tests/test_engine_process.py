@@ -69,6 +69,21 @@ def test_one_that_is_killed_in_the_middle_of_a_batch_is_replaced_with_equal_resu
     assert sum(counted) == len(ASKED), "nothing is counted twice"
 
 
+def test_tokens_are_told_as_they_are_drawn_and_never_by_two_processes(
+    engine: EngineProcess, deadly: Path
+) -> None:
+    engine.load(MEMBERS)
+    told: list[tuple[int, int]] = []
+    made = engine.generate(
+        ASKED, None, lambda places, tokens, _: told.extend(zip(places, tokens, strict=True))
+    )
+    assert told == [(place, token) for place, each in enumerate(made) for token in each.token_ids]
+    (deadly / "once").touch()
+    with pytest.raises(WorkerLost, match="ended before it answered"):
+        engine.generate(ASKED, None, lambda *each: None)
+    assert engine.generate(ASKED) == direct(MEMBERS), "the next batch has an engine again"
+
+
 def test_one_that_was_killed_while_idle_is_replaced_too(engine: EngineProcess) -> None:
     engine.load(MEMBERS)
     assert engine.pid is not None
@@ -80,7 +95,7 @@ def test_an_engine_that_never_survives_is_given_up_by_name(engine: EngineProcess
     engine.load(MEMBERS)
     for number in range(9):
         (deadly / str(number)).touch()
-    with pytest.raises(WorkerLost, match=r"(?s)the fake engine ended 3 times.*exit code 9"):
+    with pytest.raises(WorkerLost, match=r"(?s)the fake engine ended before it answered.*exit code 9"):
         engine.generate(ASKED)
 
 

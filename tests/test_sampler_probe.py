@@ -20,7 +20,7 @@ from populora_core.model.probe import given_logprobs
 from populora_core.model.stacked import StackedLinear
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, serve
-from populora_core.sampler.proof import Told
+from populora_core.sampler.proof import ProofResult
 from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -95,7 +95,7 @@ def scale_b(worker: Worker, row: Tensor, factor: float) -> None:
 def test_what_the_learner_made_is_served_within_rounding(sampler: Sampler, served: list[Served]) -> None:
     report = serve(sampler, served, "float32")
     assert report.largest_error < 1e-4 < report.refused_from
-    assert set(report.told.values()) == {Told.APART}
+    assert set(report.told.values()) == {ProofResult.APART}
     assert report.alike == {}, "every version is told from every other"
 
 
@@ -201,7 +201,7 @@ def test_a_policy_equal_to_the_bases_is_served_and_noted(
     newborn = MemberState.newborn(worker.layout.init_row(ids.generator(1)))
     hashes = export(worker, {"n": newborn}, tmp_path)
     report = serve(sampler, [Served("n", tmp_path / "n", hashes["n"][WEIGHTS])], "float32")
-    assert report.told == {"n": Told.BASE}
+    assert report.told == {"n": ProofResult.BASE}
 
 
 def test_a_file_with_another_hash_is_refused(

@@ -21,7 +21,7 @@ from populora_core.model.base import base_digest
 from populora_core.model.probe import given_logprobs
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, REFUSE, WARN, EnginesDiffer
-from populora_core.sampler.proof import TELLING, Logprobs, MismatchLimits, Told, judge, tokens_needed
+from populora_core.sampler.proof import TELLING, Logprobs, MismatchLimits, ProofResult, judge, tokens_needed
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -117,8 +117,8 @@ def test_a_thousand_draws_of_the_engines_noise_refuse_no_member(play: Play) -> N
     found = [
         judge(play.own + noise(rng, len(play.own)), play.own, play.others, BASE, LIMITS) for _ in range(1000)
     ]
-    assert {finding.told for finding in found} <= {Told.APART, Told.NOT_YET}
-    assert sum(finding.told is Told.APART for finding in found) > 990
+    assert {finding.told for finding in found} <= {ProofResult.APART, ProofResult.NOT_YET}
+    assert sum(finding.told is ProofResult.APART for finding in found) > 990
     assert np.mean([finding.mean for finding in found]) == pytest.approx(NOISE, rel=0.1)
 
 
@@ -127,7 +127,7 @@ def test_a_thousand_draws_refuse_no_fresh_member_and_say_that_it_is_the_base(pla
     base = play.others[BASE]
     others = {BASE: base, "b": play.others["b"]}
     found = [judge(base + noise(rng, len(base)), base, others, BASE, LIMITS) for _ in range(1000)]
-    assert {finding.told for finding in found} == {Told.BASE}
+    assert {finding.told for finding in found} == {ProofResult.BASE}
 
 
 def test_a_thousand_draws_of_the_eleven_tokens_at_load_refuse_no_one(play: Play) -> None:
@@ -135,7 +135,7 @@ def test_a_thousand_draws_of_the_eleven_tokens_at_load_refuse_no_one(play: Play)
     few = {name: other[:11] for name, other in play.others.items()}
     own = play.own[:11]
     found = [judge(own + noise(rng, 11), own, few, BASE, LIMITS) for _ in range(1000)]
-    assert Told.WRONG not in {finding.told for finding in found}
+    assert ProofResult.WRONG not in {finding.told for finding in found}
 
 
 @pytest.mark.parametrize("instead", [BASE, "b", EARLIER, 0.5, 2.0])
@@ -148,11 +148,11 @@ def test_another_policy_in_a_members_place_is_caught_under_the_noise(
     effect = float(np.sqrt(np.mean((play.own - play.others[BASE]) ** 2)))
     assert tokens_needed(effect, NOISE * np.sqrt(2.0)) < 500, "else nothing is promised"
     told = [finding.told for finding in found]
-    assert Told.APART not in told
+    assert ProofResult.APART not in told
     if instead == 0.5:  # the hardest: what is left of the effect looks most like the whole
-        assert told.count(Told.WRONG) > 0.8 * len(told)
+        assert told.count(ProofResult.WRONG) > 0.8 * len(told)
     else:
-        assert set(told) == {Told.WRONG}
+        assert set(told) == {ProofResult.WRONG}
 
 
 @pytest.mark.parametrize("effect", [0.03, 0.06, 0.12, 0.25])
@@ -166,7 +166,7 @@ def test_the_tokens_that_an_effect_needs_are_where_the_proof_begins_to_tell(effe
             own = rng.normal(-1.0, 0.5, tokens)
             base = own + rng.normal(0.0, effect, tokens)
             served = own + noise(rng, tokens)
-            count += judge(served, own, {BASE: base}, BASE, LIMITS).told is Told.APART
+            count += judge(served, own, {BASE: base}, BASE, LIMITS).told is ProofResult.APART
         return count / 40
 
     needed = tokens_needed(effect, size)
@@ -185,13 +185,15 @@ def test_a_version_of_one_update_ago_is_never_told_apart(worker: Worker, rows: l
     effect = float(np.sqrt(np.mean((own - others[EARLIER]) ** 2)))
     rng = np.random.default_rng(5)
 
-    def told(of: Logprobs, size: float) -> set[Told]:
+    def told(of: Logprobs, size: float) -> set[ProofResult]:
         return {judge(of + noise(rng, len(of), size), own, others, BASE, LIMITS).told for _ in range(200)}
 
     assert effect > 0.02, "an update that moves nothing would prove nothing"
-    assert told(others[EARLIER], 0.02) == {Told.WRONG}, "engines of one kind"
-    assert Told.APART not in told(others[EARLIER], NOISE), "engines of two kinds: caught, or said to be open"
-    assert Told.WRONG not in told(own, NOISE)
+    assert told(others[EARLIER], 0.02) == {ProofResult.WRONG}, "engines of one kind"
+    assert ProofResult.APART not in told(others[EARLIER], NOISE), (
+        "engines of two kinds: caught, or said to be open"
+    )
+    assert ProofResult.WRONG not in told(own, NOISE)
 
 
 def test_the_update_proves_the_sampler_by_what_it_drew(
@@ -201,7 +203,7 @@ def test_the_update_proves_the_sampler_by_what_it_drew(
     write_peft(tmp_path, worker.layout, member(worker, 3, SIZE).weights, "base")
     states = {"a": state, "idle": member(worker, 4, SIZE)}
     (told,) = prove_sampled(worker, worker.stacked, states, {"a": tmp_path}, rows).values()
-    assert (told["told"], told["tokens"], told["alike"]) == (Told.APART, 500, ())
+    assert (told["told"], told["tokens"], told["alike"]) == (ProofResult.APART, 500, ())
     assert told["p99"] >= told["mean"] > 0.0
 
 

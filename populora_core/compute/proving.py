@@ -15,7 +15,7 @@ import numpy as np
 
 from populora_core.learner.rows import TrainingRow
 from populora_core.sampler.probe import BASE, not_served, reason, warn_of
-from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, Told, judge
+from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, ProofResult, judge
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +65,7 @@ def prove_sampled(
         own, *others = _scored(stacked, known, chosen)
         served = np.concatenate([np.asarray(row.old_logprobs) for row in chosen])
         finding = judge(served, own, dict(zip([BASE, EARLIER], others, strict=False)), BASE, limits)
-        if finding.told is Told.WRONG:
+        if finding.told is ProofResult.WRONG:
             finding = _with_others(stacked, states, member, chosen, served, own, finding)
             raise not_served(spec.sampler.engine, member, reason(finding, set(states)), finding, limits)
         findings[member] = finding

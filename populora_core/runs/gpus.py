@@ -19,7 +19,7 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
     Raises:
         BaseModelError: nothing can be said of this base.
     """
-    own, shown = PROMPT[config.base.dialect]
+    own, shown = PROMPT.get(config.base.dialect, PROMPT["instruct"])
     propose, solve = config.propose, config.solve
     return GpuJob(
         shape=read_shape(config.base.folder(), config.adapters.rank),

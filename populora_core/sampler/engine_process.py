@@ -20,7 +20,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from populora_core.sampler.requests import Completion, Request, Sampler, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Sampler, Served, Text
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopuloraError, WorkerLost
 
@@ -61,8 +61,13 @@ class EngineProcess:
         self._call("load", list(adapters))
         self._served, self._given = list(adapters), self._given | new
 
-    def generate(self, requests: Sequence[Request], progress: Progress | None = None) -> list[Completion]:
-        return self._call("generate", list(requests), progress=progress)
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        drawn: Drawn | None = None,
+    ) -> list[Completion]:
+        return self._call("generate", list(requests), drawn is not None, progress=progress, drawn=drawn)
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
         return self._call("score", list(texts))
@@ -84,15 +89,18 @@ class EngineProcess:
         self._process = self._pipe = None
         self._given = set()
 
-    def _call(self, method: str, *arguments: Any, progress: Progress | None = None) -> Any:
-        """Have it done, again by another process where one is lost.
+    def _call(
+        self, method: str, *arguments: Any, progress: Progress | None = None, drawn: Drawn | None = None
+    ) -> Any:
+        """Have it done, again by another process where one is lost; not once tokens were told.
 
         Raises:
             WorkerLost: one process after the other was lost.
             PopuloraError: whatever the sampler raised.
         """
-        told = 0
-        for _ in range(STARTS):
+        told, started = 0, 0
+        while started < STARTS:
+            started += 1
             done = 0  # another process counts from the beginning
             try:
                 pipe = self._started()
@@ -103,6 +111,11 @@ class EngineProcess:
                         return value
                     if kind == "error":
                         raise value
+                    if kind == "drawn":
+                        assert drawn is not None
+                        drawn(*value)
+                        started = STARTS
+                        continue
                     done += value
                     if progress is not None and done > told:
                         progress(done - told)
@@ -115,7 +128,7 @@ class EngineProcess:
                 self.close()
                 raise
         raise WorkerLost(
-            f"the process of the {self.name} engine ended {STARTS} times before it answered",
+            f"the process of the {self.name} engine ended before it answered, and what replaced it also",
             came=f"exit code {code}",
             remedy="look for memory shortage (exit code -9; see populora run --dry-run), then resume: nothing "
             "committed was lost",
@@ -157,8 +170,15 @@ def serve_engine(pipe: Connection) -> None:
             method, arguments = pipe.recv()
             try:
                 sampler = sampler or make()
-                more = [lambda done: pipe.send(("progress", done))] if method == "generate" else []
-                answer = getattr(sampler, method)(*arguments, *more)
+                if method == "generate":
+                    requests, told = arguments
+                    answer = sampler.generate(
+                        requests,
+                        lambda done: pipe.send(("progress", done)),
+                        (lambda *each: pipe.send(("drawn", each))) if told else None,
+                    )
+                else:
+                    answer = getattr(sampler, method)(*arguments)
             except PopuloraError as error:
                 pipe.send(("error", error))
             except Exception:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, Told, judge
+from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, ProofResult, judge
 from populora_core.sampler.requests import Sampler, Served, Text
 from populora_core.store.adapters import PROBE, Probe, read_probe
 from populora_core.support.errors import AdapterError, AdapterNotServed
@@ -36,7 +36,7 @@ class ProbeReport:
     Attributes:
         refused_from: the mean difference that is refused.
         largest_error: of any token of any member, and of the base, from the learner's own.
-        told: member -> what the text tells of it, a value of `Told`.
+        told: member -> what the text tells of it, a value of `ProofResult`.
         alike: member -> the base, earlier versions and members that the text cannot tell from it: of these the file's
             hash is the only proof.
     """
@@ -83,7 +83,7 @@ def prove(
     expected = {member: _twice(probe.logprobs) for member, probe in probes.items()}
     base = _twice(first.base_logprobs)
     findings = {BASE: judge(base_found, base, expected, BASE, limits)}
-    if findings[BASE].told is Told.WRONG:
+    if findings[BASE].told is ProofResult.WRONG:
         other = findings[BASE].other
         what = f"the adapter of {other}" if other else "other numbers than the learner's base"
         raise not_served(
@@ -98,7 +98,7 @@ def prove(
             | {name: each for name, each in expected.items() if name != member}
         )
         finding = findings[member] = judge(served, own, others, BASE, limits)
-        if finding.told is Told.WRONG:
+        if finding.told is ProofResult.WRONG:
             back = finding.other in found and _answers(own, found[str(finding.other)], limits)
             raise not_served(sampler.name, member, reason(finding, set(expected), back), finding, limits)
     del findings[BASE]

@@ -30,7 +30,7 @@ SCALED = 0.2
 """A share this far from 1, beyond three standard errors, is another scale."""
 
 
-class Told(StrEnum):
+class ProofResult(StrEnum):
     """What the tokens tell of a member."""
 
     APART = "told apart"
@@ -74,7 +74,7 @@ class MemberProof:
             served lies on no such way.
     """
 
-    told: Told
+    told: ProofResult
     tokens: int
     mean: float
     p99: float
@@ -95,7 +95,7 @@ def judge(
         base: which of them is the bare base.
     """
     if served.shape != own.shape or not np.isfinite(served - own).all():
-        return MemberProof(Told.WRONG, len(served), math.inf, math.inf, math.inf)
+        return MemberProof(ProofResult.WRONG, len(served), math.inf, math.inf, math.inf)
     apart = np.abs(served - own)
     sizes = len(apart), float(apart.mean()), float(np.quantile(apart, 0.99)), float(apart.max())
     known = {
@@ -110,11 +110,16 @@ def judge(
     wrong |= abs(share - 1.0) > max(SCALED + 3.0 * error, CERTAIN * error)
     if wrong:
         along = base in known and _along(served - known[base], own - known[base])
-        return MemberProof(Told.WRONG, *sizes, alike, _nearest(served, own, known), share if along else None)
+        return MemberProof(
+            ProofResult.WRONG, *sizes, alike, _nearest(served, own, known), share if along else None
+        )
     if base in others and base not in known:
-        return MemberProof(Told.BASE, *sizes, alike)
+        return MemberProof(ProofResult.BASE, *sizes, alike)
     return MemberProof(
-        Told.NOT_YET if alike else Told.APART, *sizes, alike, share=share if base in known else None
+        ProofResult.NOT_YET if alike else ProofResult.APART,
+        *sizes,
+        alike,
+        share=share if base in known else None,
     )
 
 

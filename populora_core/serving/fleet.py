@@ -89,7 +89,9 @@ def open_fleet(run: Run, length: int) -> Fleet:
         raise RunDirectoryError(f"no living member of {run.directory} answers problems")
     engine = choose_engine("auto", config.base.device)
     sampler = config.sampler.model_copy(update={"engine": engine})
-    spec = ModelSpec(config.base, config.adapters, run.record["base_digest"], sampler)
+    spec = ModelSpec(
+        config.base, config.adapters, run.record["base_digest"], sampler, len(members), sleeps=False
+    )
     worker = Worker(spec, config.compute.threads)
     adapters = [Served(name, run.adapter_folder(name, newest), sha256) for name, sha256 in members.items()]
     serve(worker.sampler, adapters, config.base.dtype)
