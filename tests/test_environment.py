@@ -27,6 +27,8 @@ from populora_core.serving.fleet import Fleet
 from populora_core.serving.grader import Grader
 from populora_core.support.finish import FinishReason
 
+pytest.importorskip("verifiers", reason="needs the extra `trainers`")
+
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parent.parent
 SPEECH = dialect("compact")

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import openai
 import pytest
 from conftest import PATIENCE, wait_for
-from openai import AsyncOpenAI, OpenAI
 from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
 
 from populora_core.sampler.requests import Completion, Request
@@ -24,6 +22,10 @@ from populora_core.serving.fleet import Fleet, majority
 from populora_core.serving.reply import MemberReply, reply_of, settled
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
+
+pytest.importorskip("openai", reason="needs the extra `trainers`")
+import openai  # noqa: E402
+from openai import AsyncOpenAI, OpenAI  # noqa: E402
 
 PROPOSE = "<po><new>"
 PROMPT = "<so>def f(x):\n return x+1\n#4\n:"
