@@ -24,8 +24,8 @@ from populora_core.support import ids
 from populora_core.support.finish import FinishReason
 
 pytest.importorskip("openai", reason="needs the extra `trainers`")
-import openai  # noqa: E402
-from openai import AsyncOpenAI, OpenAI  # noqa: E402
+import openai
+from openai import AsyncOpenAI, OpenAI
 
 PROPOSE = "<po><new>"
 PROMPT = "<so>def f(x):\n return x+1\n#4\n:"
