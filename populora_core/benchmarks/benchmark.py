@@ -136,6 +136,7 @@ BENCHMARKS = Registry(
         "minerva": "populora_core.benchmarks.mathematics:minerva",
         "gsm8k": "populora_core.benchmarks.mathematics:gsm8k",
         "olympiadbench": "populora_core.benchmarks.mathematics:olympiadbench",
+        "reasoning_gym": "populora_core.benchmarks.reasoning_gym:ReasoningGym",
     },
     group="populora.benchmarks",
     what="benchmark",

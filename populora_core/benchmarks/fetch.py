@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.files import READERS, read_rows
+from populora_core.benchmarks.reasoning_gym import PREFIX, generated
 from populora_core.benchmarks.suite import Entry
 from populora_core.support.digest import read_sha256
 from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
@@ -164,6 +165,10 @@ def _how_to_get(entry: Entry) -> str:
 
 def _download(entry: Entry, workshop: Path) -> list[Path]:
     """The published files at the pinned revision, in the workshop: nothing stays in the hub's own cache."""
+    if entry.dataset.startswith(PREFIX):
+        made = workshop / "made.jsonl"
+        _write_lines(made, map(_line, generated(entry.dataset, entry.config, entry.revision)))
+        return [made]
     from huggingface_hub import snapshot_download
 
     try:

@@ -1,0 +1,156 @@
+"""The generators of reasoning-gym as a benchmark: a hundred kinds of problems, each with its own verifier.
+
+A suite names generators, and how many problems of each are made from which seed:
+
+    [[benchmarks]]
+    benchmark = "reasoning_gym"
+    dataset = "reasoning-gym:chain_sum,leg_counting"
+    config = "50@7"
+    revision = "0.1.25"
+
+`populora suite fetch` makes the rows once; they are kept and checked as those of a download are. Some verifiers
+evaluate what a model wrote; those generators are refused, as model text runs nowhere but in the sandbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from populora_core.benchmarks import prompts
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.support.errors import BenchmarkError
+
+PREFIX = "reasoning-gym:"
+EVALUATES = re.compile(r"\b(?:eval|exec|compile)\(|\bsympy\b")
+ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.S)
+
+
+class ReasoningGym:
+    """Problems of some generators; a problem's stratum is its generator."""
+
+    name = "reasoning_gym"
+    version = 1
+    schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
+    votes = True
+    limits: Limits | None = None
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
+        checked = check_rows(rows, self.schema, self.name)
+        return [
+            Item(f"{row['generator']}-{_digest(row['question'])}-{number}", self.name, row, row["generator"])
+            for number, row in enumerate(checked)
+        ]
+
+    def prompt(self, item: Item, family: str) -> str:
+        return prompts.fill(family, "reasoning", problem=item.fields["question"].strip())
+
+    def template(self, family: str) -> str:
+        return prompts.record(family, "reasoning")
+
+    def grade(
+        self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
+    ) -> list[ItemScore]:
+        """See `Benchmark.grade`. The generator's verifier decides: a score of 1 is right, anything less is wrong."""
+        graders = {name: generator(name) for name in {item.fields["generator"] for item in items}}
+        return [
+            _score(graders[item.fields["generator"]], item, _answer(response.text, family))
+            for item, response in zip(items, responses, strict=True)
+        ]
+
+
+def generated(dataset: str, config: str | None, revision: str | None) -> Iterator[dict[str, str]]:
+    """The rows that an entry of a suite asks for.
+
+    Args:
+        dataset: `reasoning-gym:NAME,NAME`.
+        config: how many problems of each, and where you like `@SEED`; 50@0 unless said.
+        revision: the version that they must be made with; None for the one that is installed.
+
+    Raises:
+        BenchmarkError: reasoning-gym is not installed or of another version, or a generator cannot be used.
+    """
+    installed = _version()
+    if revision not in (None, installed):
+        raise BenchmarkError(
+            "reasoning-gym is of another version, which may make other problems",
+            expected=str(revision),
+            came=installed,
+            remedy=f"pip install reasoning-gym=={revision}, or name the installed version as revision",
+        )
+    size, _, seed = (config or "50").partition("@")
+    for name in dataset.removeprefix(PREFIX).split(","):
+        for entry in generator(name.strip(), seed=int(seed or 0), size=int(size)):
+            yield {
+                "generator": name.strip(),
+                "question": entry["question"],
+                "answer": str(entry["answer"]),
+                "metadata": json.dumps(entry["metadata"], default=str),
+            }
+
+
+def generator(name: str, **settings: int) -> Any:
+    """The generator of this name.
+
+    Raises:
+        BenchmarkError: there is none, or its verifier evaluates model text.
+    """
+    _version()
+    from reasoning_gym.factory import DATASETS, create_dataset
+
+    safe = [known for known in sorted(DATASETS) if not _evaluates(DATASETS[known][0])]
+    if name not in safe:
+        raise BenchmarkError(
+            f"the generator {name!r} of reasoning-gym cannot be used",
+            expected=", ".join(safe),
+            came="its verifier evaluates what a model wrote" if name in DATASETS else "no such generator",
+            remedy="name others in the suite file's dataset",
+        )
+    return create_dataset(name, **settings)
+
+
+def _evaluates(kind: type) -> bool:
+    module = inspect.getmodule(kind)
+    return module is None or EVALUATES.search(inspect.getsource(module)) is not None
+
+
+def _version() -> str:
+    try:
+        return version("reasoning-gym")
+    except PackageNotFoundError as error:
+        raise BenchmarkError(
+            "reasoning-gym is not installed",
+            expected="the extra `reasoning`",
+            remedy="pip install -e '.[reasoning]'",
+        ) from error
+
+
+def _answer(text: str, family: str) -> str | None:
+    """What stands between the last pair of answer tags; of a base model the rest of its line."""
+    if family == prompts.COMPLETION:
+        return text.strip().partition("\n")[0].strip() or None
+    found = ANSWER.findall(text)
+    return found[-1] if found else None
+
+
+def _score(grader: Any, item: Item, answer: str | None) -> ItemScore:
+    if answer is None:
+        return ItemScore(AttemptVerdict.FORMAT_ERROR, None, "no answer between <answer> and </answer>")
+    entry = {**item.fields, "metadata": json.loads(item.fields["metadata"])}
+    try:
+        score = float(grader.score_answer(answer, entry))
+    except Exception:  # a verifier that cannot read the answer: it has a hundred authors
+        score = 0.0
+    right = AttemptVerdict.CORRECT if score >= 1.0 else AttemptVerdict.WRONG
+    return ItemScore(right, answer, f"score {score:.2f}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,62 @@
+"""reasoning-gym as a benchmark, with the real package: its rows are made once, and its verifiers grade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from populora_core.benchmarks.benchmark import Response, benchmark
+from populora_core.benchmarks.fetch import FOLDER_VARIABLE, fetch
+from populora_core.benchmarks.items import load_items
+from populora_core.benchmarks.suite import Entry
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.support.errors import BenchmarkError
+
+pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
+
+ENTRY = Entry(benchmark="reasoning_gym", dataset="reasoning-gym:chain_sum,leg_counting", config="3@7")
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+
+
+def test_rows_are_made_once_and_the_same_seed_makes_the_same() -> None:
+    first = fetch(ENTRY)
+    assert first.rows == 6 and fetch(ENTRY).sha256 == first.sha256
+    assert fetch(ENTRY.model_copy(update={"config": "3@8"})).sha256 != first.sha256
+    with pytest.raises(BenchmarkError, match="another data set"):
+        load_items(ENTRY)
+
+
+@pytest.mark.parametrize("family", ["instruct", "compact"])
+def test_the_verifier_of_each_generator_grades(family: str) -> None:
+    fetch(ENTRY)
+    items, gym = load_items(ENTRY), benchmark("reasoning_gym")
+    assert [item.stratum for item in items] == ["chain_sum"] * 3 + ["leg_counting"] * 3
+    assert all(item.fields["question"].strip() in gym.prompt(item, family) for item in items)
+
+    def graded(write: str) -> set[AttemptVerdict]:
+        texts = [write.format(item.fields["answer"]) for item in items]
+        told = [f"so</think>\n<answer>{text}</answer>" if family == "instruct" else text for text in texts]
+        return {score.verdict for score in gym.grade(items, list(map(Response, told)), family, None)}  # type: ignore[arg-type]
+
+    assert graded("{}") == {AttemptVerdict.CORRECT}
+    assert graded("{}7") == {AttemptVerdict.WRONG}
+    silent = gym.grade(items[:1], [Response("")], family, None)  # type: ignore[arg-type]
+    assert silent[0].verdict is AttemptVerdict.FORMAT_ERROR
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("countdown", "evaluates what a model wrote"), ("nothing", "no such")]
+)
+def test_a_generator_that_would_run_model_text_is_refused(name: str, why: str) -> None:
+    with pytest.raises(BenchmarkError, match=f"{name}(.|\n)*{why}"):
+        fetch(ENTRY.model_copy(update={"dataset": f"reasoning-gym:{name}"}))
+
+
+def test_another_version_than_the_suite_names_is_refused() -> None:
+    with pytest.raises(BenchmarkError, match="of another version"):
+        fetch(ENTRY.model_copy(update={"revision": "0.0.1"}))
