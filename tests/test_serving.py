@@ -70,8 +70,8 @@ def counted(address: str, name: str) -> dict[str, int]:
 # Who answers
 
 
-def test_every_member_is_a_model_and_so_are_best_vote_and_the_base(client: OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [*MEMBERS, "best", "vote", "base"]
+def test_every_member_is_a_model_and_so_are_choices_among_them_and_the_base(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [*MEMBERS, "best", "vote", "route", "base"]
     assert client.models.retrieve("T1").id == "teacher-01-g0003"
 
 
@@ -131,6 +131,13 @@ def test_vote_gives_the_answer_that_most_solvers_give(client: OpenAI, fleet: Fle
     assert said.choices[0].text == replies[majority(fleet.dialect, replies)].text
     assert said.usage is not None
     assert said.usage.completion_tokens == sum(reply.drawn for reply in replies)
+
+
+def test_route_gives_the_answer_that_its_own_member_is_surest_of(client: OpenAI, fleet: Fleet) -> None:
+    said = client.completions.create(model="route", prompt=PROPOSE, seed=4, max_tokens=24)
+    found = [direct(fleet, member, seed=4, prompt=PROPOSE) for member in fleet.solvers]
+    sure = max(found, key=lambda completion: np.mean(completion.logprobs))
+    assert said.choices[0].text == text_of(fleet, sure)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +452,7 @@ def test_the_command_serves_a_run_until_it_is_interrupted(finished: Path) -> Non
             *(f"teacher-0{slot}" for slot in range(3)),
             *(f"student-0{slot}" for slot in range(2)),
         }
-        assert {"best", "vote", "base"} <= {*names}
+        assert {"best", "vote", "route", "base"} <= {*names}
         for name in names:
             assert client.completions.create(model=name, prompt=PROMPT, max_tokens=4).choices
         process.send_signal(2)

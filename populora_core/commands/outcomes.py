@@ -180,7 +180,7 @@ def serve(
 ) -> None:
     """Serve a run's living members behind an OpenAI-compatible endpoint, until Ctrl-C.
 
-    Each member is a model, and so are `best`, `vote` and `base`. /metrics is for Prometheus.
+    Each member is a model, and so are `best`, `vote`, `route` and `base`. /metrics is for Prometheus.
     """
     from populora_core.commands.console import narrated
     from populora_core.runs.run import Run

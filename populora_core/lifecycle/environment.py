@@ -89,7 +89,8 @@ environment = load_environment()                     # or dialect="instruct", fo
 ```
 
 An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
-cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer.
+cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer
+(the rubrics of verifiers up to 0.3 log the error and write 0).
 """)
 
 

@@ -12,7 +12,7 @@ from populora_core.sampler.requests import Completion, Request, Sampler
 from populora_core.serving.metrics import Metrics
 from populora_core.support.errors import PopuloraError
 
-PAUSE = 0.004
+PAUSE = 0.02
 """Seconds without a newcomer after which a batch begins: requests sent together arrive one by one."""
 
 Told = Callable[[int, int, float], None]

@@ -24,7 +24,7 @@ from populora_core.serving.reply import MemberReply
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.finish import FinishReason
 
-BASE, BEST, VOTE = "base", "best", "vote"
+BASE, BEST, VOTE, ROUTE = "base", "best", "vote", "route"
 Pick = Callable[[Sequence[MemberReply]], int]
 """Which of the replies of several members, in the members' order, is given."""
 
@@ -35,7 +35,7 @@ class Fleet:
 
     Attributes:
         sampler: with all members resident.
-        solvers: members that answer problems, of whom `vote` asks all.
+        solvers: members that answer problems, of whom `vote` and `route` ask all.
         best: the fittest of them by play.
         context: tokens that a prompt with its completion may have.
         usual: tokens that a completion may have where nothing is said.
@@ -53,7 +53,7 @@ class Fleet:
     @property
     def models(self) -> tuple[str, ...]:
         """The names that can be asked for."""
-        return (*self.members, BEST, VOTE, BASE)
+        return (*self.members, BEST, VOTE, ROUTE, BASE)
 
     def asked(self, model: str) -> tuple[tuple[str | None, ...], Pick]:
         """Who answers for a model, the bare base being None, and whose reply is given.
@@ -68,6 +68,8 @@ class Fleet:
                 return (self.best,), first
             case "vote":
                 return self.solvers, lambda replies: majority(self.dialect, replies)
+            case "route":
+                return self.solvers, surest
         return (member_named(model, self.members),), first
 
 
@@ -109,6 +111,11 @@ def open_fleet(run: Run, length: int) -> Fleet:
 
 def first(replies: Sequence[MemberReply]) -> int:
     return 0
+
+
+def surest(replies: Sequence[MemberReply]) -> int:
+    """The one that its own member gives the highest mean log-probability; of equal ones the first."""
+    return max(range(len(replies)), key=lambda index: replies[index].sureness)
 
 
 def majority(speech: Dialect, replies: Sequence[MemberReply]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from populora_core.model.base import Vocabulary
 from populora_core.sampler.requests import Completion
@@ -15,6 +16,7 @@ class MemberReply:
     """One choice of an answer.
 
     Attributes:
+        sureness: mean log-probability of the tokens that were drawn for it.
         tokens: text and log-probability of each token of the text, where they are asked for.
         drawn: tokens that were sampled for it, the end token and what a stop string cut off included.
     """
@@ -23,6 +25,7 @@ class MemberReply:
     tokens: tuple[tuple[str, float], ...]
     finish_reason: FinishReason
     drawn: int
+    sureness: float = 0.0
 
 
 def reply_of(
@@ -49,7 +52,8 @@ def reply_of(
     pieces = (
         vocabulary.tokenizer.decode([token], skip_special_tokens=False) for token in (ids if tokens else ())
     )
-    return MemberReply(text, tuple(zip(pieces, completion.logprobs, strict=False)), reason, drawn)
+    told = tuple(zip(pieces, completion.logprobs, strict=False))
+    return MemberReply(text, told, reason, drawn, fmean(completion.logprobs))
 
 
 def settled(text: str, stop: Sequence[str]) -> int:
