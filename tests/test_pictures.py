@@ -129,11 +129,11 @@ def first(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         desk.launch("train", "train-form-refused", run_dir=str(runs / "refused"), config_file=str(given))
         desk.open_run("refused train")
         desk.wait_state("refused train", "Failed")
-        asked = {"logs": {"flow_run_id": {"any_": [desk.run("refused train")["id"]]}}}
-        said = [line["message"] for line in desk.api("POST", "logs/filter", asked).json()]
-        assert any("Did you mean solve.attempts?" in line for line in said)
-        assert not any("Traceback" in line for line in said), "a refusal ends with its message alone"
+        wait_for(lambda: any("Did you mean solve.attempts?" in line for line in _log(desk, "refused train")))
+        desk.browser.refresh()
+        desk.find("//*[contains(@class,'state-badge')]")
         take(desk.browser, "prefect-failed", ours=False)
+        assert not any("Traceback" in line for line in _log(desk, "refused train")), "its message says it all"
         desk.browser.get(f"{desk.address}/deployments")
         desk.click("//a[normalize-space(.)='train' and contains(@class,'deployment-list__name')]")
         desk.button("Run", opens="//button[normalize-space(.)='Custom run']")
@@ -141,6 +141,12 @@ def first(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         desk.find("//span[@class='schema-form-property__label']")
         take(desk.browser, "prefect-form", ours=False)
     return run
+
+
+def _log(desk: Desk, name: str) -> list[str]:
+    """The lines of a flow run's log that the server has so far."""
+    asked = {"logs": {"flow_run_id": {"any_": [desk.run(name)["id"]]}}}
+    return [line["message"] for line in desk.api("POST", "logs/filter", asked).json()]
 
 
 def _watch(desk: Desk, run: Path) -> None:
