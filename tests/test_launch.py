@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from flows.notify import on_end
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGE_NAMES
-from populora_core.support.errors import ServerUnreachable
+from populora_core.support.errors import ConfigError, ServerUnreachable
 from populora_core.support.shipped import REPOSITORY
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
@@ -123,3 +124,14 @@ def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_i
     with pytest.raises(ServerUnreachable, match="generation 2 waits for a review"):
         _unreviewed(session, 2)
     assert alone == [0, 1]
+
+
+def test_prefects_engine_logs_no_error_of_the_project_again(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("prefect.flow_runs")
+    logger.addHandler(caplog.handler)
+    try:
+        for error in (ConfigError("an unknown key"), ValueError("a fault")):
+            logger.error("exited by %s", error, exc_info=error)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert {record.getMessage() for record in caplog.records} == {"exited by a fault"}
