@@ -39,7 +39,10 @@ REVIEW_SECONDS = 30 * 24 * 3600
 AS_CONFIGURED = -1
 
 Preset = Annotated[
-    Literal["demo", "frontier", "paper-7b", "quick", "solo", "solo-7b", "solo-total"], titled("Preset")
+    Literal[
+        "16gb", "4x24gb", "demo", "frontier", "h200", "paper-7b", "quick", "solo", "solo-7b", "solo-total"
+    ],
+    titled("Preset"),
 ]
 StageName = Literal["", "match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
 TargetGeneration = Annotated[int, titled("Generations"), Field(ge=0, le=100_000)]
@@ -61,7 +64,7 @@ def train(
     Args:
         run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-PRESET.
         preset: The configuration. On two cores quick takes one minute, frontier four minutes, demo eight;
-            solo and solo-total are the single agent; paper-7b and solo-7b need a GPU.
+            solo and solo-total are the single agent; 16gb, 4x24gb, h200, paper-7b and solo-7b need GPUs.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
         generations: How many generations; 0 for what the configuration says.
         seed: Equal seeds give equal runs; -1 for what the configuration says.

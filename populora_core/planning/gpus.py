@@ -37,6 +37,7 @@ class GpuJob:
     Attributes:
         proposals, attempts: of one generation.
         utilization: share of a GPU that an engine with a base of its own takes.
+        rows: that it writes at once at most.
     """
 
     shape: ModelShape
@@ -48,6 +49,7 @@ class GpuJob:
     utilization: float
     proposals: SamplingLoad
     attempts: SamplingLoad
+    rows: int = SAMPLER_ROWS
 
     @property
     def longest(self) -> int:
@@ -117,7 +119,7 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
         fit = _fit(peak, needed.resident, engine, card) if cache_tokens >= job.longest else Fit.TOO_LARGE
     stages = (job.proposals, job.attempts)
     usual = max(each.prompt + written * each.limit for each in stages)
-    width = min(rows, max(1, int(cache_tokens / usual)))
+    width = min(job.rows if job.engine == "vllm" else rows, max(1, int(cache_tokens / usual)))
     shares = [replace(each, completions=math.ceil(each.completions / gpus)) for each in stages]
     turning = (TURN_SECONDS if fit is Fit.TURNS else 0.0) + (
         2 * LOAD_SECONDS * job.members if job.engine == "vllm" else 0.0

@@ -31,6 +31,7 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
         utilization=config.sampler.gpu_memory_utilization,
         proposals=SamplingLoad(config.proposals, own + shown * propose.references[1], propose.max_tokens),
         attempts=SamplingLoad(config.attempts, own + shown, solve.max_tokens),
+        rows=config.sampler.rows,
     )
 
 

