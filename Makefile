@@ -34,7 +34,7 @@ $(VENV)/.installed: pyproject.toml
 extras: $(VENV)/.extras
 
 $(VENV)/.extras: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,evaluation,notebook,ray,s3,site,tensorboard,trainers,wandb]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,evaluation,notebook,ray,reasoning,s3,site,tensorboard,trainers,wandb]'
 	@touch $@
 
 vllm: $(VENV_VLLM)/.installed ## create .venv-vllm: the project with vLLM's build for CPUs (4 GB)
