@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from populora_core.model.base import base_digest, hidden_states, load_base, output_layer
+from populora_core.model.base import base_digest, hidden_states, load_base, output_layer, turn_end
 from populora_core.support.errors import BaseModelError
 
 
@@ -103,3 +103,21 @@ def test_a_base_without_an_end_token_is_refused(folder: Path):
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     with pytest.raises(BaseModelError, match="no end token"):
         load_base(folder)
+
+
+def test_the_token_that_ends_a_turn_of_the_chat_template_ends_a_completion():
+    """A base that was never tuned names its end of text alone, while its template ends turns by another token."""
+    tokens = {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "a": 3, "\n": 4}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(vocab=tokens, merges=[])))
+    tokenizer.add_special_tokens(
+        {"eos_token": "<|endoftext|>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
+    )
+    assert turn_end(tokenizer) is None, "without a template no one can say"
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    )
+    assert turn_end(tokenizer) == 2
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    assert turn_end(tokenizer) is None
+    tokenizer.chat_template = "{{ raise_exception('no assistant here') }}"
+    assert turn_end(tokenizer) is None

@@ -106,7 +106,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         else:
             generation = GenerationConfig.from_model_config(config)
     listed = generation.eos_token_id
-    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id}
+    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id, turn_end(tokenizer)}
     size = config.get_text_config().vocab_size
     stop_ids = frozenset(token for token in named if token is not None and token < size)
     if not stop_ids:
@@ -116,6 +116,23 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
             remedy="add it: without an end token no completion ever ends",
         )
     return Vocabulary(tokenizer, stop_ids)
+
+
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token by which the chat template ends an answer; None without a template, or without such a token.
+
+    A base that was never tuned may not name it among its end tokens, and would write on after its turn.
+    """
+    if not tokenizer.chat_template:
+        return None
+    said = "answer"
+    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": said}]
+    try:
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except Exception:  # templates are programs of their own, which raise what they like
+        return None
+    after = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
+    return after[0] if after and after[0] in tokenizer.all_special_ids else None
 
 
 def require_same(folder: str | Path, digest: str, recorded: str) -> None:
