@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TOKENS = 512
 """Of a member that are compared. Under the noise of two engines so many tell an adapter of 0.1 nats a token."""
 EARLIER = "its version before"
+SAMPLED_AGAIN = "nothing was learnt from it; populora rerun with --stage propose samples the generation again"
 
 
 def prove_sampled(
@@ -67,7 +68,8 @@ def prove_sampled(
         finding = judge(served, own, dict(zip([BASE, EARLIER], others, strict=False)), BASE, limits)
         if finding.told is ProofResult.WRONG:
             finding = _with_others(stacked, states, member, chosen, served, own, finding)
-            raise not_served(spec.sampler.engine, member, reason(finding, set(states)), finding, limits)
+            why = reason(finding, set(states))
+            raise not_served(spec.sampler.engine, member, why, finding, limits, SAMPLED_AGAIN)
         findings[member] = finding
     warn_of(spec.sampler.engine, findings, limits)
     return {member: asdict(finding) for member, finding in findings.items()}

@@ -23,6 +23,7 @@ from populora_core.support.errors import AdapterError, AdapterNotServed
 BASE = "the bare base"
 WARN, REFUSE = 0.05, 0.5
 """Mean differences of two engines in bfloat16, where no setting says otherwise."""
+LOADED_AGAIN = "nothing was made of it; resume tries again with a fresh sampler"
 
 
 class EnginesDiffer(UserWarning):
@@ -145,15 +146,14 @@ def warn_of(engine: str, findings: Mapping[str, MemberProof], limits: MismatchLi
 
 
 def not_served(
-    engine: str, who: str, why: str, finding: MemberProof, limits: MismatchLimits
+    engine: str, who: str, why: str, finding: MemberProof, limits: MismatchLimits, again: str = LOADED_AGAIN
 ) -> AdapterNotServed:
-    """The error for a member that is answered for by something else."""
+    """The error for a member that is answered for by something else; `again` is what tries once more."""
     return AdapterNotServed(
         f"the {engine} sampler does not serve {who} as the learner made it: {why}",
         expected=f"the learner's log-probabilities, on average within {limits.refuse:g}, and nearer than any other's",
         came=f"a mean difference of {finding.mean:.3g} over {finding.tokens} tokens, {finding.largest:.3g} at most",
-        remedy="nothing was made of it; resume tries again with a fresh sampler. If it comes back, use "
-        'sampler.engine = "torch" and report it',
+        remedy=f'{again}. If it comes back, use sampler.engine = "torch" and report it',
     )
 
 
