@@ -98,7 +98,8 @@ def in_prefects_artifacts(directory: Path) -> dict[str, float]:
 
 def in_the_report(directory: Path) -> dict[str, float]:
     shown = [plot for section in sections(read_figures(directory)) for plot in section.plots]
-    newest = {plot.title: plot.labels[0][1] for plot in shown if plot.labels}
+    rows = {plot.title: plot.table.rows for plot in shown if plot.table is not None}
+    newest = {title: of[-1][1][1].partition(" (")[0] for title, of in rows.items() if of}
     return {
         "valid": _number(newest["Valid proposals"]),
         "solve_rate": _number(newest["Solve rate"]),
@@ -111,7 +112,7 @@ def in_the_reports_verdicts(directory: Path) -> dict[str, float]:
     shown = {section.key: section for section in sections(read_figures(directory))}["verdicts"]
     shares = {(row["of"], row["verdict"]): row["share of the judged"] for row in shown.tables[0].rows}
     assert shares["proposals", "infrastructure"] == shares["attempts", "infrastructure"] == ""
-    stacked = {name: value for plot in shown.plots for name, value in plot.labels}
+    stacked = {key.label: key.value for plot in shown.plots for key in plot.keys}
     assert not stacked.keys() & {"valid", "correct", "infrastructure"}
     assert stacked["trivial"] == shares["proposals", "trivial"]
     return {

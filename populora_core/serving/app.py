@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -24,6 +25,7 @@ from populora_core.serving.metrics import Metrics
 from populora_core.serving.shapes import Json, error_body
 from populora_core.support.errors import PopuloraError, RunDirectoryError
 
+LOG = logging.getLogger(__name__)
 LARGEST_BODY = 1 << 20
 GONE = 499  # what servers write down of a client that left
 STATUS: dict[type[Exception], tuple[int, str, str | None]] = {
@@ -110,7 +112,12 @@ async def _answered(request: Request, kind: type[Asking], fleet: Fleet, batcher:
     body = kind.model_validate_json(await _read(request))
     asked = question(fleet, body)
     if not body.stream:
-        return await _unless_gone(request, answer(fleet, batcher, asked))
+        try:
+            return await _unless_gone(request, answer(fleet, batcher, asked))
+        except (
+            Exception
+        ) as error:  # left to the app it would end the connection, which the client may use again
+            return await _refusal(request, error)
     batcher.require_room(len(asked.requests))
     return StreamingResponse(_events(chunks(fleet, batcher, asked)), media_type="text/event-stream")
 
@@ -171,6 +178,7 @@ def _told(error: Exception) -> tuple[int, Json]:
     for kind, (status, own, code) in STATUS.items():
         if isinstance(error, kind):
             return status, error_body(_words(error), own, code)
+    LOG.error("a question could not be answered", exc_info=error)
     return 500, error_body(f"the server failed: {type(error).__name__}", "server_error")
 
 
