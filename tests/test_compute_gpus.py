@@ -47,6 +47,7 @@ def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7,1")
 
 
+@pytest.mark.thorough
 def test_each_worker_sees_one_gpu_of_those_that_the_run_sees(tmp_path: Path) -> None:
     backend = LocalCompute(3, 1, ON_GPUS)
     try:

@@ -36,7 +36,7 @@ from populora_core.support.errors import HubError
 from populora_core.support.hub import Kind, push
 from populora_core.support.shipped import shipped
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

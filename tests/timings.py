@@ -1,6 +1,7 @@
-"""Where the time of the tests goes: a JUnit file of pytest as seconds by file and by case.
+"""Where the time of the tests goes: JUnit files of pytest as seconds by file and by case.
 
-    PYTEST_ADDOPTS=--junitxml=junit.xml make test-all; python tests/timings.py junit.xml bench/results/tests.json
+    PYTEST_ADDOPTS=--junitxml=first.xml make test; PYTEST_ADDOPTS=--junitxml=rest.xml make test-rest
+    python tests/timings.py first.xml rest.xml bench/results/tests.json
 
 What is recorded so orders the files, the longest first (conftest.py), and says what a tier takes (tiers.py).
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,19 +19,19 @@ RECORDED = Path(__file__).resolve().parent.parent / "bench" / "results" / "tests
 LEAST = 0.5  # seconds of a case that is worth a line of its own
 
 
-def timings(junit: Path) -> dict[str, object]:
-    """Seconds of the whole run, of each file, and of the longer cases; set-up and teardown count."""
-    (suite,) = ElementTree.parse(junit).getroot().iter("testsuite")
+def timings(junits: Sequence[Path]) -> dict[str, object]:
+    """Seconds of the runs, of each file, and of the longer cases; set-up and teardown count."""
+    suites = [suite for junit in junits for suite in ElementTree.parse(junit).getroot().iter("testsuite")]
     files: dict[str, list[float]] = defaultdict(list)
     cases = {}
-    for case in suite.iter("testcase"):
+    for case in (case for suite in suites for case in suite.iter("testcase")):
         place, name, seconds = case.get("classname", ""), case.get("name", ""), float(case.get("time", 0))
         files[place].append(seconds)
         cases[f"{place}::{name}"] = seconds
     return {
-        "wall_seconds": round(float(suite.get("time", 0)), 1),
+        "wall_seconds": round(sum(float(suite.get("time", 0)) for suite in suites), 1),
         "process_seconds": round(sum(cases.values()), 1),
-        "cases": int(suite.get("tests", 0)),
+        "cases": sum(int(suite.get("tests", 0)) for suite in suites),
         "files": {
             place: {"seconds": round(sum(own), 1), "cases": len(own)}
             for place, own in sorted(files.items(), key=lambda item: -sum(item[1]))
@@ -66,4 +68,5 @@ class Recorded:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(timings(Path(sys.argv[1])), indent=1) + "\n")
+    *junits, result = map(Path, sys.argv[1:])
+    result.write_text(json.dumps(timings(junits), indent=1) + "\n")
