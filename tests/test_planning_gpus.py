@@ -161,6 +161,12 @@ def test_eight_gpus_share_the_work_and_the_engines_room() -> None:
     assert eight.host == 8 * eight.needed.states
 
 
+def test_every_gpu_that_samples_with_torch_has_room_for_all_adapters_since_requests_are_dealt() -> None:
+    crowd = replace(job("7b", "torch", 0.5, 6144, True), members=64)
+    everyone = 2 * crowd.shape.parameters + 64 * crowd.shape.adapter * (4 + 2)
+    assert gpu_plan(crowd, 141 * GB, RATES, 8).learner > everyone
+
+
 @pytest.mark.parametrize(
     ("overrides", "sleeps"),
     [((), False), (("update.gradient_checkpointing=false", "update.token_budget=8192"), True)],

@@ -109,7 +109,9 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
     per_token = shape.layers * shape.cache * job.number_bytes
     resident = shape.parameters * job.number_bytes + job.members * shape.adapter * 4
     if job.engine == "torch":
-        peak, engine, cache_tokens = reserved(needed.shared), 0.0, SAMPLER_TOKENS
+        everyone = estimate(shape, replace(work, members=job.members))  # requests are dealt, whoever is asked
+        peak, engine = reserved(max(needed.learner, everyone.sampler)), 0.0
+        cache_tokens = SAMPLER_TOKENS
         fit = Fit.RESIDENT if peak + CONTEXT / 2 <= card else Fit.TOO_LARGE
     else:
         peak, engine = reserved(needed.learner), job.utilization * card
