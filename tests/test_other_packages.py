@@ -164,7 +164,7 @@ def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Pa
     assert audited.returncode == 0, audited.stdout
     asked = "SELECT problem_type, count(*) AS n FROM proposals GROUP BY 1 ORDER BY 1"
     told = python(site, "-m", "populora_core.commands", "query", directory, asked, "--format", "json")
-    assert json.loads(told.stdout) == [
+    assert [json.loads(line) for line in told.stdout.splitlines()] == [
         {"problem_type": "code_o", "n": 12},
         {"problem_type": "countdown", "n": 12},
     ]
