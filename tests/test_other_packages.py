@@ -20,7 +20,6 @@ from populora_core.problems.grading import check_proposals, judge_attempts
 from populora_core.problems.types import PROBLEM_TYPES, problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.preflight import check_names
-from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.errors import ConfigError
@@ -162,10 +161,11 @@ def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Pa
         text=True,
     )
     assert audited.returncode == 0, audited.stdout
-    asked = "SELECT problem_type, count(*) AS n FROM proposals GROUP BY 1 ORDER BY 1"
+    asked = (
+        "SELECT problem_type, count(*) AS n, max(generation) AS newest FROM proposals GROUP BY 1 ORDER BY 1"
+    )
     told = python(site, "-m", "populora_core.commands", "query", directory, asked, "--format", "json")
     assert [json.loads(line) for line in told.stdout.splitlines()] == [
-        {"problem_type": "code_o", "n": 12},
-        {"problem_type": "countdown", "n": 12},
+        {"problem_type": "code_o", "n": 12, "newest": 2},
+        {"problem_type": "countdown", "n": 12, "newest": 2},
     ]
-    assert Run.open(directory).generations()[-1] == 2
