@@ -1,0 +1,64 @@
+"""A stranger's first minutes: a clone, a plain shell, `make demo`, and what it says at its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE
+
+pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATIONS = 2
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone with an environment of its own: the packages are those of this one, the project is the clone's.
+
+    Its demo ends after two generations, so that the commands at its end have something to show.
+    """
+    folder = tmp_path_factory.mktemp("stranger") / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    config = folder / "configs" / "frontier.toml"
+    config.write_text(
+        re.sub(r"^generations = \d+$", f"generations = {GENERATIONS}", config.read_text(), flags=re.MULTILINE)
+    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    (site,) = (folder / ".venv" / "lib").glob("python*/site-packages")
+    theirs = next(place for place in sys.path if place.endswith("site-packages"))
+    (site / "this.pth").write_text(f"{folder}\n{theirs}\n")
+    script = folder / ".venv" / "bin" / "populora"
+    script.write_text(
+        f"#!{folder}/.venv/bin/python\nimport sys\nfrom populora_core.commands.app import main\n"
+        "if __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    script.chmod(0o755)
+    (folder / ".venv" / ".installed").touch()
+    return folder
+
+
+def plain_shell(line: str, folder: Path) -> str:
+    """What a line says there, to somebody whose PATH knows nothing of the project."""
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder.parent), "COLUMNS": "100"}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, (line, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_every_command_at_the_end_of_the_demo_works_as_it_is_shown(clone: Path) -> None:
+    said = plain_shell("make demo", clone)
+    assert f"generation   {GENERATIONS}/{GENERATIONS}" in said
+    lines = re.findall(r"^  (\S*populora .*)$", said[said.index("what to try next") :], re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "resume"]
+    for line in lines:
+        assert plain_shell(line, clone), line
+    assert (clone / "runs/demo/report.html").exists()
+    assert os.listdir(clone / "runs") == ["demo"]
