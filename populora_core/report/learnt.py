@@ -96,10 +96,10 @@ def _held_out(directory: Path) -> list[str]:
     if not found or found[-1].generation == 0:
         return []
     last, first = found[-1], found[0]
-    way = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
+    course = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
     told = [
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
-        f"the population solved {way} generations.",
+        f"the population solved {course} generations.",
         verdict(last),
     ]
     if round(first.tokens) != round(last.tokens):
