@@ -1,7 +1,7 @@
 """Evaluate: many runs on one suite, as a Prefect flow; the nightly deployment runs it over all that changed.
 
 Each run is one task. The scores and the trend appear as table artifacts, and the flow ends in a failed state with a
-message when a population dropped by more than chance.
+message when a role has fallen below the base by the guard's rule (`report.guard`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from prefect.states import Completed, Failed, State
 
 from flows.forms import launched, titled
 from populora_core.benchmarks.scores import YARDSTICK, headline_rows
-from populora_core.benchmarks.suite import load_suite
+from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, suite_for
 from populora_core.lifecycle.run_evaluation import SOLVERS, is_current
-from populora_core.lifecycle.trend import Point, trend
+from populora_core.lifecycle.trend import trend
+from populora_core.report.guard import Fall, falls
 from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import attach
@@ -50,7 +51,7 @@ def evaluate(
         members: all, solvers, best (the fittest of each role by play), or a member's id.
 
     Returns:
-        A failed state that names every population that dropped and every run that could not be evaluated.
+        A failed state that names every role that fell below the base and every run that could not be evaluated.
     """
     name = suite if suite == YARDSTICK else load_suite(suite).suite
     failures: list[str] = []
@@ -59,7 +60,7 @@ def evaluate(
     for directory in _runs(run_dirs, suite, members):
         run = Path(directory).name
         try:
-            points = evaluate_run(directory, suite, members)
+            fallen = evaluate_run(directory, suite, members)
         except RunInUse:
             busy.append(run)
             continue
@@ -67,12 +68,11 @@ def evaluate(
             failures.append(f"{run} could not be evaluated: {error.problem}")
             continue
         done.append(run)
-        if points and points[-1].dropped:
-            failures.append(_drop(run, points))
+        failures += [f"{run}: {fall}" for fall in fallen]
     if failures:
         return Failed(message="; ".join(failures))
     message = f"{len(done)} runs evaluated on {name}" + (
-        "" if name == YARDSTICK else ", no population dropped"
+        "" if name == YARDSTICK else ", none below the base twice in a row"
     )
     return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
 
@@ -84,8 +84,8 @@ def _task_name() -> str:
 
 
 @task(name="evaluate run", task_run_name=_task_name, cache_policy=NO_CACHE, persist_result=False)
-def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
-    """Evaluate one run and show its scores and its trend."""
+def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
+    """Evaluate one run, show its scores and its trend, and tell which roles have fallen below the base."""
     logger, told = get_run_logger(), [0]
 
     def progress(done: int, total: int) -> None:
@@ -129,7 +129,10 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Point]:
             ],
             description=f"population mean on {chosen.suite}, {directory}",
         )
-    return points
+    if suite == YARDSTICK:
+        return []
+    every = falls(Path(directory), Part.TEST, chosen.suite)
+    return [fall for fall in every if fall.now.generation == found.generation]
 
 
 def _runs(places: Sequence[str], suite: str, members: str) -> list[str]:
@@ -151,15 +154,6 @@ def _changed(directory: Path, suite: str, members: str) -> bool:
         return not is_current(run, suite_for(run, suite), SOLVERS if suite == YARDSTICK else members)
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
-
-
-def _drop(name: str, points: Sequence[Point]) -> str:
-    last, change = points[-1], points[-1].change
-    assert change is not None
-    return (
-        f"{name} dropped by {-change.value:.3f} ({-change.high:.3f} to {-change.low:.3f}) from generation "
-        f"{points[-2].generation} to {last.generation}: mean {points[-2].mean.value:.3f}, now {last.mean.value:.3f}"
-    )
 
 
 def _artifact_name(directory: str, suite: str) -> str:

@@ -119,7 +119,7 @@ def of_population(generation: int, solved: int) -> list[dict]:
     ]
 
 
-def test_a_drop_is_one_whose_whole_paired_interval_is_below_nothing(tmp_path: Path) -> None:
+def test_the_trend_pairs_each_generation_with_the_one_evaluated_before(tmp_path: Path) -> None:
     from conftest import small_config, start
 
     run = start(tmp_path / "run", small_config())
@@ -129,8 +129,8 @@ def test_a_drop_is_one_whose_whole_paired_interval_is_below_nothing(tmp_path: Pa
     assert [point.generation for point in points] == [1, 2, 3, 4]
     assert [point.members for point in points] == [2] * 4, "the base is no member"
     assert [point.mean.value for point in points] == pytest.approx([0.5, 0.475, 0.2, 0.2])
-    assert [point.dropped for point in points] == [False, False, True, False]
     assert points[0].change is None
+    assert [point.change.high < 0.0 for point in points[1:]] == [False, True, False]
     assert trend(run, SUITE.model_copy(update={"validation": 0.5})) == [], "another suite has another trend"
 
 
@@ -142,4 +142,5 @@ def test_the_best_are_compared_with_the_best_and_all_with_all(tmp_path: Path) ->
         commit(run, generation, of_population(generation, solved), members=members)
     assert [point.generation for point in trend(run, SUITE)] == [1, 3]
     assert [point.generation for point in trend(run, SUITE, "best")] == [2, 4]
-    assert not any(point.dropped for point in [*trend(run, SUITE), *trend(run, SUITE, "best")])
+    changes = [point.change for of in ("all", "best") for point in trend(run, SUITE, of)[1:]]
+    assert not any(change.high < 0.0 for change in changes)

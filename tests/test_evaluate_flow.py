@@ -1,4 +1,4 @@
-"""The evaluate flow: runs that went on are measured, a drop is a failed state with a message."""
+"""The evaluate flow: runs that went on are measured, a fall below the base is a failed state with a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE
 
+from populora_core.benchmarks.scores import BASE
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
+from populora_core.store.schema import to_table
 from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [pytest.mark.foreign, pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
@@ -23,7 +25,7 @@ from pathlib import Path
 from flows.evaluate import evaluate
 from flows.server import own_server
 from prefect.client.orchestration import get_client
-from test_evaluate_flow import perfect_past
+from test_evaluate_flow import fall
 
 suite, run = sys.argv[1], Path(sys.argv[2])
 
@@ -38,13 +40,13 @@ async def artifacts():
 with own_server():
     states = [told(run.parent), told(run.parent)]
     own = [told(run.parent, "yardstick"), told(run.parent, "yardstick")]
-    perfect_past(run)
+    fall(run)
     states += [told(run), told(run / "no-run")]
     print(json.dumps({"states": states, "own": own, "artifacts": asyncio.run(artifacts())}))
 """
 
 
-def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
+def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
     directory = copy_of()
@@ -65,37 +67,39 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_drop(
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["artifacts"] == ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
-    first, second, dropped, absent = told["states"]
-    assert first == ["COMPLETED", "1 runs evaluated on tiny, no population dropped"]
+    first, second, fallen, absent = told["states"]
+    assert first == ["COMPLETED", "1 runs evaluated on tiny, none below the base twice in a row"]
     assert second[0] == "COMPLETED"
     assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
     assert told["own"] == [["COMPLETED", f"{n} runs evaluated on yardstick"] for n in (1, 0)]
-    assert dropped[0] == "FAILED"
-    assert "copy dropped by 0." in dropped[1] and "from generation 2 to 3" in dropped[1]
+    assert fallen[0] == "FAILED"
+    assert fallen[1].startswith("copy: the students are 100 points below the base after generation 3 (")
+    assert "as they were after generation 2; copy: the teachers are" in fallen[1]
     assert 'id="evaluations"' in (directory / "report.html").read_text(), "the report is up to date"
     assert absent[0] == "FAILED"
     assert "is not a run directory" in absent[1]
 
 
-def perfect_past(directory: Path) -> None:
-    """An evaluation of the generation before in which every member solved every problem."""
+def fall(directory: Path) -> None:
+    """Make the newest evaluation, and one of the generation before, such that the base alone solves anything."""
     source = stage_dir(directory, 3, "evaluate-tiny")
     manifest, items = read_manifest(source), read_table(source, "evaluation_items")
     assert manifest is not None
-    solved = items.set_column(
-        items.schema.get_field_index("correct"), items.schema.field("correct"), [[True] * len(items)]
-    )
-    with StageWriter(directory, 2, "evaluate-tiny") as writer:
-        writer.write_table("evaluation_items", solved)
-        writer.commit(
-            writer.draft(
-                key="5" * 64,
-                stage_version=1,
-                seed=0,
-                config=manifest.config,
-                inputs={},
-                started=0.0,
-                seconds=0.0,
-                code_revision="r",
+    rows = items.to_pylist()
+    for generation in (2, 3):
+        of_base = [row | {"correct": row["member_id"] == BASE, "generation": generation} for row in rows]
+        with StageWriter(directory, generation, "evaluate-tiny") as writer:
+            writer.write_table("evaluation_items", to_table("evaluation_items", of_base))
+            writer.write_table("evaluations", read_table(source, "evaluations"))
+            writer.commit(
+                writer.draft(
+                    key=manifest.key,
+                    stage_version=1,
+                    seed=0,
+                    config=manifest.config,
+                    inputs=manifest.inputs,
+                    started=0.0,
+                    seconds=0.0,
+                    code_revision="r",
+                )
             )
-        )

@@ -22,7 +22,7 @@ PAIRED_PSEUDO = 1  # Agresti and Min's choice for paired proportions: half as ma
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over problems with its 95 % interval."""
+    """A mean over problems with its interval, of 95 % unless said."""
 
     value: float
     low: float
@@ -94,7 +94,10 @@ def mean_interval(groups: Sequence[ArrayLike], rng: np.random.Generator) -> Inte
 
 
 def paired_interval(
-    first: Sequence[ArrayLike], second: Sequence[ArrayLike], rng: np.random.Generator
+    first: Sequence[ArrayLike],
+    second: Sequence[ArrayLike],
+    rng: np.random.Generator,
+    confidence: float = CONFIDENCE,
 ) -> Interval:
     """`first` minus `second` on the same problems, in the same order (see `mean_interval`).
 
@@ -103,11 +106,15 @@ def paired_interval(
     differences = [
         np.asarray(a, np.float64) - np.asarray(b, np.float64) for a, b in zip(first, second, strict=True)
     ]
-    return _bootstrap(differences, (-1.0, 1.0), PAIRED_PSEUDO, rng)
+    return _bootstrap(differences, (-1.0, 1.0), PAIRED_PSEUDO, rng, confidence)
 
 
 def _bootstrap(
-    groups: Sequence[ArrayLike], ends: tuple[float, float], pseudo: int, rng: np.random.Generator
+    groups: Sequence[ArrayLike],
+    ends: tuple[float, float],
+    pseudo: int,
+    rng: np.random.Generator,
+    confidence: float = CONFIDENCE,
 ) -> Interval:
     scores = [np.asarray(group, np.float64) for group in groups]
     if not scores or any(len(group) == 0 for group in scores):
@@ -118,7 +125,7 @@ def _bootstrap(
         values, counts = np.unique(np.concatenate([group, np.repeat(ends, pseudo)]), return_counts=True)
         drawn = rng.multinomial(counts.sum(), counts / counts.sum(), size=RESAMPLES)
         means += drawn @ values / counts.sum()
-    tail = (1.0 - CONFIDENCE) / 2.0
+    tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(means / len(scores), (tail, 1.0 - tail))
     value = float(np.mean([group.mean() for group in scores]))
     return Interval(value, min(float(low), value), max(float(high), value))

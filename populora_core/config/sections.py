@@ -275,6 +275,10 @@ class EvaluateSection(Section):
     every: Natural = Field(0, description="generations between evaluations; 0: never")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
+    guard: Literal["off", "mark", "stop"] = Field(
+        "off",
+        description="where a role is below the base on the validation half, at two evaluations in a row",
+    )
     report_every: Natural = Field(
         0,
         description="generations between scores of solvers and base, from 0 on; 0: never",
@@ -287,7 +291,9 @@ class EvaluateSection(Section):
     )
 
     @model_validator(mode="after")
-    def _yardstick_is_taken(self) -> EvaluateSection:
+    def _taken_at_all(self) -> EvaluateSection:
+        if self.guard != "off" and not self.every:
+            raise ValueError("guard looks at every evaluation, so every must be 1 or more")
         if self.yardstick and not self.report_every:
             raise ValueError(
                 "yardstick is taken every report_every generations, so report_every must be 1 or more"

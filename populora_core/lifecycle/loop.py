@@ -11,6 +11,7 @@ from populora_core.lifecycle.progress import score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.figures import Figures
+from populora_core.report.guard import stop_if_fallen
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
@@ -47,6 +48,9 @@ def train(
     Args:
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
         show: given the figures that the report shows, whenever that was written.
+
+    Raises:
+        BelowBase: the guard is to stop a run whose population has fallen below the base.
     """
     found, past = False, Past(session.run)
     with Trackers(session.run) as trackers:
@@ -58,6 +62,7 @@ def train(
             require_space(session.run)
             if generation:
                 score_progress(session, generation - 1)  # a kill may have come before it
+                stop_if_fallen(session.run, generation - 1)
             run_one(session, generation)
             past.forget(generation)
             _publish(session, generation, trackers, show)

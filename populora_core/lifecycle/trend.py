@@ -1,4 +1,4 @@
-"""How a run's population does on a suite over its generations, and whether it has dropped."""
+"""How a run's population does on a suite over its generations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,6 @@ class Point:
     members: int
     mean: Interval
     change: Interval | None
-
-    @property
-    def dropped(self) -> bool:
-        """Whether the whole interval of the change lies below 0."""
-        return self.change is not None and self.change.high < 0
 
 
 def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:

@@ -16,6 +16,7 @@ from typing import Literal
 from populora_core.report import metrics
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
+from populora_core.report.guard import falls
 from populora_core.report.learnt import lines
 from populora_core.report.series import (
     changed,
@@ -96,6 +97,7 @@ def notes(figures: Figures) -> list[Note]:
     if figures.last == 0:
         return []
     found = [
+        *_fallen(figures),
         *_types(figures),
         *_collapse(figures),
         *_outages(figures),
@@ -105,6 +107,12 @@ def notes(figures: Figures) -> list[Note]:
     ]
     order = ("watch", "good", "note")
     return sorted(found, key=lambda note: order.index(note.kind))
+
+
+def _fallen(figures: Figures) -> Iterable[Note]:
+    """What the guard marks, the newest of each role."""
+    for fall in {fall.now.role: fall for fall in falls(figures.run.directory)}.values():
+        yield Note("watch", f"Guard: {fall}.", "evaluations")
 
 
 def _types(figures: Figures) -> Iterable[Note]:

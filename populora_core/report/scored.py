@@ -29,7 +29,7 @@ from populora_core.support.aliases import Row
 SHOWN = f"""
 WITH shown AS (
     SELECT DISTINCT generation, suite FROM evaluation_items
-    WHERE member_id = '{BASE}' AND (suite = '{YARDSTICK}') = $yardstick
+    WHERE member_id = '{BASE}' AND part = 'test' AND (suite = '{YARDSTICK}') = $yardstick
 )
 SELECT generation, suite FROM shown
 WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) ORDER BY generation
@@ -37,7 +37,7 @@ WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) 
 ANSWERED = """
 SELECT i.* EXCLUDE (prompt, completion), coalesce(m.role, '') AS role
 FROM evaluation_items i LEFT JOIN members m USING (member_id)
-WHERE i.generation = ? AND i.suite = ? AND coalesce(m.role, '') <> 'teacher'
+WHERE i.generation = ? AND i.suite = ? AND i.part = 'test' AND coalesce(m.role, '') <> 'teacher'
 """
 
 

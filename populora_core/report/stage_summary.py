@@ -124,7 +124,8 @@ _QUERIES = {
     ),
     "evaluate": _Query(
         """SELECT CASE WHEN count(*) = 0 THEN 'no evaluation is due'
-           ELSE count(DISTINCT member_id) || ' members are measured on ' || string_agg(DISTINCT suite, ', ') END
+           ELSE count(DISTINCT member_id) FILTER (member_id <> 'base') || ' members are measured on '
+           || string_agg(DISTINCT suite, ', ') END
         FROM evaluations WHERE generation = $generation""",
         {
             "scores": """SELECT member_id AS member, suite, benchmark, n, score, low, high, delta AS "over the base"

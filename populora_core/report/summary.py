@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+from populora_core.report.guard import falls
 from populora_core.report.learnt import score_lines
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
@@ -88,7 +89,8 @@ def generation_lines(directory: Path, generation: int, generations: int) -> list
     else:
         summaries = generation_summaries(directory, generation, generation)
         told = [generation_line(summary, generations) for summary in summaries]
-    return told + [f"    {line}" for line in score_lines(directory, generation)]
+    marks = [f"guard: {fall}" for fall in falls(directory) if fall.now.generation == generation]
+    return told + [f"    {line}" for line in (*score_lines(directory, generation), *marks)]
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:

@@ -50,7 +50,11 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         for section in sections
     }
     if "suite" in chosen.get("evaluate", {}):
-        chosen["evaluate"]["suite"] = suite_digest(load_suite(config.evaluate.file()))
+        guarded = config.evaluate.guard != "off"  # the base answers too; what is done about it changes no row
+        chosen["evaluate"] |= {
+            "suite": suite_digest(load_suite(config.evaluate.file())),
+            "guard": guarded,
+        }
     chosen.get("adapters", {}).pop("start_from", None)
     return chosen
 

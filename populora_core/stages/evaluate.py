@@ -6,12 +6,12 @@ half that is reported is never seen here; `populora evaluate` measures that.
 
 from __future__ import annotations
 
-from populora_core.benchmarks.scores import headline_rows, score_rows
+from populora_core.benchmarks.scores import BASE, headline_rows, score_rows
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.population.fitness import learnable_share
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.stages.evaluation import ITEMS, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, players_of
 from populora_core.support.errors import ArtifactError
 
 
@@ -44,17 +44,19 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
         ArtifactError: infrastructure left a member without a score, and it can be ranked by none.
     """
     hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters", "member_id", "sha256")}
+    players = players_of({member.member_id: hashes[member.member_id] for member in members})
+    guarded = ctx.config.evaluate.guard != "off"
     evaluation = Evaluation(
         ctx.session,
         suite,
         Part.VALIDATION,
-        players_of({member.member_id: hashes[member.member_id] for member in members}),
+        [*players, BASE_PLAYER] if guarded else players,
         ctx.generation,
         ctx.shards.folder,
     )
     items = evaluation.run(ctx.progress)
     ctx.shards.records += evaluation.records
-    rows = score_rows(items.to_pylist(), suite, base=None)
+    rows = score_rows(items.to_pylist(), suite, base=BASE if guarded else None)
     ctx.writer.write_table(ITEMS, items)
     ctx.write("evaluations", rows)
     scores = {row["member_id"]: row["score"] for row in headline_rows(rows, suite)}

@@ -119,6 +119,10 @@ class HubError(PopuloraError):
     """A hub of models and data sets that does not answer, or refuses."""
 
 
+class BelowBase(PopuloraError):
+    """A population that has fallen below its base, in a run that is to stop there."""
+
+
 class StudyError(PopuloraError):
     """A study whose runs could not all be made, or whose summaries do not belong together."""
 
