@@ -14,7 +14,8 @@ from test_sampler_probe import MEMBERS, SPEC, write_version
 from populora_core.compute.work import Worker
 from populora_core.config.machinery import SamplerSection
 from populora_core.model.adapter_files import CONFIG
-from populora_core.sampler.probe import BASE, prove, serve
+from populora_core.sampler.probe import BASE, REFUSE, WARN, prove, serve
+from populora_core.sampler.proof import MismatchLimits
 from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.adapters import PROBE, WEIGHTS, Probe, read_probe
@@ -24,6 +25,7 @@ needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
 )
 pytestmark = [pytest.mark.vllm, needs_vllm]
+EXACT = MismatchLimits.of(WARN, REFUSE, "float32")
 
 
 @pytest.fixture(scope="module")
@@ -83,21 +85,21 @@ def test_an_adapter_that_is_not_applied_is_caught(sampler: VllmSampler, served: 
     sampler._engine.remove_lora(sampler._adapters["b"].lora_int_id)
     sampler._adapters["b"] = None
     with pytest.raises(AdapterNotServed, match=r"does not serve b .*: it is not applied: the bare base"):
-        prove(sampler, served, probes(served), "float32")
+        prove(sampler, served, probes(served), EXACT)
     del sampler._adapters["b"]
 
 
 def test_a_stale_adapter_is_caught(engine: VllmSampler, old: list[Served], served: list[Served]) -> None:
     engine.load(old)  # and the new version never arrives
     with pytest.raises(AdapterNotServed, match=r"it is stale: a of g0001 answers"):
-        prove(engine, served, probes(served), "float32")
+        prove(engine, served, probes(served), EXACT)
 
 
 def test_swapped_adapters_are_caught(sampler: VllmSampler, served: list[Served]) -> None:
     adapters = sampler._adapters
     adapters["a"], adapters["c"] = adapters["c"], adapters["a"]
     with pytest.raises(AdapterNotServed, match=r"does not serve a .*: it is swapped with c"):
-        prove(sampler, served, probes(served), "float32")
+        prove(sampler, served, probes(served), EXACT)
     adapters["a"], adapters["c"] = adapters["c"], adapters["a"]
 
 
