@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import trueskill
 
 from populora_core import open_run
+from populora_core.benchmarks.heldout import held_out
 from populora_core.compute.arena import Arena
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
@@ -103,6 +105,24 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 
+def test_anchors_are_a_share_of_the_problems_and_no_teachers_proposal(
+    audited: Path, config: Config, generations: range
+) -> None:
+    anchors = ask(
+        audited,
+        """SELECT p.generation, p.problem_type, p.problem_id, p.inputs, p.program, c.problem_id AS checked, c.verdict,
+                  p.proposal_id IN (SELECT proposal_id FROM proposals) AS proposed
+           FROM problems p LEFT JOIN tables.proposal_checks c USING (proposal_id) WHERE p.teacher_id = 'anchor'""",
+    )
+    asked = config.anchors.beside(config.population.proposers * config.propose.per_type)
+    admitted = Counter((row["generation"], row["problem_type"]) for row in anchors)
+    assert all(count <= asked for count in admitted.values())
+    assert bool(anchors) == bool(config.anchors.share)
+    for row in anchors:
+        assert (row["verdict"], row["checked"], row["proposed"]) == ("valid", row["problem_id"], False)
+        assert not held_out().holds(row["program"], row["inputs"])
+
+
 def test_students_are_paid_by_verdict(audited: Path, config: Config) -> None:
     rows = ask(audited, "SELECT DISTINCT verdict, reward FROM attempts")
     rules = config.grade
@@ -163,7 +183,7 @@ def test_every_problem_has_g_attempts_of_the_matched_student(audited: Path, conf
     rows = ask(
         audited,
         """SELECT p.problem_id, count(*) AS n, count(DISTINCT a.sample_index) AS samples,
-                  bool_and(a.student_id = m.student_id AND m.teacher_id = p.teacher_id) AS matched
+                  bool_and(a.student_id = m.student_id AND p.teacher_id IN (m.teacher_id, 'anchor')) AS matched
            FROM problems p LEFT JOIN attempts a USING (problem_id) LEFT JOIN matches m USING (match_id)
            GROUP BY 1""",
     )
@@ -180,7 +200,8 @@ def test_every_problem_has_g_attempts_of_the_matched_student(audited: Path, conf
         ("proposals", "teacher_id", "members", "member_id"),
         ("proposals", "problem_id", "problems", "problem_id"),
         ("proposals", "unnest(reference_ids)", "problems", "problem_id"),
-        ("problems", "proposal_id", "proposals", "proposal_id"),
+        ("problems WHERE teacher_id <> 'anchor'", "proposal_id", "proposals", "proposal_id"),
+        ("problems WHERE teacher_id <> 'anchor'", "teacher_id", "members", "member_id"),
         ("attempts", "problem_id", "problems", "problem_id"),
         ("attempts", "match_id", "matches", "match_id"),
         ("attempts", "student_id", "members", "member_id"),

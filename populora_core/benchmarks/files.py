@@ -38,12 +38,17 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
         )
     reader = READERS.get(path.suffix)
     if reader is None:
-        raise BenchmarkError(f"{path} has an unknown format", expected=", ".join(READERS), came=path.suffix)
+        raise BenchmarkError(
+            f"{path} has an unknown format",
+            expected=", ".join(READERS),
+            came=path.suffix,
+            remedy="save it as one of these",
+        )
     try:
         rows = reader(path)
     except (ValueError, OSError) as error:  # of pyarrow and json alike
         raise BenchmarkError(
-            f"{path} cannot be read", came=str(error), remedy="fetch the file again"
+            f"{path} cannot be read", came=str(error), remedy="fetch the file again, or correct it"
         ) from error
     if not all(isinstance(row, dict) for row in rows):
         raise BenchmarkError(f"{path} does not hold rows", expected="one object a row")

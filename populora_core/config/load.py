@@ -24,6 +24,7 @@ from populora_core.config.machinery import (
 )
 from populora_core.config.sections import (
     AdapterSection,
+    AnchorSection,
     BaseSection,
     EvaluateSection,
     EvolveSection,
@@ -51,6 +52,7 @@ class Config(Section):
     match: MatchSection = MatchSection()
     propose: ProposeSection = ProposeSection()
     verify: VerifySection = VerifySection()
+    anchors: AnchorSection = AnchorSection()
     sandbox: SandboxSection = SandboxSection()
     solve: SolveSection = SolveSection()
     sampler: SamplerSection = SamplerSection()
@@ -99,8 +101,11 @@ class Config(Section):
 
     @property
     def attempts(self) -> int:
-        """Attempts of one generation, where every proposal is valid."""
-        return self.proposals * self.solve.attempts
+        """Attempts of one generation, where every proposal and every anchor is valid."""
+        anchors = len(self.propose.types) * self.anchors.beside(
+            self.population.proposers * self.propose.per_type
+        )
+        return (self.proposals + anchors) * self.solve.attempts
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

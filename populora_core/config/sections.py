@@ -167,6 +167,24 @@ class VerifySection(Section):
     )
 
 
+class AnchorSection(Section):
+    """Problems from outside the population, played beside the teachers' (verify)."""
+
+    share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.0, description="of all problems that a generation asks for; 0: none"
+    )
+    source: str = Field(
+        "dataset", description="where they come from: dataset, or module:function, a generator"
+    )
+    parameters: dict[str, Setting] = Field(
+        {}, description="settings of the source: path, the file or folder of dataset"
+    )
+
+    def beside(self, proposals: int) -> int:
+        """How many anchors are asked for where teachers are asked for so many problems."""
+        return max(1, round(proposals * self.share / (1.0 - self.share))) if self.share else 0
+
+
 class SolveSection(Section):
     """How a student answers (solve)."""
 

@@ -23,6 +23,7 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.ids import ANCHOR
 
 CARD = "README.md"
 SPLIT = "train.parquet"
@@ -156,6 +157,7 @@ def card(tables: dict[str, pa.Table], runs: Sequence[str], filters: Filters, lef
         f"From {', '.join(runs)}. A sandbox ran every problem twice, with the same result. Its solve rate is that",
         "of the students that it was matched with. Duplicates over runs are taken once. "
         f"{left_out} problems were left out because a held-out suite has them.",
+        *_anchors_line(problems),
         "",
         "| configuration | rows |",
         "| --- | --- |",
@@ -169,6 +171,15 @@ def card(tables: dict[str, pa.Table], runs: Sequence[str], filters: Filters, lef
         "",
     ]
     return "\n".join([*header, *lines])
+
+
+def _anchors_line(problems: Sequence[Row]) -> list[str]:
+    anchors = sum(row["teacher_id"] == ANCHOR for row in problems)
+    return (
+        [f"{anchors} are anchors (`teacher_id` is `{ANCHOR}`), under the terms of their source."]
+        if anchors
+        else []
+    )
 
 
 def _type_line(kind: str, rows: Sequence[Row]) -> str:

@@ -19,6 +19,7 @@ from populora_core.stages.evaluation import seeded
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.support.aliases import Row
 from populora_core.support.errors import ConfigError, RunDirectoryError
+from populora_core.support.ids import ANCHOR
 
 EVALUATE = "evaluate"
 ATTEMPTS = 2  # more problems tell more than more attempts at each
@@ -149,4 +150,5 @@ def _problems(run: Run, generations: Sequence[int]) -> list[Row]:
         row
         for number in generations
         for row in read_table(stage_dir(run.directory, number, "verify"), "problems").to_pylist()
+        if row["teacher_id"] != ANCHOR
     ]

@@ -44,6 +44,10 @@ class Buffer:
             del references[0]
         return True
 
+    def knows(self, problem_type: str, key: str) -> bool:
+        """Whether a problem of this type and program (`program_key`) was added before."""
+        return (problem_type, key) in self._known
+
     def sample(self, problem_type: str, k: int, rng: np.random.Generator) -> list[Problem]:
         """`k` different references of the type, uniformly, in random order; fewer where there are fewer."""
         references = self._references.get(problem_type, [])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from populora_core.problems.dialects import Dialect
+from populora_core.problems.dialects.compact import SPECIAL_TOKENS
 from populora_core.problems.model import Draft, Problem
-from populora_core.problems.parsing import FormatError, ProgramSyntaxError
+from populora_core.problems.parsing import FormatError, ProgramSyntaxError, read_input, read_program
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, proposal_verdict
 from populora_core.sandbox.jobs import Job, JobResult
@@ -51,13 +52,13 @@ class AttemptJudgement:
 
 
 def check_proposals(
-    dialect: Dialect, run_jobs: RunJobs, proposals: Sequence[Mapping[str, Any]]
+    dialect: Dialect, run_jobs: RunJobs, proposals: Sequence[Mapping[str, Any] | Draft]
 ) -> list[ProposalCheck]:
     """Check proposals, in order.
 
     Args:
         run_jobs: runs jobs in a sandbox with the determinism check, results in order.
-        proposals: mappings with problem_type, completion and finish_reason.
+        proposals: mappings with problem_type, completion and finish_reason; or drafts, where no model wrote them.
     """
     checks = [_read_proposal(dialect, proposal) for proposal in proposals]
     running = {
@@ -110,17 +111,29 @@ def judge_attempts(
     ]
 
 
-def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any]) -> ProposalCheck:
-    if proposal["finish_reason"] != FinishReason.STOP:
-        return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=NO_END)
+def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any] | Draft) -> ProposalCheck:
     try:
-        draft = dialect.parse_proposal(proposal["problem_type"], proposal["completion"])
+        draft = _standard(proposal) if isinstance(proposal, Draft) else _parsed(dialect, proposal)
     except FormatError as error:
         return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=str(error))
     except ProgramSyntaxError as error:
         return ProposalCheck(ProposalVerdict.SYNTAX_ERROR, detail=str(error))
     refused = problem_type(draft.problem_type).refuse(draft, dialect.rules)
     return ProposalCheck(refused or ProposalVerdict.VALID, draft)
+
+
+def _parsed(dialect: Dialect, proposal: Mapping[str, Any]) -> Draft:
+    if proposal["finish_reason"] != FinishReason.STOP:
+        raise FormatError(NO_END)
+    return dialect.parse_proposal(proposal["problem_type"], proposal["completion"])
+
+
+def _standard(draft: Draft) -> Draft:
+    """The draft as a dialect would have read it; what spells a special token would be read as one in a prompt."""
+    if found := [token for token in SPECIAL_TOKENS if token in draft.program]:
+        raise FormatError(f"expected no special token inside a program, came {', '.join(found)}")
+    inputs = tuple(map(read_input, draft.inputs))
+    return replace(draft, program=read_program(draft.program), inputs=inputs)
 
 
 def _refuse_result(

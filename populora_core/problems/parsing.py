@@ -9,7 +9,13 @@ from __future__ import annotations
 import ast
 import warnings
 
-from populora_core.sandbox.literals import NotPlainData, canonical, canonical_text, parse_argument_list
+from populora_core.sandbox.literals import (
+    NotPlainData,
+    canonical,
+    canonical_text,
+    parse_argument_list,
+    parse_arguments,
+)
 
 ENTRY = "f"
 MAX_PROGRAM_CHARS = 10_000
@@ -86,6 +92,18 @@ def read_arguments(text: str) -> str:
         return canonical(parse_argument_list(text))
     except NotPlainData as error:
         raise FormatError(f"expected the arguments as Python literals: {error}") from None
+
+
+def read_input(text: str) -> str:
+    """The canonical literal of an argument tuple: `(3,[1])` gives `(3, [1])`.
+
+    Raises:
+        FormatError: not the literal of a tuple.
+    """
+    try:
+        return canonical(parse_arguments(text))
+    except NotPlainData as error:
+        raise FormatError(str(error)) from None
 
 
 def read_output(text: str) -> str:

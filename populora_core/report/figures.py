@@ -73,7 +73,7 @@ SAMPLED = """
                     WHEN solve_rate <= 0.25 THEN 'hard' ELSE 'sometimes solved' END AS difficulty,
                row_number() OVER (PARTITION BY problem_type, difficulty
                                   ORDER BY generation DESC, novelty DESC, problem_id) AS place
-        FROM problems WHERE generation BETWEEN $last - 2 AND $last AND solve_rate IS NOT NULL
+        FROM problems WHERE generation BETWEEN $last - 2 AND $last AND solve_rate IS NOT NULL AND teacher_id <> 'anchor'
     )
     SELECT problem_id, difficulty FROM recent WHERE place = 1 ORDER BY problem_type, solve_rate
 """

@@ -87,6 +87,8 @@ _QUERIES = {
             "problems": """SELECT problem_type AS type, problems, lines_of_code AS "mean lines",
                 cyclomatic_complexity AS "mean complexity", novelty AS "mean novelty"
                 FROM figures_type WHERE generation = $generation AND problems > 0 ORDER BY 1""",
+            "anchors": """SELECT verdict, count(*) AS anchors FROM tables.proposal_checks
+                WHERE starts_with(proposal_id, printf('prop-g%04d-anchor-', $generation)) GROUP BY 1 ORDER BY 2 DESC""",
         },
     ),
     "solve": _Query(

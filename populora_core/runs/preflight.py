@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from populora_core.benchmarks.anchors import DATASET, dataset, require_types
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.warm_start import require_files, start_folders
@@ -56,6 +57,10 @@ def check_folders(config: Config, source: str) -> None:
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
+    if config.anchors.share and config.anchors.source == DATASET:
+        with _said_of(f"{source}: anchors.source cannot be used"):
+            given = settings_of(DATASET, dataset, config.anchors.parameters)
+            require_types(given["path"], config.propose.types)
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
@@ -126,6 +131,7 @@ def check_names(config: Config, source: str) -> None:
     Raises:
         ConfigError: one is not, or it has settings that nothing takes; or sections that cannot go together.
     """
+    from populora_core.benchmarks.anchors import ANCHOR_SOURCES
     from populora_core.learner.estimators import ESTIMATORS
     from populora_core.population.fitness import FITNESS, NEEDS_EVALUATION
     from populora_core.population.matchmaking import SCHEMES
@@ -157,6 +163,9 @@ def check_names(config: Config, source: str) -> None:
             "std_floor": config.update.std_floor,
             "clip": config.update.advantage_clip,
         }
+    if config.anchors.share:
+        named.append((ANCHOR_SOURCES, (config.anchors.source,)))
+        by_name[config.anchors.source] = config.anchors.parameters
     for registry, names in named:
         for name in names:
             _check_name(source, registry, name, by_name.pop(name, {}))

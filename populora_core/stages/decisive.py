@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from populora_core.benchmarks.anchors import DATASET, dataset_sha256
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
 from populora_core.config.load import Config
@@ -27,6 +28,8 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
             return SHARD_PLAN
         case "sampler":
             return ("engine",)
+        case "anchors" if not settings["share"]:
+            return ()
         case "evaluate" if not settings["every"]:  # nothing else of it is ever used
             return ("every",)
         case "evaluate":
@@ -38,17 +41,21 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
 def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What of these sections decides results: section -> key -> value.
 
-    A suite counts by its content, not by its place. Adapters to start from are left out: their content is an input
-    of the stage `found`.
+    A section of which nothing does is left out. A suite, and a data set of anchors, count by their content, not by
+    their place. Adapters to start from are left out: their content is an input of the stage `found`.
 
     Raises:
         BenchmarkError: the suite of the loop cannot be read.
+        ProblemError: the data set of anchors cannot be read.
     """
     everything = config.as_json()
     chosen = {
-        section: {key: everything[section][key] for key in deciding_keys(section, everything[section])}
+        section: {key: everything[section][key] for key in keys}
         for section in sections
+        if (keys := deciding_keys(section, everything[section]))
     }
+    if "anchors" in chosen and config.anchors.source == DATASET:
+        chosen["anchors"]["parameters"] = dataset_sha256(str(config.anchors.parameters.get("path")))
     if "suite" in chosen.get("evaluate", {}):
         guarded = config.evaluate.guard != "off"  # the base answers too; what is done about it changes no row
         chosen["evaluate"] |= {

@@ -83,7 +83,7 @@ LOOP: tuple[Stage, ...] = (
         version=5,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
-        config=("sandbox", "verify"),
+        config=("sandbox", "verify", "anchors"),
         dialect=True,
         sandbox=True,
     ),

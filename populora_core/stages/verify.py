@@ -1,15 +1,19 @@
-"""verify: the sandbox runs every proposal; the valid and new ones become problems."""
+"""verify: the sandbox runs every proposal and anchor; the valid and new ones become problems."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from populora_core.benchmarks.anchors import draw_anchors
 from populora_core.benchmarks.heldout import held_out
+from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
 from populora_core.problems.grading import ProposalCheck, check_proposals
+from populora_core.problems.model import Draft
 from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
@@ -22,11 +26,17 @@ def run(ctx: StageContext) -> None:
     proposals = ctx.rows(
         "proposals", "proposal_id", "teacher_id", "problem_type", "completion", "finish_reason"
     )
-    checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), proposals)
+    # The capacity bounds references only, not what is known, so it is not part of this stage's key.
+    buffer = ctx.buffer(ctx.config.propose.buffer_capacity)
+    anchors = _anchors(ctx, proposals, buffer)
+    checked = check_proposals(
+        ctx.dialect, ctx.sandbox_runner(determinism=True), [*proposals, *anchors.values()]
+    )
+    proposals += [{"proposal_id": anchor_id, "teacher_id": ids.ANCHOR} for anchor_id in anchors]
     checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
     guessed = _chances(ctx, checks)
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
-    problems, duplicates = _admit(ctx, proposals, checks, guessed)
+    problems, duplicates = _admit(ctx, buffer, proposals, checks, guessed)
     unused = _slacks(ctx, list(problems.values()))
     ctx.write(
         "problems", [row | {"slack": slack} for row, slack in zip(problems.values(), unused, strict=True)]
@@ -43,6 +53,18 @@ def run(ctx: StageContext) -> None:
             for proposal_id, check in checks.items()
         ],
     )
+
+
+def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[str, Draft]:
+    """The generation's anchors by their ids: of each type a share beside its proposals, none played before."""
+    asked = Counter(row["problem_type"] for row in proposals)
+    found = {}
+    for problem_type, drafts in draw_anchors(
+        ctx.config.anchors, asked, buffer, lambda kind: ctx.rng("anchors", kind)
+    ).items():
+        for index, draft in enumerate(drafts):
+            found[ids.anchor_id(ctx.generation, problem_type, index)] = draft
+    return found
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
@@ -82,22 +104,22 @@ def _too_easily_guessed(
 
 def _admit(
     ctx: StageContext,
+    buffer: Buffer,
     proposals: list[Row],
     checks: Mapping[str, ProposalCheck],
     guessed: Mapping[str, float],
 ) -> tuple[dict[str, Row], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
-    A problem of the held-out suite counts as known, so that no run trains on what it is measured by.
+    Anchors come last, so that no teacher loses a problem to one. A problem of the held-out suite counts as known, so
+    that no run trains on what it is measured by.
 
     Returns:
         The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
     """
-    # The capacity bounds references only, not what is known, so it is not part of this stage's key.
-    buffer = ctx.buffer(ctx.config.propose.buffer_capacity)
-    teachers = sorted({row["teacher_id"] for row in proposals})
+    teachers = sorted({row["teacher_id"] for row in proposals} - {ids.ANCHOR})
     order = ctx.rng("turns").permutation(len(teachers))
-    turn = dict(zip(teachers, order.tolist(), strict=True))
+    turn = dict(zip(teachers, order.tolist(), strict=True)) | {ids.ANCHOR: len(teachers)}
     admitted: dict[str, Row] = {}
     duplicates: set[str] = set()
     for row in sorted(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from populora_core.store.columns import FLOAT, INT, LONG, Column, View, ViewColumn
 from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import GENERATION, MEMBER_ID, PLAYED, PROBLEM_TYPE, TABLES
+from populora_core.support.ids import ANCHOR
 
 SPENT = """(
     SELECT generation, teacher_id AS member_id, 'teacher' AS role, verdict, reward, prompt_tokens, completion_tokens
@@ -23,6 +24,9 @@ SPENT = """(
     SELECT generation, student_id, 'student', verdict, reward, prompt_tokens, completion_tokens FROM attempts
 )"""
 """Every completion by the role in which the member wrote it."""
+
+OWN_PROBLEMS = f"(SELECT * FROM problems WHERE teacher_id <> '{ANCHOR}')"
+"""What the teachers proposed: what is said of problems is said of these, and of anchors apart."""
 
 _JUDGED = "verdict <> 'infrastructure'"  # null, which no FILTER takes, before the verifier has looked
 _COUNT, _COUNT_JUDGED = "count(*)", f"count(*) FILTER ({_JUDGED})"
@@ -83,8 +87,8 @@ _PROPOSED = _part(
 )
 _SOLVED = _part(
     "solved",
-    "problems",
-    ("problems", INT, "Problems.", _COUNT),
+    OWN_PROBLEMS,
+    ("problems", INT, "Problems of teachers.", _COUNT),
     ("problems_judged", INT, "Problems with a judged attempt.", "count(solve_rate)"),
     ("solve_rate", FLOAT, "Mean of `problems.solve_rate` over these.", "avg(solve_rate)"),
     ("solve_rate_spread", FLOAT, "Its standard deviation over these.", "stddev_pop(solve_rate)"),
@@ -102,10 +106,21 @@ _SOLVED = _part(
     ),
     ("distinct_programs", INT, "Programs that differ in normal form.", "count(DISTINCT program_key)"),
 )
+_ANCHORED = _part(
+    "anchored",
+    f"(SELECT * FROM problems WHERE teacher_id = '{ANCHOR}')",
+    ("anchors", INT, "Anchors: problems from outside the population.", _COUNT),
+    (
+        "anchor_solve_rate",
+        FLOAT,
+        "Mean of `problems.solve_rate` over those with a judged attempt.",
+        "avg(solve_rate)",
+    ),
+)
 _ATTEMPTED = _part(
     "attempted",
     "attempts",
-    ("attempts", INT, "Attempts.", _COUNT),
+    ("attempts", INT, "Attempts, those at anchors too.", _COUNT),
     ("attempts_judged", INT, "Those whose verdict is not `infrastructure`.", _COUNT_JUDGED),
     ("correct", FLOAT, "Share of the judged attempts that are correct.", _share("verdict = 'correct'")),
     ("student_reward", FLOAT, "Mean reward of the attempts that have one.", "avg(reward)"),
@@ -161,7 +176,7 @@ _WROTE = _part(
     ("length", FLOAT, "Mean tokens of the judged completions.", _LENGTH),
 )
 
-_OF_TYPE = (_PROPOSED, _SOLVED, _ATTEMPTED)
+_OF_TYPE = (_PROPOSED, _SOLVED, _ATTEMPTED, _ANCHORED)
 _OF_GENERATION = (*_OF_TYPE, _REACHED, _TRAINED, _TOOK)
 _SAMPLED = ("proposal_prompt_tokens", "proposal_tokens", "attempt_prompt_tokens", "attempt_tokens")
 _PLAYING = """(
@@ -199,7 +214,7 @@ FIGURES = (
     View(
         "figures_type",
         "What each problem type came to in a generation.",
-        _joined("generation, problem_type", _PROPOSED, _SOLVED, _ATTEMPTED_BY_TYPE),
+        _joined("generation, problem_type", _PROPOSED, _SOLVED, _ATTEMPTED_BY_TYPE, _ANCHORED),
         (
             ViewColumn(GENERATION, "proposed.generation"),
             ViewColumn(PROBLEM_TYPE, "proposed.problem_type"),

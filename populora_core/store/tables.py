@@ -138,7 +138,7 @@ _DECLARED = (
     Table(
         "proposal_checks",
         ("verify",),
-        "What the verifier found about each proposal.",
+        "What the verifier found about each proposal and each anchor.",
         (
             PROPOSAL_ID,
             Column("verdict", TEXT, "Verdict on the proposal."),
@@ -149,12 +149,16 @@ _DECLARED = (
     Table(
         "problems",
         ("verify",),
-        "Valid, new proposals.",
+        "Valid, new proposals and anchors.",
         (
             PROBLEM_ID,
             GENERATION,
             PROPOSAL_ID,
-            TEACHER_ID,
+            Column(
+                "teacher_id",
+                TEXT,
+                "Member that proposed it; `anchor` where it is from outside the population.",
+            ),
             PROBLEM_TYPE,
             Column("program", TEXT, "Python source; its entry function is `f`."),
             Column("inputs", TEXTS, "Inputs, each the literal of an argument tuple."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
-from populora_core.store.figure_views import FIGURES, SPENT
+from populora_core.store.figure_views import FIGURES, OWN_PROBLEMS, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import TABLES
@@ -79,7 +79,7 @@ def _cumulative(count: ViewColumn) -> ViewColumn:
     return ViewColumn(column, f"(sum({count.expression}) OVER ({window}))::BIGINT")
 
 
-_COVERAGE = """(
+_COVERAGE = f"""(
     SELECT generation, problem_type, count(*)::INTEGER AS problems,
            count(DISTINCT cell)::INTEGER AS cells,
            count(DISTINCT cell) FILTER (generation = cell_since)::INTEGER AS new_cells,
@@ -89,7 +89,7 @@ _COVERAGE = """(
     FROM (
         SELECT *, min(generation) OVER (PARTITION BY problem_type, cell) AS cell_since,
                min(generation) OVER (PARTITION BY problem_type, constructs) AS constructs_since
-        FROM (SELECT *, string_split(cell, '-')[-1] AS constructs FROM problems)
+        FROM (SELECT *, string_split(cell, '-')[-1] AS constructs FROM {OWN_PROBLEMS})
     )
     GROUP BY generation, problem_type
 ) AS coverage"""
@@ -187,7 +187,7 @@ _DECLARED = (
     ),
     View(
         "coverage",
-        "How much of the problem space each generation reaches: cells also grow with mere length, sets of "
+        "How much of the problem space each generation's teachers reach: cells also grow with mere length, sets of "
         "constructs and novelty do not.",
         _COVERAGE,
         (

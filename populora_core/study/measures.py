@@ -64,7 +64,10 @@ PAIRS = """
           FROM problems q JOIN proposals p USING (proposal_id) WHERE q.solve_rate IS NOT NULL)
     GROUP BY ALL
 """
-PROGRAMS = "SELECT generation, problem_id, problem_type, program, inputs FROM problems ORDER BY problem_id"
+PROGRAMS = """
+    SELECT generation, problem_id, problem_type, program, inputs FROM problems
+    WHERE teacher_id <> 'anchor' ORDER BY problem_id
+"""
 
 
 def measure(catalogue: Catalogue, suite: Suite, run_jobs: RunJobs) -> list[Value]:

@@ -7,6 +7,8 @@ import hashlib
 import numpy as np
 
 ROLE_LETTERS = {"teacher": "t", "student": "s", "solo": "x"}
+ANCHOR = "anchor"
+"""Stands where the member that proposed a problem stands, of a problem from outside the population."""
 
 
 def digits(members: int) -> int:
@@ -24,6 +26,11 @@ def match_id(generation: int, position: int, digits: int = 2) -> str:
 
 def proposal_id(generation: int, role: str, slot: int, problem_type: str, index: int, digits: int = 2) -> str:
     return f"prop-g{generation:04d}-{ROLE_LETTERS[role]}{slot:0{digits}d}-{problem_type}-{index:04d}"
+
+
+def anchor_id(generation: int, problem_type: str, index: int) -> str:
+    """The id of an anchor, in the place of a proposal's."""
+    return f"prop-g{generation:04d}-{ANCHOR}-{problem_type}-{index:04d}"
 
 
 def problem_id(proposal: str) -> str:

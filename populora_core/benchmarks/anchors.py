@@ -1,0 +1,159 @@
+"""Anchors: problems from outside the population, from a generator or a data set of the user's.
+
+A source is a function (random numbers, count, problem type, *, settings) -> drafts that `anchors.source` names: ours,
+one of another package's entry points, or a place. What it gives is checked as a teacher's proposal is: nothing is
+played that the sandbox has not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from populora_core.benchmarks.files import read_rows
+from populora_core.config.sections import AnchorSection
+from populora_core.problems.buffer import Buffer
+from populora_core.problems.model import Draft
+from populora_core.problems.normal import program_key
+from populora_core.problems.parsing import ProgramSyntaxError
+from populora_core.support.digest import file_sha256
+from populora_core.support.errors import ProblemError
+from populora_core.support.registry import Registry
+
+AnchorSource = Callable[..., Iterable[Draft]]
+DATASET = "dataset"
+WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
+_DRAFT = TypeAdapter(Draft)
+
+
+def dataset(rng: np.random.Generator, count: int, problem_type: str, *, path: str) -> list[Draft]:
+    """All problems of the type in a data set, in random order.
+
+    Args:
+        count: is passed over: what was played before is skipped, so any of them may be needed.
+        path: a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file whose rows have
+            problem_type, program, inputs and perhaps message.
+    """
+    drafts = [draft for draft in read_drafts(path) if draft.problem_type == problem_type]
+    return [drafts[place] for place in rng.permutation(len(drafts))]
+
+
+ANCHOR_SOURCES = Registry(
+    {DATASET: dataset},
+    group="populora.anchors",
+    what="source of anchors",
+    setting="anchors.source",
+    error=ProblemError,
+)
+
+
+def draw_anchors(
+    settings: AnchorSection,
+    asked: Mapping[str, int],
+    played: Buffer,
+    stream: Callable[[str], np.random.Generator],
+) -> dict[str, list[Draft]]:
+    """The anchors of a generation by problem type; fewer than its share where the source has no more.
+
+    Args:
+        asked: problem type -> how many proposals of it were asked for.
+        played: earlier problems, none of which comes again.
+        stream: the random numbers of each type.
+
+    Raises:
+        ProblemError: the source cannot be used, or gives what is no draft of the type.
+    """
+    if not settings.share:
+        return {}
+    source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
+    found = {}
+    for problem_type, proposals in asked.items():
+        count = settings.beside(proposals)
+        given = _required(source(stream(problem_type), count, problem_type), problem_type, settings.source)
+        found[problem_type] = list(islice((draft for draft in given if not _known(draft, played)), count))
+    return found
+
+
+def read_drafts(path: str) -> Sequence[Draft]:
+    """The problems of a data set, as they were before they were verified: outputs are found again.
+
+    Raises:
+        ProblemError: there is no such file, or a row is no problem.
+        BenchmarkError: the file cannot be read.
+    """
+    file = _file(path)
+    return _read(file, file_sha256(file))
+
+
+def dataset_sha256(path: str) -> str:
+    """The sha256 of a data set's file; raises ProblemError where there is none."""
+    return file_sha256(_file(path))
+
+
+def require_types(path: str, types: Sequence[str]) -> None:
+    """Raise ProblemError unless a data set has a problem of one of these types (see `read_drafts`)."""
+    there = sorted({draft.problem_type for draft in read_drafts(path)})
+    if not set(there) & set(types):
+        raise ProblemError(
+            f"{path} has no problem of a type that is played",
+            expected=f"problem_type {' or '.join(types)}",
+            came=", ".join(there) or "no row",
+            remedy="take another data set, or name its types in propose.types",
+        )
+
+
+def _file(path: str) -> Path:
+    place = Path(path).expanduser()
+    file = place / WRITTEN if place.is_dir() else place
+    if not file.is_file():
+        raise ProblemError(
+            f"there is no data set of anchors at {path}",
+            expected="a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file",
+            came=f"nothing at {file}",
+            remedy="correct path in anchors.parameters, or put the file back",
+        )
+    return file
+
+
+@lru_cache(maxsize=1)
+def _read(file: Path, sha256: str) -> Sequence[Draft]:
+    return [_draft(row, f"{file}, row {number}") for number, row in enumerate(read_rows(file, sha256), 1)]
+
+
+def _draft(row: Mapping[str, object], where: str) -> Draft:
+    given = {key: value for key, value in row.items() if value is not None}
+    try:
+        return _DRAFT.validate_python({"message": ""} | given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ProblemError(
+            f"{where} is no problem",
+            expected='problem_type and program as text, inputs as a list of text such as ["(1, 2)"]',
+            came=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            remedy="correct the row or take it out",
+        ) from error
+
+
+def _required(given: Iterable[Draft], problem_type: str, source: str) -> Iterator[Draft]:
+    for draft in given:
+        if not isinstance(draft, Draft) or draft.problem_type != problem_type:
+            raise ProblemError(
+                f"the source of anchors {source} gave what is no draft of {problem_type}",
+                expected=f"populora_core.problems.model.Draft with problem_type {problem_type!r}",
+                came=repr(draft)[:200],
+                remedy="let it give drafts of the problem type that it is asked for, or none",
+            )
+        yield draft
+
+
+def _known(draft: Draft, played: Buffer) -> bool:
+    """Whether its program was played; one that does not parse never was, and its verdict says so."""
+    try:
+        return played.knows(draft.problem_type, program_key(draft.program))
+    except ProgramSyntaxError:
+        return False

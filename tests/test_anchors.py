@@ -1,0 +1,321 @@
+"""Anchors: problems from outside the population are verified, marked and learnt from, and pay no teacher."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import contents, small_config, start
+from test_solo import KILLED
+
+from base_model import anchors as grammars
+from populora_core import open_run
+from populora_core.benchmarks.anchors import draw_anchors
+from populora_core.benchmarks.files import read_rows
+from populora_core.benchmarks.heldout import TINY
+from populora_core.config.load import Config
+from populora_core.config.sections import AnchorSection
+from populora_core.lifecycle.curriculum import CARD, write_curriculum
+from populora_core.lifecycle.loop import train
+from populora_core.problems.buffer import Buffer
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import check_proposals
+from populora_core.problems.model import Draft
+from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.runs.preflight import preflight
+from populora_core.runs.session import Session
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.stages.decisive import decisive
+from populora_core.support.errors import ConfigError, ProblemError
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_LARGE_ENOUGH = "not signal"  # so few problems need not teach in every type
+
+
+def row(number: int, problem_type: str = "code_o") -> dict:
+    return {
+        "problem_type": problem_type,
+        "program": f"def f(a):\n    return a * {number} + 1",
+        "inputs": ["(2,)"],
+    }
+
+
+def written(file: Path, *rows: dict) -> Path:
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return file
+
+
+def settings(share: float = 0.2, source: str = "dataset", **parameters: object) -> AnchorSection:
+    return AnchorSection(share=share, source=source, parameters=parameters)
+
+
+def drawn(
+    chosen: AnchorSection, asked: dict[str, int], played: Buffer | None = None
+) -> dict[str, list[Draft]]:
+    return draw_anchors(chosen, asked, played or Buffer(10), lambda _: np.random.default_rng(7))
+
+
+def several(rng: np.random.Generator, count: int, problem_type: str, *, factor: int = 1) -> Iterator[Draft]:
+    """A source of the tests'."""
+    for number in range(count):
+        yield Draft(problem_type, f"def f(a):\n return a*{factor}+{number}", (f"({rng.integers(9)},)",), "")
+
+
+def of_one_type(rng: np.random.Generator, count: int, problem_type: str) -> list[Draft]:
+    return [Draft("code_i", "def f(a):\n return a+1", ("(1,)",), "")]
+
+
+def test_the_share_is_of_all_problems_that_are_asked_for() -> None:
+    assert settings(0.25).beside(24) == 8, "8 of 32"
+    assert settings(0.01).beside(4) == 1, "a share above 0 is never nothing"
+    assert settings(0.0).beside(24) == 0
+    config = small_config(anchors={"share": 0.25}, propose={"per_type": 8})
+    assert config.attempts == 3 * (24 + 8) * 3
+
+
+def test_a_data_set_gives_its_problems_by_type_in_a_seeded_order(tmp_path: Path) -> None:
+    rows = [*(row(number) for number in range(30)), *(row(number, "code_i") for number in range(30, 33))]
+    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *rows)))
+    first = drawn(chosen, {"code_o": 8, "code_i": 8, "code_f": 8})
+    assert {name: len(drafts) for name, drafts in first.items()} == {"code_o": 8, "code_i": 3, "code_f": 0}
+    assert all(draft.problem_type == name for name, drafts in first.items() for draft in drafts)
+    assert first == drawn(chosen, {"code_o": 8, "code_i": 8, "code_f": 8})
+    assert first["code_o"] != [Draft(message="", **(each | {"inputs": ("(2,)",)})) for each in rows[:8]]
+
+
+def test_what_was_played_does_not_come_again(tmp_path: Path) -> None:
+    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *map(row, range(5)))))
+    played = Buffer(10)
+    for draft in drawn(chosen, {"code_o": 3})["code_o"]:
+        played.add(draft.problem("problem", ("1",)))
+    left = drawn(chosen, {"code_o": 3}, played)["code_o"]
+    assert len(left) == 2 and not any(played.add(draft.problem("again", ("1",))) is False for draft in left)
+    assert not drawn(chosen, {"code_o": 3}, played)["code_o"], "it is used up"
+
+
+def test_a_generator_is_named_by_its_place_and_has_settings() -> None:
+    chosen = settings(0.5, f"{__name__}:several", factor=3)
+    assert [draft.program for draft in drawn(chosen, {"code_o": 2})["code_o"]] == [
+        "def f(a):\n return a*3+0",
+        "def f(a):\n return a*3+1",
+    ]
+
+
+def test_a_generator_of_another_type_is_told_so() -> None:
+    with pytest.raises(ProblemError, match="no draft of code_o") as raised:
+        drawn(settings(0.5, f"{__name__}:of_one_type"), {"code_o": 2})
+    assert raised.value.expected and raised.value.came and raised.value.remedy
+
+
+BROKEN = {
+    "no path": (None, "needs a value of its parameter 'path'"),
+    "no file": ("nowhere.jsonl", "there is no data set of anchors"),
+    "no format": ("set.csv", "unknown format"),
+    "no JSON": ("{", "cannot be read"),
+    "no inputs": ('{"problem_type": "code_o", "program": "def f(a): return a"}', "row 1 is no problem"),
+    "an input that is a number": (
+        '{"problem_type": "code_o", "program": "", "inputs": [1]}',
+        "row 1 is no problem",
+    ),
+    "no type that is played": (json.dumps(row(1, "countdown")), "no problem of a type that is played"),
+}
+
+
+@pytest.mark.parametrize(("given", "told"), BROKEN.values(), ids=BROKEN)
+def test_a_data_set_that_cannot_be_used_is_refused_before_any_work(
+    given: str | None, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / (given if given and given.endswith(("jsonl", "csv")) else "set.jsonl")
+    if given != "nowhere.jsonl":
+        file.write_text(given or "")
+    anchors = {"share": 0.2, "parameters": {"path": str(file)} if given else {}}
+    with pytest.raises(ConfigError, match=told) as raised:
+        preflight(small_config(anchors=anchors), "the test's configuration")
+    assert raised.value.expected or raised.value.came
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("source", "parameters", "told"),
+    [
+        ("datasets", {}, "anchors.source names 'datasets', which is not registered"),
+        ("nowhere:anchors", {}, "is no source of anchors"),
+        (f"{__name__}:several", {"factors": 2}, "has no parameter 'factors'"),
+    ],
+)
+def test_a_source_that_is_not_known_is_refused_before_any_work(
+    source: str, parameters: dict, told: str
+) -> None:
+    anchors = {"share": 0.2, "source": source, "parameters": parameters}
+    with pytest.raises(ConfigError, match=told) as raised:
+        preflight(small_config(anchors=anchors), "the test's configuration")
+    assert raised.value.remedy
+
+
+def test_a_data_set_decides_by_its_content_and_only_where_it_is_used(tmp_path: Path) -> None:
+    def decides(config: Config) -> dict:
+        return decisive(config, ("verify", "anchors"))
+
+    def using(file: Path) -> Config:
+        return small_config(anchors={"share": 0.2, "parameters": {"path": str(file)}})
+
+    assert "anchors" not in decides(small_config(anchors={"source": "anything"}))
+    first, moved, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    written(first, row(1)), written(moved, row(1)), written(other, row(2))
+    assert decides(using(first)) == decides(using(moved)) != decides(using(other))
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with open_sandbox("auto", Limits(), workers=1) as opened:
+        yield opened
+
+
+@pytest.mark.sandbox
+def test_a_draft_is_held_to_what_a_teachers_proposal_is(sandbox: Sandbox) -> None:
+    found = {
+        ("def f(a):\n return a+1\n", "(3,)"): ProposalVerdict.VALID,
+        ("def f(a):\n return a+", "(3,)"): ProposalVerdict.SYNTAX_ERROR,
+        ("def g(a):\n return a", "(3,)"): ProposalVerdict.FORMAT_ERROR,
+        ("def f(a):\n return a+1", "3"): ProposalVerdict.FORMAT_ERROR,
+        ("def f(a):\n return a+1", "(3, 4)"): ProposalVerdict.FORMAT_ERROR,
+        ("def f(a):\n return a+'<eos>'", "('b',)"): ProposalVerdict.FORMAT_ERROR,
+        ("def f(a):\n return a", "(3,)"): ProposalVerdict.TRIVIAL,
+        ("def f(a):\n return a//0", "(3,)"): ProposalVerdict.RUNTIME_ERROR,
+    }
+    drafts = [Draft("code_o", program, (arguments,), "") for program, arguments in found]
+    checks = check_proposals(dialect("compact"), sandbox.run, drafts)
+    assert [check.verdict for check in checks] == list(found.values())
+    assert checks[0].draft == Draft("code_o", "def f(a):\n return a+1", ("(3,)",), "")
+    assert checks[0].outputs == ("4",)
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("source", [grammars.tiny, grammars.frontier])
+@pytest.mark.parametrize("problem_type", ["code_o", "code_i", "code_f"])
+def test_the_bundled_bases_grammars_give_valid_problems(source, problem_type: str, sandbox: Sandbox) -> None:
+    drafts = list(source(np.random.default_rng(0), 4, problem_type))
+    checks = check_proposals(dialect("compact"), sandbox.run, drafts)
+    assert [check.verdict for check in checks] == [ProposalVerdict.VALID] * 4
+
+
+@pytest.fixture(scope="module")
+def data_set(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The problems of another run, with some that must not be played: of a suite, and one that fails."""
+    folder = tmp_path_factory.mktemp("anchors")
+    write_curriculum([finished], folder / "set")
+    rows = [
+        {name: each[name] for name in ("problem_type", "program", "inputs", "message")}
+        for each in read_rows(folder / "set" / "problems" / "train.parquet")
+        if each["problem_type"] == "code_o"
+    ]
+    fails = {"problem_type": "code_o", "program": "def f(a):\n return a//0", "inputs": ["(3,)"]}
+    suite = [
+        each for each in read_rows(TINY) if each["problem_type"] == "code_o" and not each["known_program"]
+    ]
+    forbidden = [{name: each[name] for name in ("problem_type", "program", "inputs")} for each in suite[:4]]
+    return written(folder / "own.jsonl", *rows[:4], fails, *forbidden)
+
+
+@pytest.fixture(scope="module")
+def played(data_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with anchors that was killed while it graded its second generation, and resumed."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    start(directory, with_anchors(data_set))
+    killed = python("-c", KILLED, directory, 2, "grade")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = python("-m", "populora_core.commands", "resume", directory, "--plain")
+    assert resumed.returncode == 0, resumed.stderr
+    return directory
+
+
+def with_anchors(data_set: Path) -> Config:
+    return small_config(
+        run={"generations": 2, "seed": 6},
+        population={"teachers": 2},
+        propose={"types": ("code_o",), "references": (2, 2)},
+        anchors={"share": 0.4, "parameters": {"path": str(data_set)}},
+    )
+
+
+def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT / "tests",
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def ask(run: Path, sql: str) -> list[dict]:
+    with open_run(run) as catalogue:
+        return catalogue.rows(sql)
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+class TestARunWithAnchors:
+    def test_it_is_audited(self, played: Path) -> None:
+        audited = python(
+            *("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", NOT_LARGE_ENOUGH),
+            POPULORA_RUN=str(played),
+        )
+        assert audited.returncode == 0, audited.stdout
+
+    def test_it_ends_equal_to_one_that_was_not_killed(
+        self, played: Path, data_set: Path, tmp_path: Path
+    ) -> None:
+        with Session(start(tmp_path / "run", with_anchors(data_set))) as session:
+            train(session, 2)
+        assert contents(tmp_path / "run") == contents(played)
+
+    def test_what_a_suite_holds_or_what_fails_is_not_played(self, played: Path) -> None:
+        found = ask(
+            played,
+            "SELECT verdict, count(*) AS n FROM tables.proposal_checks "
+            "WHERE proposal_id LIKE 'prop-g0001-anchor-%' OR proposal_id LIKE 'prop-g0002-anchor-%' GROUP BY 1",
+        )
+        verdicts = {each["verdict"]: each["n"] for each in found}
+        assert verdicts["valid"] and verdicts["duplicate"]
+        anchors = ask(played, "SELECT program_key FROM problems WHERE teacher_id = 'anchor'")
+        assert len({each["program_key"] for each in anchors}) == len(anchors) == verdicts["valid"]
+
+    def test_students_learn_from_them_and_teachers_see_them(self, played: Path) -> None:
+        learnt = ask(
+            played,
+            "SELECT count(*) AS n FROM attempts JOIN problems USING (problem_id) "
+            "WHERE teacher_id = 'anchor' AND advantage <> 0",
+        )
+        shown = ask(
+            played,
+            "SELECT count(*) AS n FROM (SELECT unnest(reference_ids) AS id FROM proposals) WHERE id LIKE '%-anchor-%'",
+        )
+        assert learnt[0]["n"] > 0 and shown[0]["n"] > 0
+
+    def test_figures_tell_them_from_the_teachers_problems(self, played: Path) -> None:
+        for figures in ("figures_generation", "figures_type"):
+            told = ask(played, f"SELECT sum(problems) AS own, sum(anchors) AS anchors FROM {figures}")
+            counted = ask(
+                played,
+                "SELECT count(*) FILTER (teacher_id <> 'anchor') AS own, "
+                "count(*) FILTER (teacher_id = 'anchor') AS anchors FROM problems",
+            )
+            assert told == counted and counted[0]["anchors"] > 0
+
+    def test_its_data_set_marks_them_and_can_be_one_of_anchors(self, played: Path, tmp_path: Path) -> None:
+        write_curriculum([played], tmp_path / "set")
+        rows = read_rows(tmp_path / "set" / "problems" / "train.parquet")
+        anchors = sum(each["teacher_id"] == "anchor" for each in rows)
+        assert f"{anchors} are anchors" in (tmp_path / "set" / CARD).read_text()
+        again = drawn(settings(0.5, path=str(tmp_path / "set")), {"code_o": 1000})
+        assert len(again["code_o"]) == len(rows) > anchors > 0
