@@ -87,7 +87,7 @@ def test_three_generations_go_through_every_stage_within_memory(base: Path, tmp_
     needed = estimate(
         read_shape(base, rank=8),
         Workload(
-            members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64, copies=True
+            members=4, base_bytes=2, update_tokens=128, sampler_rows=12, sampler_tokens=12 * 64, on_cpu=True
         ),
     )
     assert peak < needed.shared + needed.states + MARGIN

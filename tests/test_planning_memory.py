@@ -80,7 +80,7 @@ def test_a_population_of_eight_on_a_7b_fits_one_80_gb_gpu_beside_the_sampler(
 def test_without_checkpointing_it_fits_on_one_base_and_otherwise_one_sleeps(seven_billion: memory.ModelShape):
     needed = estimate(seven_billion, Workload(members=8, base_bytes=2, update_tokens=4096))
     assert needed.shared < 80 * GB
-    assert fit(needed.learner, needed.sampler, 80 * GB) is Fit.TURNS
+    assert fit(needed.learner, needed.sampler, 60 * GB) is Fit.TURNS
     assert fit(needed.learner, needed.sampler, 40 * GB) is Fit.TOO_LARGE
 
 
@@ -91,7 +91,7 @@ def test_the_parts_of_a_7b_are_what_its_numbers_come_to(seven_billion: memory.Mo
     assert needed.base == pytest.approx(15.23 * GB, rel=1e-3)
     assert needed.adapters == 8 * 80_740_352 * (4 + 2)
     assert needed.gradient == 8 * 80_740_352 * 4
-    assert needed.cache == 2 * 65_536 * 28 * 2 * 4 * 128 * 2
+    assert needed.cache == 65_536 * 28 * 2 * 4 * 128 * 2
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -195,6 +195,6 @@ def test_a_real_update_peaks_where_the_estimate_says(
     work = Workload(members, 4 if dtype == "float32" else 2, tokens, checkpointing)
     needed = estimate(shape_of(data, rank), work)
     goes = needed.states // 3
-    working = max(needed.activations + needed.logits, needed.step + goes)
+    working = max(needed.activations + max(needed.backward, needed.logits), needed.step + goes)
     peak = needed.adapters + needed.gradient + working
-    assert 0.5 * peak < measured < peak
+    assert 0.5 * peak < measured < peak, measured / peak

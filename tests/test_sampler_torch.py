@@ -9,10 +9,12 @@ import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 
+from populora_core.model.attention import group_queries
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
+from populora_core.planning.memory import READ_TOKENS
 from populora_core.sampler import torch_sampler
-from populora_core.sampler.batch import REFILL_SHARE, BatchLimits
+from populora_core.sampler.batch import REFILL_SHARE, BatchLimits, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -328,3 +330,53 @@ def test_a_request_beyond_the_context_is_refused(sampler: TorchSampler):
 def test_an_impossible_request_is_refused(wrong: dict):
     with pytest.raises(ValueError):
         replace(Request("a", (3,), 0), **wrong)
+
+
+def test_on_a_gpu_a_batch_has_as_many_rows_as_free_memory_has_room_for(
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
+):
+    asked = some_requests(max_tokens=8)
+    usual = TorchSampler(stacked, [STOP]).generate(asked)
+    sampler, sizes = TorchSampler(stacked, [STOP], rows=16), []
+    monkeypatch.setattr(torch_sampler, "CUDA", "cpu")
+    step = sampler._step
+    monkeypatch.setattr(sampler, "_step", lambda batch: (sizes.append(len(batch)), step(batch)))
+    reading = 1.1 * READ_TOKENS * (3 * 48 + 4 * 32) * 4  # bytes that one layer works in
+    for free, rows in ((1e9, 16), (reading + 5e4, 12)):
+        sizes.clear()
+        monkeypatch.setattr(torch_sampler, "free_memory", lambda free=free: free)
+        found = sampler.generate(asked)
+        assert max(sizes) == rows, sizes
+        assert [each.token_ids for each in found] == [each.token_ids for each in usual]
+
+
+def test_prompts_are_read_in_passes_of_so_many_tokens(stacked: StackedAdapters):
+    assert list(passes([3, 3, 4, 9], 99, most=8)) == [slice(0, 2), slice(2, 3), slice(3, 4)]
+    assert list(passes([3, 3, 4, 9], 99)) == [slice(0, 4)]
+
+
+def test_heads_that_share_keys_attend_as_with_keys_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    """What a GPU's step takes: the queries of a group as the tokens of one head, and no copies of keys and values."""
+    found, shapes = [], []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        shapes.append((tuple(query.shape[1:3]), key.shape[1]))
+        return attend(query, key, *rest, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    for prepare in (lambda model: None, group_queries):
+        model = tiny_model()
+        prepare(model)
+        stacked = StackedAdapters(model, layout_of(model))
+        stacked.load(random_rows(layout_of(tiny_model()), *MEMBERS))
+        shapes.clear()
+        found.append(TorchSampler(stacked, [STOP]).generate(some_requests(8)))
+    steps = {shape for shape in shapes if shape[0][1] != shape[0][0]}
+    assert ((2, 2), 2) in shapes, "two heads of keys, and two queries for each"
+    assert not any(heads == 4 and tokens == 1 for (heads, tokens), _ in steps), (
+        "no step has keys for every head"
+    )
+    for plain, grouped in zip(*found, strict=True):
+        assert plain.token_ids == grouped.token_ids
+        assert plain.logprobs == pytest.approx(grouped.logprobs, abs=1e-5)

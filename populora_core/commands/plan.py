@@ -34,12 +34,15 @@ PARTS = {
     "base": "frozen weights",
     "adapters": "float32 weights, and their shadow in the base's precision",
     "gradient": "of all members",
-    "activations": "of one micro-batch of update.token_budget tokens",
+    "activations": "kept of one micro-batch of update.token_budget tokens",
+    "backward": "what one layer's backward works in",
     "logits": "of one chunk, with gradients",
     "step": "weights, moments and temporaries of the members stepped at once",
     "copies": "of the adapters' factors, which a sampler on a CPU makes",
-    "cache": "the sampler's keys and values, twice",
-    "reading": "prompts on their way through one layer, logits of one token a row",
+    "cache": "the sampler's keys and values",
+    "prompts": "keys and values on their way there",
+    "reading": "prompts on their way through one layer",
+    "drawing": "one layer's keys and values for every head, logits of one token a row",
     "states": "in host memory: members as they come, as they go, and as bytes for the disk",
 }
 LESS = (
@@ -97,7 +100,7 @@ def _print_memory(config: Config) -> None:
             checkpointing=config.update.gradient_checkpointing,
             sampler_rows=rows,
             sampler_tokens=min(SAMPLER_TOKENS, rows * shape.context),
-            copies=True,
+            on_cpu=True,
         ),
     )
     capacity = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -116,7 +119,8 @@ def _print_memory(config: Config) -> None:
 
 def _print_parts(needed: Estimate) -> None:
     for part, meaning in PARTS.items():
-        say(f"  {part:<12} {_size(getattr(needed, part)):>8}  {meaning}")
+        if size := getattr(needed, part):
+            say(f"  {part:<12} {_size(size):>8}  {meaning}")
 
 
 def _print_gpus(config: Config) -> None:
@@ -127,7 +131,10 @@ def _print_gpus(config: Config) -> None:
     plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
     say(f"\n[bold]memory[/], at most; {gpus} process(es), each on one GPU of {_size(card)}:")
     _print_parts(plan.needed)
-    say(f"  sampler and learner on one base (torch), reserved: {_size(one_base.learner)}: {one_base.fit}")
+    say(
+        f"  sampler and learner on one base (torch), reserved: {_size(one_base.learner)}, room for "
+        f"{one_base.cache_tokens:,} tokens while it samples: {one_base.fit}"
+    )
     say(
         f"  a sampler with its own base (vllm): {_size(two.engine)} by sampler.gpu_memory_utilization, room for "
         f"{two.cache_tokens:,} tokens, beside a learner that reserves {_size(two.learner)} and keeps "

@@ -38,7 +38,9 @@ class SamplerSection(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"
     )
-    rows: Count = Field(256, description="vllm: completions that are under way at once, at most")
+    rows: Count = Field(
+        256, description="completions that are under way at once, at most; torch on a CPU always takes 256"
+    )
     cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
     max_loras: Natural = Field(
         0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"

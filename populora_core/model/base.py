@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from populora_core.support.devices import CUDA
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError
 
@@ -69,6 +70,8 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
     import torch
     from transformers import AutoModelForCausalLM
 
+    from populora_core.model.attention import group_queries
+
     folder = Path(path)
     vocabulary = load_vocabulary(folder)
     with _loading(folder):
@@ -84,6 +87,8 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
             remedy=REMEDY,
         )
     model.requires_grad_(False).eval().to(device)
+    if device == CUDA:
+        group_queries(model)
     _require_plain_head(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
 

@@ -14,18 +14,18 @@ from typing import Literal
 from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
 from populora_core.planning.memory import (
     GB,
+    RESERVED,
     SAMPLER_ROWS,
-    SAMPLER_TOKENS,
     Estimate,
     Fit,
     ModelShape,
     Workload,
+    cache_room,
     estimate,
 )
 
 CONTEXT = 3 * GB  # of two processes: contexts, libraries' work spaces, graphs
 ENGINE = 4 * GB  # what an engine takes beside weights, adapters and cache: its widest batch, graphs
-RESERVED = 1.1  # what PyTorch's allocator holds for tensors that come and go, longest micro-batch first
 TURN_SECONDS = 13.0  # to sleep and to wake: 10.6 and 2.2 s on an A100 (vllm#48337)
 LOAD_SECONDS = 1.0  # for an adapter of a 7B: read, hash and copy, twice a generation
 
@@ -63,7 +63,7 @@ class GpuPlan:
 
     Attributes:
         needed: by tensors, on each GPU.
-        learner: its peak, with what the allocator reserves; for a sampler on the same base, that of both.
+        learner: its peak, with what the allocator reserves.
         kept: of the learner while an engine samples.
         engine: what one takes; 0 where it shares the learner's base.
         cache_tokens: that the sampler has room for at once.
@@ -96,32 +96,35 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
         written: share of the limits of length that completions come to.
     """
     shape, members = job.shape, math.ceil(job.members / gpus)
-    rows = min(SAMPLER_ROWS, math.ceil(max(job.proposals.completions, job.attempts.completions) / gpus))
-    tokens = min(SAMPLER_TOKENS, rows * shape.context)
-    work = Workload(
-        members, job.number_bytes, max(job.token_budget, job.longest), job.checkpointing, rows, tokens
-    )
+    rows = min(job.rows, math.ceil(max(job.proposals.completions, job.attempts.completions) / gpus))
+    work = Workload(members, job.number_bytes, max(job.token_budget, job.longest), job.checkpointing, 0, 0)
     needed = estimate(shape, work)
-
-    def reserved(peak: float) -> float:
-        return needed.resident + RESERVED * (peak - needed.resident)
-
-    per_token = shape.layers * shape.cache * job.number_bytes
+    peak = needed.resident + RESERVED * (needed.learner - needed.resident)
     resident = shape.parameters * job.number_bytes + job.members * shape.adapter * 4
     if job.engine == "torch":
-        everyone = estimate(shape, replace(work, members=job.members))  # requests are dealt, whoever is asked
-        peak, engine = reserved(max(needed.learner, everyone.sampler)), 0.0
-        cache_tokens = SAMPLER_TOKENS
-        fit = Fit.RESIDENT if peak + CONTEXT / 2 <= card else Fit.TOO_LARGE
+        everyone = estimate(
+            shape, replace(work, members=job.members)
+        ).resident  # requests are dealt, whoever is asked
+        prompt = max(job.proposals.prompt, job.attempts.prompt)
+        free = card - CONTEXT / 2 - everyone
+        cache_tokens = cache_room(shape, job.number_bytes, free, rows, prompt, job.longest)
+        tokens = min(cache_tokens, rows * job.longest)
+        prompts = math.ceil(tokens * prompt / job.longest)
+        needed = estimate(
+            shape, replace(work, sampler_rows=rows, sampler_tokens=tokens, sampler_prompts=prompts)
+        )
+        engine = 0.0
+        fits = peak + CONTEXT / 2 <= card and cache_tokens >= job.longest
+        fit = Fit.RESIDENT if fits else Fit.TOO_LARGE
     else:
-        peak, engine = reserved(needed.learner), job.utilization * card
+        engine = job.utilization * card
         slots = (job.members + 1) * shape.adapter * job.number_bytes
         room = engine - shape.parameters * job.number_bytes - slots - ENGINE
-        cache_tokens = max(0, int(room / per_token))
+        cache_tokens = max(0, int(room / (shape.layers * shape.cache * job.number_bytes)))
         fit = _fit(peak, needed.resident, engine, card) if cache_tokens >= job.longest else Fit.TOO_LARGE
     stages = (job.proposals, job.attempts)
     usual = max(each.prompt + written * each.limit for each in stages)
-    width = min(job.rows if job.engine == "vllm" else rows, max(1, int(cache_tokens / usual)))
+    width = min(job.rows, max(1, int(cache_tokens / usual)))
     shares = [replace(each, completions=math.ceil(each.completions / gpus)) for each in stages]
     turning = (TURN_SECONDS if fit is Fit.TURNS else 0.0) + (
         2 * LOAD_SECONDS * job.members if job.engine == "vllm" else 0.0

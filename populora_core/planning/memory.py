@@ -1,8 +1,8 @@
 """How much memory a run needs, from shapes alone: what `--dry-run` prints before anything is loaded.
 
-Every figure is an upper estimate of the peak, in bytes. Left out: the interpreter with its libraries, the
-context of a GPU (together about 1 GB) and what an allocator loses between tensors. Tests hold the estimate
-against measured updates.
+Every figure is the peak of what tensors take, in bytes. Left out: the interpreter with its libraries, the
+context of a GPU (together about 1 GB) and what an allocator loses between tensors. Tests count the tensors of an
+update and of sampling at the widths of a 7B, and hold the sums against measured updates.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ CHUNK_LOGITS = 1 << 24
 STEP_NUMBERS = 1 << 26
 SAMPLER_ROWS = 256
 SAMPLER_TOKENS = 1 << 16
+READ_TOKENS = 1 << 14  # of prompts that the torch sampler reads in one pass on a GPU
+RESERVED = (
+    1.1  # what PyTorch's allocator on a GPU holds for tensors that come and go, longest micro-batch first
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class ModelShape:
         adapter: of one adapter.
         layers: decoder layers.
         hidden: width of the residual stream.
+        queries: of one token, over all heads.
         widest: outputs of the widest linear map.
         kept: what backward needs of one token in one layer, beside the residual stream.
         cache: keys and values of one token in one layer.
@@ -45,6 +50,7 @@ class ModelShape:
     adapter: int
     layers: int
     hidden: int
+    queries: int
     widest: int
     kept: int
     cache: int
@@ -104,6 +110,7 @@ def shape_of(config: Mapping[str, Any], rank: int) -> ModelShape:
         adapter=layers * rank * sum(i + o for i, o in maps),
         layers=layers,
         hidden=hidden,
+        queries=queries,
         widest=widest,
         # Both norms; queries, keys and values repeated for every head, what attention gives; gate, its
         # activation, up, and the product.
@@ -124,7 +131,9 @@ class Workload:
         update_tokens: of one micro-batch, padding included.
         checkpointing: whether activations are computed again in the backward pass.
         sampler_rows, sampler_tokens: completions, and tokens of prompts and completions, sampled at once.
-        copies: whether the sampler copies the adapters' factors, as it does on a CPU (see `learner.routes.Masked`).
+        sampler_prompts: tokens of different prompts that are read for them at once; None for as many as are sampled.
+        on_cpu: where the sampler copies the adapters' factors (see `model.routes.Masked`), repeats keys and values for
+            every head, and reads all prompts in one pass.
     """
 
     members: int
@@ -133,7 +142,8 @@ class Workload:
     checkpointing: bool = False
     sampler_rows: int = SAMPLER_ROWS
     sampler_tokens: int = SAMPLER_TOKENS
-    copies: bool = False
+    sampler_prompts: int | None = None
+    on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +154,15 @@ class Estimate:
         base: the frozen weights.
         adapters: float32 weights and their shadow in the base's precision.
         gradient: of all resident members.
-        activations: kept for backward by one micro-batch, with what one layer's backward works in.
-        logits: of one chunk, with their gradients.
+        activations: kept for backward by one micro-batch.
+        backward: what the backward of one layer, or of the last norm, works in.
+        logits: of one chunk, with their gradients; they are gone before backward goes through the layers.
         step: weights, moments and temporaries of the members that the optimiser steps at once.
-        cache: keys and values of the sampler, and as many on their way into it: prompts just read, rows that move.
+        cache: keys and values of the sampler.
+        prompts: keys and values of prompts just read, on their way into the cache.
         copies: of the adapters' factors, which the sampler makes.
-        reading: what one layer works in while prompts are read, and the logits of a token step.
+        reading: what one layer works in while prompts are read.
+        drawing: keys and values repeated for every head of one layer, then the logits of a token step.
         states: on the host: members as they came, as they go, and as bytes on the way to disk.
     """
 
@@ -157,11 +170,14 @@ class Estimate:
     adapters: int
     gradient: int
     activations: int
+    backward: int
     logits: int
     step: int
     cache: int
+    prompts: int
     copies: int
     reading: int
+    drawing: int
     states: int
 
     @property
@@ -172,12 +188,15 @@ class Estimate:
     @property
     def learner(self) -> int:
         """The peak of an update."""
-        return self.resident + self.gradient + max(self.activations + self.logits, self.step)
+        return (
+            self.resident + self.gradient + max(self.activations + max(self.backward, self.logits), self.step)
+        )
 
     @property
     def sampler(self) -> int:
         """The peak of sampling, with a base and adapters of its own."""
-        return self.resident + self.copies + self.cache + self.reading
+        held = self.resident + self.copies + self.prompts
+        return held + max(self.reading, self.cache, self.cache - self.prompts + self.drawing)
 
     @property
     def shared(self) -> int:
@@ -192,34 +211,70 @@ def estimate(shape: ModelShape, work: Workload) -> Estimate:
     stepped = min(population, max(STEP_NUMBERS, shape.adapter))
     chunk = min(CHUNK_LOGITS, work.update_tokens * shape.vocabulary)
     down = 2 * work.base_bytes if work.base_bytes < MASTER else 0  # logits and their gradient before the cast
+    cache = shape.layers * shape.cache * work.base_bytes  # of a token
+    read = work.sampler_tokens if work.sampler_prompts is None else work.sampler_prompts
+    activations, backward = _of_token(shape, work)
     return Estimate(
         base=shape.parameters * work.base_bytes,
         adapters=population * (MASTER + shadow),
         gradient=population * MASTER,
-        activations=work.update_tokens * _activations(shape, work),
+        activations=work.update_tokens * activations,
+        backward=work.update_tokens * backward,
         # logits, scaled logits, log-probabilities and a gradient of each
         logits=chunk * (6 * MASTER + down),
         # weights and moments, and two temporaries
         step=stepped * (STATE + 2) * MASTER,
-        cache=2 * work.sampler_tokens * shape.layers * shape.cache * work.base_bytes,
-        copies=population * work.base_bytes if work.copies else 0,
-        reading=work.sampler_tokens * (3 * shape.widest + 4 * shape.hidden) * work.base_bytes
-        + work.sampler_rows * shape.vocabulary * (work.base_bytes + 3 * MASTER),
+        cache=work.sampler_tokens * cache,
+        prompts=read * cache,
+        copies=population * work.base_bytes if work.on_cpu else 0,
+        reading=_reading(shape, read if work.on_cpu else min(read, READ_TOKENS), work.base_bytes),
+        drawing=max(
+            2 * work.sampler_tokens * shape.queries * work.base_bytes if work.on_cpu else 0,
+            _drawing(shape, work.sampler_rows, work.base_bytes),
+        ),
         states=3 * STATE * population * MASTER,
     )
 
 
-def _activations(shape: ModelShape, work: Workload) -> int:
-    """Bytes a token: what backward needs of every layer, and what one layer's backward works in.
+def cache_room(
+    shape: ModelShape, number_bytes: int, free: float, rows: int, prompt: float, longest: float
+) -> int:
+    """Tokens of keys and values that the torch sampler on a GPU has room for.
 
-    For its two norms a layer keeps the residual stream in float32.
+    Args:
+        free: bytes beside base and adapters.
+        rows: that it draws at once.
+        prompt, longest: tokens of the longest prompt, and of it with its completion.
+    """
+    token = (
+        shape.layers * shape.cache * number_bytes * (1.0 + prompt / longest)
+    )  # prompts are read beside the cache
+    working = max(_reading(shape, READ_TOKENS, number_bytes), _drawing(shape, rows, number_bytes))
+    return max(0, int((free / RESERVED - working) / token))
+
+
+def _reading(shape: ModelShape, tokens: int, number_bytes: int) -> int:
+    return tokens * (3 * shape.widest + 4 * shape.hidden) * number_bytes
+
+
+def _drawing(shape: ModelShape, rows: int, number_bytes: int) -> int:
+    """Logits as they come, their log-probabilities, probabilities, and the sums of these in float64."""
+    return rows * shape.vocabulary * (number_bytes + 4 * MASTER)
+
+
+def _of_token(shape: ModelShape, work: Workload) -> tuple[int, int]:
+    """Bytes a token that all layers keep, and that the backward of one works in.
+
+    For its two norms a layer keeps the residual stream in float32. Beside the layers, the last states are kept with
+    those that predict tokens and their gradient.
     """
     layer = shape.kept * work.base_bytes + 2 * shape.hidden * MASTER
-    working = (3 * shape.widest + 4 * shape.hidden) * work.base_bytes
-    ends = 6 * shape.hidden * MASTER  # embeddings, the last norm, and the states that predict tokens
+    ends = 3 * shape.hidden * work.base_bytes
+    working = 2 * (shape.widest + shape.hidden) * work.base_bytes
+    last_norm = 5 * shape.hidden * MASTER
     if work.checkpointing:
-        return shape.layers * shape.hidden * work.base_bytes + layer + working + ends
-    return shape.layers * layer + working + ends
+        return shape.layers * shape.hidden * work.base_bytes + ends, max(layer + working, last_norm)
+    return shape.layers * layer + ends, max(working, last_norm)
 
 
 class Fit(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -148,16 +149,18 @@ class BatchLimits:
         return chosen, max(columns, to_draw + read)
 
 
-def passes(lengths: Sequence[int], worth: int) -> Iterator[slice]:
+def passes(lengths: Sequence[int], worth: int, most: float = math.inf) -> Iterator[slice]:
     """Prompts that are read in one pass over the base: of like length, since shorter ones are padded.
 
     Args:
         lengths: of the prompts, ascending.
         worth: padding that is worth one pass less.
+        most: tokens of a pass, padding included; a longer prompt comes alone.
     """
     start, tokens = 0, 0
     for end, length in enumerate(lengths):
-        if (end - start) * length - tokens > worth:
+        count = end - start
+        if count * length - tokens > worth or (count and (count + 1) * length > most):
             yield slice(start, end)
             start, tokens = end, 0
         tokens += length

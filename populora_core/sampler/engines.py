@@ -52,7 +52,7 @@ def open_sampler(
     if choose_engine(spec.sampler.engine, spec.base.device) == "torch":
         from populora_core.sampler.torch_sampler import TorchSampler
 
-        return TorchSampler(stacked(), stop_ids)
+        return TorchSampler(stacked(), stop_ids, rows=spec.sampler.rows)
     from populora_core.sampler.engine_process import EngineProcess
     from populora_core.sampler.vllm_sampler import VllmSampler
 

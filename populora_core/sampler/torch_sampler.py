@@ -7,6 +7,7 @@ rest of the batch through rounding only.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Sequence
 
@@ -18,10 +19,12 @@ from populora_core.model.adapter_files import read_weights
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
+from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room, shape_of
 from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.support.aliases import Progress
+from populora_core.support.devices import CUDA, free_memory
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 
@@ -30,6 +33,8 @@ DROP_SHARE = 0.05
 PASS_TOKENS = {"cpu": 64, "cuda": 4096}
 """What a pass over the base costs beside its tokens, in tokens: so much padding is worth one pass less.
 4096 is a guess."""
+PASS_LIMITS = {"cpu": math.inf, "cuda": READ_TOKENS}
+"""Tokens of a pass: on a GPU what a layer works in would else take the room of keys and values."""
 
 
 class TorchSampler:
@@ -37,14 +42,20 @@ class TorchSampler:
 
     Args:
         stop_ids: token ids that end a completion.
+        limits: None for as many tokens as fit the GPU whenever it samples, and on a CPU for the usual ones.
+        rows: completions at once, where the GPU's memory is the limit.
     """
 
     name = "torch"
 
     def __init__(
-        self, stacked: StackedAdapters, stop_ids: Collection[int], limits: BatchLimits | None = None
+        self,
+        stacked: StackedAdapters,
+        stop_ids: Collection[int],
+        limits: BatchLimits | None = None,
+        rows: int = SAMPLER_ROWS,
     ) -> None:
-        self._stacked, self._limits = stacked, limits or BatchLimits()
+        self._stacked, self._limits, self._rows = stacked, limits, rows
         self._stop_ids = frozenset(stop_ids)
         self._stops = torch.tensor(sorted(stop_ids), device=stacked.device)
         self._config = stacked.model.config.get_text_config()
@@ -86,11 +97,12 @@ class TorchSampler:
         """
         waiting = deque(self._in_order(requests))
         self._refuse_too_long(requests)
+        limits = self._limits or self._fitting(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
         batch: DecodeBatch | None = None
         while waiting or batch is not None:
-            fresh, columns = self._limits.admit(waiting, batch, requests)
+            fresh, columns = limits.admit(waiting, batch, requests)
             if fresh:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
@@ -120,6 +132,16 @@ class TorchSampler:
         ]
         scored = self.generate(requests, given=[text.completion_ids for text in texts])
         return [completion.logprobs for completion in scored]
+
+    def _fitting(self, requests: Sequence[Request]) -> BatchLimits:
+        """What the GPU has room for now; on a CPU, where the batches decide the last bits, always the same."""
+        if self._stacked.device.type != CUDA or not requests:
+            return BatchLimits()
+        prompt = max(len(request.prompt_ids) for request in requests)
+        longest = max(len(request.prompt_ids) + request.max_tokens for request in requests)
+        shape = shape_of(self._config.to_dict(), self._stacked.layout.rank)
+        number_bytes, free = self._stacked.compute_dtype.itemsize, free_memory()
+        return BatchLimits(self._rows, cache_room(shape, number_bytes, free, self._rows, prompt, longest))
 
     @staticmethod
     def _enter(batch: DecodeBatch | None, columns: int, new: Newcomers) -> DecodeBatch:
@@ -153,8 +175,9 @@ class TorchSampler:
         prompts = sorted(asking, key=lambda prompt: len(prompt[1]))
         order = sorted(chosen, key=lambda index: self._rank(requests[index].member_id))
         place = {index: number for number, index in enumerate(order)}
+        costs = PASS_TOKENS[device.type], PASS_LIMITS[device.type]
         read, logits = [], []
-        for part in passes([len(ids) for _, ids in prompts], PASS_TOKENS[device.type]):
+        for part in passes([len(ids) for _, ids in prompts], *costs):
             together = sorted(prompts[part], key=lambda prompt: self._rank(prompt[0]))
             cache, next_logits = self._read_together(together)
             whose = [(row, place[index]) for row, prompt in enumerate(together) for index in asking[prompt]]

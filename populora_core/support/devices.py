@@ -96,6 +96,14 @@ def take_gpu(number: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number]
 
 
+def free_memory() -> float:
+    """Bytes of this process's GPU that tensors can have: what is free, and what PyTorch keeps and does not use."""
+    import torch
+
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return float(torch.cuda.mem_get_info()[0] + unused)
+
+
 def gpu_name(visible: str | None = None) -> str:
     """The id of a GPU, the first one that is visible unless said, the same however CUDA_VISIBLE_DEVICES names it."""
     visible = visible or visible_gpus()[0]

@@ -1,0 +1,58 @@
+"""Attention of one token a row on a GPU, without a copy of keys and values for every query head.
+
+Where heads share keys (grouped-query attention) a kernel that takes a mask wants them repeated: at every step seven
+times the cache of a 7B. All heads of a group see the same columns, so they can stand as the queries of one head.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "populora_grouped"
+
+
+def group_queries(model: PreTrainedModel) -> None:
+    """Have the model's attention take this way, where it is transformers' `sdpa`; another is left alone."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    if model.config._attn_implementation == "sdpa":
+        AttentionInterface.register(NAME, grouped_attention)
+        AttentionMaskInterface.register(NAME, sdpa_mask)
+        model.set_attn_implementation(NAME)
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """Attention of queries [N, H, T, w] to keys and values [N, K, L, w], as transformers asks for it: [N, T, H, w]."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    rows, heads, tokens, width = query.shape
+    shared = heads // key.shape[1]
+    if tokens != 1 or shared == 1 or attention_mask is None or attention_mask.shape[1] != 1:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
+        )
+    found = F.scaled_dot_product_attention(
+        query.view(rows, -1, shared, width),  # [N, K, heads of a group, w]: the group's heads as tokens
+        key,
+        value,
+        attn_mask=attention_mask.expand(-1, -1, shared, -1),
+        dropout_p=dropout,
+        scale=scaling,
+    )
+    return found.reshape(rows, 1, heads, width), None
