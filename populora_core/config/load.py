@@ -99,8 +99,8 @@ class Config(Section):
 
     @property
     def attempts(self) -> int:
-        """Attempts of one generation, where every proposal is valid."""
-        return self.proposals * self.solve.attempts
+        """Attempts of one generation at most: where every proposal is valid and none solved at once."""
+        return self.proposals * self.solve.most_attempts
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
