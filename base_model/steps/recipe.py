@@ -29,8 +29,9 @@ OPENING = StepsTraining(
 """Statements, pointers and values are learnt; sums are right a little more often than not."""
 CLOSING = StepsTraining(
     500_000,
+    seed=2,
     constant_share=0.4,
-    corpus=Corpus(solved={1: 18, 2: 34, 3: 44.5, 4: 0.5, 5: 3}, computed_loss=1.5),
+    corpus=Corpus(solved={1: 18, 2: 34, 3: 45.1, 4: 0.4, 5: 2.5}, computed_loss=1.5),
 )
 """Sums are learnt, and just so much of levels 4 and 5 that answers there differ."""
 
@@ -54,9 +55,9 @@ def main() -> None:
     """Command line of the recipe."""
     parser = argparse.ArgumentParser(description="Make the frontier base from nothing.")
     parser.add_argument("--out", type=Path, default=Path("base_model/frontier"))
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="added to each phase's own")
     options = parser.parse_args()
-    phases = [replace(phase, seed=options.seed) for phase in (OPENING, CLOSING)]
+    phases = [replace(phase, seed=phase.seed + options.seed) for phase in (OPENING, CLOSING)]
     make(options.out, partial(train_phases, phases), check_frontier)
     print(f"{options.out}: done")
 
