@@ -46,6 +46,7 @@ SMALL = {
 SOLO = {  # what the single agent has instead
     "population": {"teachers": 0, "students": 0, "solo": 1},
     "verify": {"largest_chance": 0.5, "slack": True},
+    "solve": {"attempts": 2, "extra_attempts": 3},
     "grade": {
         "teacher_reward": "zone",
         "chance": "subtract",

@@ -37,6 +37,7 @@ def _file(tmp_path: Path, text: str) -> Path:
         ("[propose]\nper_tpye = 5", ["propose.per_tpye", "unknown key", "5", "propose.per_type"]),
         ("[solve]\nattempts = 0", ["solve.attempts", "greater than or equal to 1", "0"]),
         ("[solve]\nattempts = 'many'", ["solve.attempts", "many"]),
+        ("[solve]\nattempts = 60\nextra_attempts = 40", ["attempts and extra_attempts are 100 together, 99"]),
         ("[propose]\nreferences = [3, 1]", ["fewest, most"]),
         ("[propose]\ntypes = ['code_x']", ["propose.types", "code_x", "code_o"]),
         ("[match]\nscheme = 'pfps'", ["match.scheme", "pfsp"]),

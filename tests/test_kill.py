@@ -32,7 +32,7 @@ TINY: dict[str, dict[str, Any]] = {
     "run": {"generations": GENERATIONS},
     "population": {"teachers": 2, "students": 2},
     "propose": {"per_type": 2, "max_tokens": 64},
-    "solve": {"attempts": 2, "max_tokens": 32},
+    "solve": {"attempts": 2, "extra_attempts": 2, "max_tokens": 32},
     "compute": {"backend": "local", "shards": 1},
 }
 

@@ -157,6 +157,16 @@ def without_settings(rewards, groups, cohorts):
     return list(rewards)
 
 
+def test_a_group_with_further_attempts_is_centred_on_all_of_them():
+    """One right in 2, and one right in 6 since 3 more were made; both of one cohort."""
+    rewards = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    groups = ["at once"] * 2 + ["later"] * 6
+    found = reinforce_pp(rewards, groups, ["s code_o"] * 8)
+    centred = np.array([1 / 2, -1 / 2] + [-1 / 6] * 5 + [5 / 6])
+    assert found == pytest.approx(centred / centred.std())
+    assert maxrl(rewards, groups, groups) == pytest.approx([1.0, -1.0] + [-1.0] * 5 + [5.0])
+
+
 def test_an_estimator_of_a_users_own_is_named_by_its_place():
     check_names(apply_overrides(Config(), [f"update.estimator={HERE}:reward_itself"]), HERE)
     assert estimate(f"{HERE}:reward_itself", [0.3, None], ["p", "p"], ["s", "s"]) == [0.3, None]

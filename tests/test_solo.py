@@ -152,7 +152,7 @@ def test_its_update_is_redone_equal_and_a_fork_goes_on(finished_solo: Path, tmp_
         rerun(session, 1, "update")
     assert contents(directory) == before
     source = Run.open(directory)
-    forked = fork(source, 2, tmp_path / "fork", apply_overrides(source.config, ["solve.attempts=2"]))
+    forked = fork(source, 2, tmp_path / "fork", apply_overrides(source.config, ["solve.extra_attempts=0"]))
     resume(forked.directory)
     assert ask(forked.directory, "SELECT DISTINCT n_attempts AS n FROM problems WHERE generation = 3") == [
         {"n": 2}

@@ -101,11 +101,11 @@ class Config(Section):
 
     @property
     def attempts(self) -> int:
-        """Attempts of one generation, where every proposal and every anchor is valid."""
+        """Attempts of one generation at most: every proposal and anchor valid, and none solved at once."""
         anchors = len(self.propose.types) * self.anchors.beside(
             self.population.proposers * self.propose.per_type
         )
-        return (self.proposals + anchors) * self.solve.attempts
+        return (self.proposals + anchors) * self.solve.most_attempts
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

@@ -189,11 +189,23 @@ class SolveSection(Section):
     """How a student answers (solve)."""
 
     attempts: Annotated[Integer, Field(ge=1, le=99)] = Field(8, description="answers per problem")
+    extra_attempts: Natural = Field(0, description="further answers to a problem that none of these solves")
     temperature: Positive = Field(1.0, description="of the draw of tokens")
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0, description="smallest set of tokens with this probability is drawn from"
     )
     max_tokens: Count = Field(96, description="longest answer")
+
+    @model_validator(mode="after")
+    def _numbered_by_two_digits(self) -> SolveSection:
+        if self.most_attempts > 99:
+            raise ValueError(f"attempts and extra_attempts are {self.most_attempts} together, 99 at most")
+        return self
+
+    @property
+    def most_attempts(self) -> int:
+        """Answers to a problem that the first attempts do not solve."""
+        return self.attempts + self.extra_attempts
 
 
 class GradeSection(Section):

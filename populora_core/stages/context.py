@@ -133,7 +133,8 @@ class StageContext:
         told = [
             {name.decode(): json.loads(text) for name, text in part.schema.metadata.items()} for part in done
         ]
-        self.extra["sampler"] = {"engine": told[0]["engine"], "probes": [each["probe"] for each in told]}
+        record = self.extra.setdefault("sampler", {"engine": told[0]["engine"], "probes": []})
+        record["probes"] += [each["probe"] for each in told]
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
         came = np.argsort(dealt, kind="stable")
         return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))

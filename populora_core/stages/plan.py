@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from populora_core.problems.types import problem_type
 from populora_core.runs.run import Run
 from populora_core.stages.decisive import decisive
-from populora_core.stages.table import FOUND, Stage, When, file_name, giver, stages_of
+from populora_core.stages.table import FOUND, Stage, When, as_configured, file_name, giver, stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.errors import ArtifactError
@@ -95,7 +95,7 @@ def plan_stage(
         sources={artifact: [source.folder for source in found] for artifact, found in sources.items()},
         inputs=inputs,
         seed=seed,
-        settings=decisive(run.config, stage.config),
+        settings=decisive(run.config, as_configured(stage, run.config).config),
         key=stage_key(session, stage, seed, inputs),
     )
 
@@ -151,7 +151,7 @@ def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = Non
 
 def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> str:
     """sha256 over everything that decides the stage's content, and nothing else."""
-    spec = session.model_spec
+    spec, stage = session.model_spec, as_configured(stage, session.run.config)
     document = {
         "stage": stage.name,
         "version": stage.version,

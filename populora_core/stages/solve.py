@@ -1,26 +1,56 @@
-"""solve: the matched student answers each problem of its teacher, and its share of the anchors, G times."""
+"""solve: the matched student answers each problem of its teacher, and its share of the anchors, G times or more."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 
+import pyarrow as pa
+
 from populora_core.compute.work import Prompt
+from populora_core.problems.grading import judge_attempts
+from populora_core.problems.model import Problem
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.stages.context import PROBLEM, StageContext
 from populora_core.support import ids
+from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
     settings = ctx.config.solve
+    asked = _asked(ctx)
+    rows, prompts = _attempts(ctx, asked, range(settings.attempts))
+    answers = ctx.generate(prompts)
+    if settings.extra_attempts and answers is not None:
+        left = _unsolved(ctx, asked, rows, answers)
+        more, prompts = _attempts(ctx, left, range(settings.attempts, settings.most_attempts))
+        further = ctx.generate(prompts)
+        if further is not None:
+            rows, answers = rows + more, pa.concat_tables([answers, further])
+    ctx.write("attempts", rows, answers)
+
+
+def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
+    """Each problem with the match whose student answers it."""
     matches = ctx.rows("matches", "match_id", "teacher_id", "student_id")
     match_of = {match["teacher_id"]: match for match in matches}
     turns = cycle(matches)  # anchors have no teacher: they are dealt out among the matches
-    rows, prompts = [], []
-    for problem_row in ctx.rows("problems", *PROBLEM, "teacher_id"):
-        problem = ctx.problem(problem_row)
-        teacher = problem_row["teacher_id"]
-        match = next(turns) if teacher == ids.ANCHOR else match_of[teacher]
+    return [
+        (ctx.problem(row), next(turns) if row["teacher_id"] == ids.ANCHOR else match_of[row["teacher_id"]])
+        for row in ctx.rows("problems", *PROBLEM, "teacher_id")
+    ]
+
+
+def _attempts(
+    ctx: StageContext, asked: Sequence[tuple[Problem, Row]], numbers: Iterable[int]
+) -> tuple[list[Row], list[Prompt]]:
+    """The attempts of these numbers at each problem, by the student of its match; and their prompts."""
+    settings = ctx.config.solve
+    rows: list[Row] = []
+    prompts: list[Prompt] = []
+    for problem, match in asked:
         text = ctx.dialect.solve_prompt(problem)
-        for sample_index in range(settings.attempts):
+        for sample_index in numbers:
             attempt_id = ids.attempt_id(problem.problem_id, sample_index)
             rows.append(
                 {
@@ -42,4 +72,20 @@ def run(ctx: StageContext) -> None:
                     max_tokens=settings.max_tokens,
                 )
             )
-    ctx.write("attempts", rows, ctx.generate(prompts))
+    return rows, prompts
+
+
+def _unsolved(
+    ctx: StageContext, asked: Sequence[tuple[Problem, Row]], rows: Sequence[Row], answers: pa.Table
+) -> list[tuple[Problem, Row]]:
+    """The problems without a correct attempt, judged as `grade` will judge them."""
+    problems = {problem.problem_id: problem for problem, _ in asked}
+    written = answers.select(["completion", "finish_reason"]).to_pylist()
+    attempts = [(problems[row["problem_id"]], own) for row, own in zip(rows, written, strict=True)]
+    judged = judge_attempts(ctx.dialect, ctx.sandbox_runner(determinism=False), attempts)
+    solved = {
+        problem.problem_id
+        for (problem, _), judgement in zip(attempts, judged, strict=True)
+        if judgement.verdict is AttemptVerdict.CORRECT
+    }
+    return [each for each in asked if each[0].problem_id not in solved]

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from populora_core.config.load import Config
 
 
 class When(StrEnum):
@@ -165,6 +169,13 @@ STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in LOOP)
 def stages_of(generation: int) -> tuple[Stage, ...]:
     """The stages of a generation: generation 0 founds the population, every other one is a turn of the loop."""
     return (FOUND,) if generation == 0 else LOOP
+
+
+def as_configured(stage: Stage, config: Config) -> Stage:
+    """The stage with what decides its result: where `solve` asks what was solved, the sandbox does too."""
+    if stage.name == "solve" and config.solve.extra_attempts:
+        return replace(stage, config=(*stage.config, "sandbox"), sandbox=True)
+    return stage
 
 
 def file_name(artifact: str) -> str:
