@@ -10,23 +10,27 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import small_config, start
 from test_solo import KILLED
 
+from populora_core.benchmarks.anchors import ANCHOR_SOURCES, draw_anchors
 from populora_core.config.load import build_config
+from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import check_proposals, judge_attempts
 from populora_core.problems.types import PROBLEM_TYPES, problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.preflight import check_names
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.sandbox.jobs import Job, Limits, Sandbox
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACE = "populora_countdown:Countdown"
+TRAIN = REPOSITORY / "examples" / "problem_type" / "train_base.py"
 UNDECIDED = "not signal"  # whether the base has anything to say in a type that it has never seen
 
 
@@ -134,6 +138,62 @@ def test_countdown_is_proposed_asked_and_judged_in_both_dialects(name: str, sand
     attempts = [(problem, completion(name, answer)) for answer in answers]
     judged = judge_attempts(spoken, sandbox.run, attempts)
     assert [each.verdict for each in judged] == list(answers.values())
+
+
+@pytest.mark.sandbox
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["countdown", "countdown_of_reasoning_gym"])
+def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
+    name: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ANCHOR_SOURCES, "_of_others", {})
+    anchors = {"share": 0.5, "source": name}
+    config = small_config(propose={"types": ("countdown",)}, anchors=anchors)
+    check_names(config, "the configuration")
+    drafts = draw_anchors(config.anchors, {"countdown": 20}, Buffer(10), lambda _: np.random.default_rng(0))[
+        "countdown"
+    ]
+    checks = check_proposals(dialect("instruct"), sandbox.run, drafts)
+    valid = [check for check in checks if check.verdict is ProposalVerdict.VALID]
+    assert len(drafts) == 20 and len(valid) >= 16, "but for a few whose target is among the numbers"
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_its_base_is_trained_on_is_read_as_it_is_meant(
+    monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
+) -> None:
+    monkeypatch.syspath_prepend(TRAIN.parent)
+    import train_base
+
+    rng, spoken = np.random.default_rng(0), dialect("compact")
+    for number in range(20):
+        own = train_base.problem(rng)
+        (result,) = sandbox.run([Job(str(number), own.program, own.inputs)])
+        assert result.outputs == own.outputs
+    for prompt, written in (train_base.document(rng) for _ in range(40)):
+        if prompt.startswith("<po>"):
+            assert spoken.parse_proposal("countdown", written).program
+        else:
+            assert spoken.parse_answer(own, written)
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path) -> None:
+    trained = python(site, TRAIN, tmp_path / "base", 2)
+    assert trained.returncode == 0 and "step 1: loss" in trained.stdout, trained.stderr
+    played = python(
+        *(site, "-m", "populora_core.commands", "run", "--plain", "--run-dir", tmp_path / "run"),
+        *("--config", REPOSITORY / "configs" / "quick.toml"),
+        *("--set", "run.generations=1", "--set", f"base.path={tmp_path / 'base'}"),
+        *("--set", 'propose.types=["countdown"]', "--set", "propose.per_type=2"),
+        *("--set", "anchors.share=0.5", "--set", "anchors.source=countdown"),
+    )
+    assert played.returncode == 0, played.stderr
+    asked = "SELECT count(*) > 0 AS played FROM attempts JOIN problems USING (problem_id) WHERE teacher_id = 'anchor'"
+    told = python(site, "-m", "populora_core.commands", "query", tmp_path / "run", asked, "--format", "json")
+    assert json.loads(told.stdout) == {"played": True}
 
 
 @pytest.mark.thorough
