@@ -59,7 +59,8 @@ demo: install sandbox ## 2 teachers and 2 students learn from each other on this
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui
 
-PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
+# Compiled modules are kept, whatever the environment says: every process of the tests imports the same ones.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
 
 test: install extras sandbox ## run the tests that answer in minutes; the end says how many cases are left
 	@$(PYTEST) -m "not thorough"

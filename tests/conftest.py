@@ -6,13 +6,15 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from timings import Recorded
 
 from populora_core.config.load import Config, build_config
@@ -30,7 +32,12 @@ PATIENCE = 600.0
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True)  # each change is judged by the same examples
 settings.register_profile("new", UNTIMED, derandomize=False, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
+settings.load_profile(PROFILE)
+if PROFILE == "same":
+    # Hypothesis also draws constants of whatever modules of ours a process has imported by then, so that examples
+    # would follow from which tests it has run before.
+    providers._get_local_constants = lambda: providers._local_constants
 
 GENERATIONS = 3
 SMALL = {
@@ -56,6 +63,11 @@ SOLO = {  # what the single agent has instead
     "update": {"estimator": "trr_pp"},
     "evolve": {"every": 1},
 }
+
+
+def needs(package: str, extra: str) -> pytest.MarkDecorator:
+    """Skips where the package is not installed. It is looked for, not imported, since every process collects."""
+    return pytest.mark.skipif(find_spec(package) is None, reason=f"needs the extra `{extra}`")
 
 
 def small_config(**sections: dict) -> Config:
@@ -102,6 +114,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_cuts_the_power() -> Iterator[None]:
+    """No file is forced to disk by this process: a kill leaves what was written, and a test waits for no disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from command import populora
-from conftest import PATIENCE
+from conftest import PATIENCE, needs
 from served_fleet import KEY, MEMBERS, served, tiny_fleet
 
 from populora_core.problems.dialects import dialect
@@ -27,9 +27,7 @@ from populora_core.serving.fleet import Fleet
 from populora_core.serving.grader import Grader
 from populora_core.support.finish import FinishReason
 
-pytest.importorskip("verifiers", reason="needs the extra `trainers`")
-
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
+pytestmark = [needs("verifiers", "trainers"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parent.parent
 SPEECH = dialect("compact")
 RIGHT, WRONG, UNREADABLE = 1.0, -0.5, -1.0

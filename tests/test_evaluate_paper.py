@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from benchmark_rows import ROWS
-from conftest import small_config, start
+from conftest import needs, small_config, start
 from random_base import write_random_base
 
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE
@@ -23,8 +23,7 @@ from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.shipped import REPOSITORY
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
-pytest.importorskip("math_verify", reason="pip install -e '.[evaluation]'")
+pytestmark = [needs("math_verify", "evaluation"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 PAPER = REPOSITORY / "configs" / "suites" / "paper.toml"
 

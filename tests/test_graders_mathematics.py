@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from benchmark_rows import ROWS
-from conftest import alive, wait_for
+from conftest import alive, needs, wait_for
 
 from populora_core.benchmarks import math_judge
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
@@ -20,7 +20,7 @@ from populora_core.benchmarks.math_judge import Comparison, compare
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 
-pytest.importorskip("math_verify", reason="needs the extra `evaluation`")
+pytestmark = needs("math_verify", "evaluation")
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "evaluation-graders.md"

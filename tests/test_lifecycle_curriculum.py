@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import load_dataset
 
 from populora_core.benchmarks.heldout import HeldOut
 from populora_core.lifecycle.curriculum import Filters, write_curriculum
@@ -25,6 +24,8 @@ pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
 def rows(folder: Path, name: str, cache: Path) -> list[dict]:
+    from datasets import load_dataset  # a second to import
+
     return list(load_dataset(str(folder), name, cache_dir=str(cache))["train"])
 
 

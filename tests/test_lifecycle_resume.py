@@ -59,7 +59,7 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
         for stage in STAGE_NAMES:
 
             def die_or_commit(writer: StageWriter, manifest: Manifest) -> Manifest:
-                if (writer._generation, writer._stage) == (2, stage):  # noqa: B023  # called before the next
+                if (manifest.generation, manifest.stage) == (2, stage):  # noqa: B023  # called before the next
                     raise Died
                 return commit(writer, manifest)
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from browser import DESK, MARKS, chromium, keep, notebook_of, screenshots, set_width
-from conftest import PATIENCE
+from conftest import PATIENCE, needs
 
 from populora_core import open_run
 
-pytest.importorskip("marimo", reason="the extra `notebook` is not installed: pip install -e '.[notebook]'")
 waiting = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
 
-pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
+pytestmark = [needs("marimo", "notebook"), *MARKS, pytest.mark.foreign, pytest.mark.thorough]
 
 DRAWN = """
 return [...document.querySelectorAll('iframe')].map(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import needs
 
 from populora_core.benchmarks.benchmark import Response, benchmark
 from populora_core.benchmarks.fetch import FOLDER_VARIABLE, fetch
@@ -13,7 +14,7 @@ from populora_core.benchmarks.suite import Entry
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 
-pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
+pytestmark = needs("reasoning_gym", "reasoning")
 
 ENTRY = Entry(benchmark="reasoning_gym", dataset="reasoning-gym:chain_sum,leg_counting", config="3@7")
 

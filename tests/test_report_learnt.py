@@ -68,6 +68,7 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
     assert len(asked[0]) == 3 * PROBLEMS
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> None:
@@ -91,6 +92,7 @@ def test_a_score_that_a_kill_prevented_is_made_when_the_run_goes_on(reported: Pa
     assert {place: after[place] for place in before} == before
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finished: Path) -> None:
@@ -101,6 +103,7 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
     assert won(finished) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path) -> None:

@@ -395,6 +395,12 @@ def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.For
     assert len(set(labels)) == len(labels)
 
 
+def test_ticks_around_ten_thousand_are_told_apart() -> None:
+    """9995 and 10000 were both shown as 10k."""
+    assert text.tick_labels([9990.0, 9995.0, 10000.0], text.number) == ["9990", "9995", "10000"]
+    assert text.tick_labels([0.0, 5000.0, 10000.0], text.number) == ["0", "5000", "10k"]
+
+
 def test_ticks_of_two_and_a_half_per_cent_are_told_apart() -> None:
     """They were shown as 32, 30, 28 and 25 %."""
     labels = text.tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)

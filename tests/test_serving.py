@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -23,9 +25,8 @@ from populora_core.serving.reply import MemberReply, reply_of, settled
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
 
-pytest.importorskip("openai", reason="needs the extra `trainers`")
-import openai
-from openai import AsyncOpenAI, OpenAI
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 PROPOSE = "<po><new>"
 PROMPT = "<so>def f(x):\n return x+1\n#4\n:"
@@ -44,8 +45,14 @@ def address(fleet: Fleet) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def client(address: str) -> OpenAI:
-    return OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
+def openai() -> ModuleType:
+    """A second to import, which only the process that runs these tests spends."""
+    return pytest.importorskip("openai", reason="needs the extra `trainers`")
+
+
+@pytest.fixture(scope="module")
+def client(openai: ModuleType, address: str) -> OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
 
 
 def direct(fleet: Fleet, member: str | None, seed: int, prompt: str = PROMPT, **given: object) -> Completion:
@@ -216,12 +223,12 @@ def test_of_an_unfinished_text_only_what_will_stay_is_sent(
 
 @pytest.mark.thorough
 def test_200_requests_of_8_members_at_once_are_answered_each_by_the_member_asked(
-    address: str, fleet: Fleet
+    openai: ModuleType, address: str, fleet: Fleet
 ) -> None:
     asked = [(MEMBERS[number % 8], number) for number in range(200)]
 
-    async def ask() -> list[openai.types.Completion]:
-        async with AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, timeout=PATIENCE) as client:
+    async def ask() -> list[Any]:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, timeout=PATIENCE) as client:
             return await asyncio.gather(
                 *(
                     client.completions.create(
@@ -258,13 +265,13 @@ def test_200_requests_of_8_members_at_once_are_answered_each_by_the_member_asked
     assert batches < 100, "they were sampled together"
 
 
-def test_more_than_may_wait_are_told_to_come_back(fleet: Fleet) -> None:
+def test_more_than_may_wait_are_told_to_come_back(openai: ModuleType, fleet: Fleet) -> None:
     held = Held(fleet.sampler)
     slow = dataclasses.replace(fleet, sampler=held)  # type: ignore[arg-type]
     with served(slow, rows=1, waiting=2) as address:
 
         async def ask() -> None:
-            async with AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0) as client:
+            async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0) as client:
 
                 def one(n: int = 1) -> asyncio.Task:
                     return asyncio.create_task(
@@ -288,7 +295,7 @@ def test_more_than_may_wait_are_told_to_come_back(fleet: Fleet) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_killed_client_asked_is_not_sampled(fleet: Fleet, stream: bool) -> None:
+def test_what_a_killed_client_asked_is_not_sampled(openai: ModuleType, fleet: Fleet, stream: bool) -> None:
     held = Held(fleet.sampler)
     slow = dataclasses.replace(fleet, sampler=held)  # type: ignore[arg-type]
     killed = (
@@ -298,7 +305,7 @@ def test_what_a_killed_client_asked_is_not_sampled(fleet: Fleet, stream: bool) -
         "[print(part) for part in asked]\n"
     )
     with served(slow, rows=1) as address:
-        client = OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
         with httpx.Client(base_url=address, headers=BEARER, timeout=PATIENCE) as other:
             body = {"model": "base", "prompt": PROMPT, "max_tokens": 2}
             first = threading.Thread(target=other.post, args=["/v1/completions"], kwargs={"json": body})
@@ -324,7 +331,7 @@ def _gone(address: str, pid: int) -> bool:
     return not any(row[1].endswith(port) and row[3] == waits for row in rows)
 
 
-def test_a_batch_that_fails_fails_for_those_in_it_alone(fleet: Fleet) -> None:
+def test_a_batch_that_fails_fails_for_those_in_it_alone(openai: ModuleType, fleet: Fleet) -> None:
     class Failing(Held):
         def generate(self, requests, *others):  # type: ignore[no-untyped-def]
             if requests[0].seed == 13:
@@ -334,7 +341,7 @@ def test_a_batch_that_fails_fails_for_those_in_it_alone(fleet: Fleet) -> None:
     failing = Failing(fleet.sampler)
     failing.may.set()
     with served(dataclasses.replace(fleet, sampler=failing)) as address:  # type: ignore[arg-type]
-        client = OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
         with pytest.raises(openai.InternalServerError, match="RuntimeError"):
             client.completions.create(model="base", prompt=PROMPT, seed=13)
         with pytest.raises(openai.APIError, match="RuntimeError"):
@@ -345,9 +352,9 @@ def test_a_batch_that_fails_fails_for_those_in_it_alone(fleet: Fleet) -> None:
 # What is refused
 
 
-def test_without_the_key_nothing_is_told(address: str) -> None:
+def test_without_the_key_nothing_is_told(openai: ModuleType, address: str) -> None:
     for key in ("wrong", "", KEY + "x"):
-        client = OpenAI(base_url=f"{address}/v1", api_key=key or "none", max_retries=0)
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key=key or "none", max_retries=0)
         with pytest.raises(openai.AuthenticationError) as refused:
             client.completions.create(model="base", prompt=PROMPT)
         assert refused.value.code == "invalid_api_key"
@@ -397,7 +404,7 @@ def test_a_body_of_garbage_is_refused_in_openais_words(address: str, body: bytes
     assert told["type"] == "invalid_request_error" and told["message"]
 
 
-def test_a_longer_chat_needs_a_chat_template(client: OpenAI) -> None:
+def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         client.chat.completions.create(
             model="base",
@@ -405,7 +412,9 @@ def test_a_longer_chat_needs_a_chat_template(client: OpenAI) -> None:
         )
 
 
-def test_an_unknown_model_and_an_unknown_path_are_not_found(client: OpenAI, address: str) -> None:
+def test_an_unknown_model_and_an_unknown_path_are_not_found(
+    openai: ModuleType, client: OpenAI, address: str
+) -> None:
     with pytest.raises(openai.NotFoundError, match="student-00-g0003") as refused:
         client.completions.create(model="S9", prompt=PROMPT)
     assert refused.value.code == "model_not_found"
@@ -428,7 +437,7 @@ def test_the_metrics_count_what_was_asked(client: OpenAI, address: str) -> None:
 
 @pytest.mark.loop
 @pytest.mark.thorough
-def test_the_command_serves_a_run_until_it_is_interrupted(finished: Path) -> None:
+def test_the_command_serves_a_run_until_it_is_interrupted(openai: ModuleType, finished: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -445,7 +454,7 @@ def test_the_command_serves_a_run_until_it_is_interrupted(finished: Path) -> Non
             assert line, said
             said.append(line)
         key = next(line for line in said if "OPENAI_API_KEY=" in line).split("OPENAI_API_KEY=")[1].split()[0]
-        client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, timeout=PATIENCE)
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, timeout=PATIENCE)
         wait_for(lambda: _answers(port))
         names = [model.id for model in client.models.list()]
         assert {name[:10] for name in names if "-" in name} == {

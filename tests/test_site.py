@@ -11,8 +11,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from conftest import needs
 
-pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[site]'")
+pytestmark = needs("mkdocs", "site")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -43,7 +43,7 @@ directory, generation, stage = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 commit = StageWriter.commit
 
 def kill_or_commit(writer, manifest):
-    if (writer._generation, writer._stage) == (generation, stage):
+    if (manifest.generation, manifest.stage) == (generation, stage):
         os.kill(os.getpid(), signal.SIGKILL)
     return commit(writer, manifest)
 

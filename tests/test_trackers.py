@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, contents, wait_for
+from conftest import GENERATIONS, contents, needs, wait_for
 
 from populora_core.config.load import load_config
 from populora_core.lifecycle.loop import fork, rerun, train
@@ -30,9 +30,7 @@ from populora_core.support.processes import descendants
 from populora_core.trackers.figures import by_generation
 from populora_core.trackers.follow import OPENERS, TRACKERS, Trackers, TrackerWarning
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
-for package in OPENERS:
-    pytest.importorskip(package, reason=f"needs the extra `{package}`")
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, *(needs(package, package) for package in OPENERS)]
 
 ROOT = Path(__file__).resolve().parent.parent
 ALONE = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"

@@ -32,9 +32,15 @@ def number(value: float) -> str:
 
 
 def tick_labels(values: Sequence[float], form: Format) -> list[str]:
-    """The values along an axis, all with as many decimals as tell each of them exactly, up to four."""
-    if form not in (percent, number, signed) or max(map(abs, values)) >= 1e4:
-        return [form(value) for value in values]
+    """The values along an axis, all with as many decimals as tell each of them exactly, up to four.
+
+    Large ones are short, as elsewhere, where that tells them apart.
+    """
+    short = [form(value) for value in values]
+    if form not in (percent, number, signed) or (
+        max(map(abs, values)) >= 1e4 and len({*short}) == len(short)
+    ):
+        return short
     scale, unit = (100, f"{NARROW}%") if form is percent else (1, "")
     shown = [scale * value for value in values]
     near = 1e-9 * max(1.0, *map(abs, shown))
