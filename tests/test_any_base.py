@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tokenizers.models import WordLevel
 
 from populora_core.config.load import build_config
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.preflight import check_folders
+from populora_core.runs.preflight import NoChatTemplate, check_folders, tell_of_template
 from populora_core.support.errors import BaseModelError, ConfigError
 from populora_core.support.shipped import shipped
 
@@ -46,6 +47,28 @@ def test_a_folder_whose_tokenizer_is_not_compact_speaks_instruct(tmp_path: Path)
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"})
     )
     assert base_settings(str(folder)) == {"path": str(folder), "dialect": "instruct", **MACHINE}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, True),
+        ({"tokenizer_config.json": '{"eos_token": "<eos>"}'}, True),
+        ({"tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}, False),
+        ({"chat_template.jinja": "{{ messages }}"}, False),
+    ],
+)
+def test_a_base_without_a_chat_template_is_told_what_will_happen(
+    tmp_path: Path, files: dict[str, str], told: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tell_of_template(build_config({"base": {"path": str(tmp_path), "dialect": "instruct"}}, "here"))
+        tell_of_template(build_config({}, "here"))
+    assert [each.category for each in said] == [NoChatTemplate] * told
+    assert all("ends at </answer>" in str(each.message) for each in said)
 
 
 def test_on_a_gpu_the_base_lies_there_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:

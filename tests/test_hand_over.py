@@ -76,10 +76,10 @@ def test_micro_batches_go_longest_first_and_hold_the_same_rows() -> None:
     rows = [TrainingRow("a", (1, number), (5,) * number, (-1.0,) * number, 1.0) for number in range(1, 40)]
     packs = pack_rows(rows, 64)
 
-    def sizes(longest_first: bool) -> list[int]:
-        return [batch.input_ids.size for batch in micro_batches(packs, 128, longest_first)]
+    def sizes(on_gpu: bool) -> list[int]:
+        return [batch.input_ids.size for batch in micro_batches(packs, 128, on_gpu)]
 
-    widths = [batch.input_ids.shape[1] for batch in micro_batches(packs, 128, longest_first=True)]
+    widths = [batch.input_ids.shape[1] for batch in micro_batches(packs, 128, on_gpu=True)]
     assert widths == sorted(widths, reverse=True)
     assert max(sizes(True)) <= 128 >= max(sizes(False))
     for first in (True, False):

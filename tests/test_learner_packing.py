@@ -68,6 +68,19 @@ def test_limits_are_kept_unless_a_single_row_exceeds_them(
     assert sum(batch.n_rows for batch in batches) == len(rows)
 
 
+@given(training_rows(), st.integers(1, 40), st.integers(1, 80))
+def test_on_a_gpu_no_plain_sequence_comes_under_the_mask_of_a_shared_prompt(
+    rows: list[TrainingRow], pack_tokens: int, token_budget: int
+):
+    packs = pack_rows(rows, pack_tokens)
+    usual, apart = (list(micro_batches(packs, token_budget, on_gpu)) for on_gpu in (False, True))
+    masked = sum(len(batch.input_ids) for batch in apart if batch.visible is not None)
+    assert masked == sum(len(pack.rows) > 1 for pack in packs)
+    assert all(batch.input_ids.size <= token_budget or len(batch.input_ids) == 1 for batch in apart)
+    targets = [sorted(np.concatenate([batch.targets for batch in each])) for each in (usual, apart)]
+    assert targets[0] == targets[1]
+
+
 def test_sequences_of_a_micro_batch_are_sorted_by_member():
     rows = [TrainingRow(member, (2,), (3, 4), (-1.0, -1.0), 1.0) for member in "bacab"]
     assert collate(pack_rows(rows, 1)).member_ids == ["a", "a", "b", "b", "c"]

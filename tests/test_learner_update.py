@@ -229,6 +229,27 @@ def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_i
     assert "forward" not in vars(layer)
 
 
+def test_on_a_gpu_shared_prompts_go_apart_and_layers_run_again_only_where_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The same step, but for rounding."""
+    stacked, rows, calls = stack(), some_rows(), []
+    stacked.model.model.layers[1].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    states, rules = newborns(stacked, *MEMBERS), changed(gradient_checkpointing=True)
+    usual, _ = update_members(stacked, states, rows, rules)
+    monkeypatch.setattr(update_module, "CUDA", "cpu")
+    counts = {}
+    for free in (0.0, 1e12):
+        calls.clear()
+        monkeypatch.setattr(update_module, "free_memory", lambda free=free: free)
+        found, _ = update_members(stacked, states, rows, rules)
+        counts[free] = len(calls)
+        for member in MEMBERS:
+            before, after = usual[member].exp_avg, found[member].exp_avg  # a share of the gradient
+            assert (after - before).abs().max() < 1e-5 * before.abs().max()
+    assert counts[0.0] == 2 * counts[1e12] > 0
+
+
 def test_members_stepped_in_groups_take_the_same_step(monkeypatch: pytest.MonkeyPatch):
     stacked, rows = stack(), some_rows()
     states = newborns(stacked, *MEMBERS)

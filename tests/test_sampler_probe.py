@@ -21,13 +21,14 @@ from populora_core.model.stacked import StackedLinear
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, serve
 from populora_core.sampler.proof import ProofResult
-from populora_core.sampler.requests import Sampler, Served, Text
+from populora_core.sampler.requests import Completion, Sampler, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.adapters import PROBE, read_probe, state_intact
 from populora_core.support import ids
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, AdapterNotServed
+from populora_core.support.finish import FinishReason
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=4, alpha=8.0), base_digest(TINY))
@@ -243,6 +244,24 @@ def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Se
     made = work.run(other, Path(), sampled.append)
     assert (made.schema.metadata[b"engine"], len(made), sum(sampled)) == (b'"torch"', 1, 1)
     assert json.loads(made.schema.metadata[b"probe"])["largest_error"] < 1e-4
+
+
+def test_the_answers_closing_tag_ends_a_completion_and_stays_in_its_text(worker: Worker) -> None:
+    """By dialect: the bundled bases' completions end by end tokens alone, an instruct base's also by the tag."""
+    prompt = Prompt(None, "def f(a):\n return a", seed=1, temperature=1.0, top_p=1.0, max_tokens=4)
+    assert [request.stop for request in worker.requests([prompt])] == [()]
+    instruct = Worker(replace(SPEC, base=BaseSection(dialect="instruct")), threads=1)
+    instruct.__dict__["base"] = worker.base
+    (request,) = instruct.requests([prompt])
+    tokenizer, (end, *_) = worker.base.tokenizer, sorted(worker.base.stop_ids)
+    assert [tokenizer.decode(list(ids)) for ids in request.stop] == [
+        f"</answer>{ends}" for ends in ("", "\n", "\n\n")
+    ]
+    assert instruct.requests([prompt], by_dialect=False)[0].stop == ()
+    tag = request.stop[0]
+    for tokens, text in (((*tag,), "</answer>"), ((*tag, end), "</answer>"), (tag[:-1], "</answer")):
+        completion = Completion(tokens, (0.0,) * len(tokens), FinishReason.STOP)
+        assert instruct.row(prompt, request, completion)["completion"] == text
 
 
 def test_scores_of_several_lengths_equal_the_learners_pass(

@@ -207,6 +207,15 @@ def test_a_request_has_its_own_random_stream(sampler: VllmSampler) -> None:
     assert [c.token_ids for c in reseeded] != [c.token_ids for c in together]
 
 
+def test_on_a_gpu_no_request_has_a_seed_of_its_own(sampler: VllmSampler) -> None:
+    """vLLM would draw such rows one by one, for a repeatability that a GPU does not have."""
+    (request,) = asked("m0")[:1]
+    assert sampler._params(request).seed == request.seed
+    on_gpu = object.__new__(VllmSampler)
+    on_gpu._spec, on_gpu._stop_ids = replace(sampler._spec, base=BaseSection(device="cuda")), frozenset([1])
+    assert on_gpu._params(request).seed is None
+
+
 def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: VllmSampler) -> None:
     requests = [replace(r, max_tokens=8 + index % 60) for index, r in enumerate(asked("m0", None, "m7"))]
     reasons = set()

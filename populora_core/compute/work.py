@@ -30,7 +30,6 @@ from populora_core.support.aliases import Progress, Row
 from populora_core.support.devices import CUDA
 from populora_core.support.digest import files_below
 from populora_core.support.errors import DamagedText
-from populora_core.support.finish import FinishReason
 from populora_core.support.received import validated
 
 if TYPE_CHECKING:
@@ -251,8 +250,24 @@ class Worker:
         # Who came first is right: sampling on a GPU is not bit-equal.
         return committed(store, shard.key) or done
 
-    def requests(self, prompts: Sequence[Prompt]) -> list[Request]:
-        """The prompts in tokens, for the sampler."""
+    @cached_property
+    def stop(self) -> tuple[tuple[int, ...], ...]:
+        """The dialect's stop sequences in tokens: at the beginning of a line, with what line ends may join them."""
+        speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
+
+        def ids(text: str) -> tuple[int, ...]:
+            return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+        line = ids("\n")
+        found = [ids(f"\n{text}{after}") for text in speech.stop for after in ("", "\n", "\n\n")]
+        return tuple(dict.fromkeys(each[len(line) :] for each in found if each[: len(line)] == line))
+
+    def requests(self, prompts: Sequence[Prompt], by_dialect: bool = True) -> list[Request]:
+        """The prompts in tokens, for the sampler.
+
+        Args:
+            by_dialect: whether the dialect's stop sequences end a completion.
+        """
         speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
         encoded = {
             text: tuple(speech.encode(tokenizer, text)) for text in {prompt.text for prompt in prompts}
@@ -265,13 +280,14 @@ class Worker:
                 temperature=prompt.temperature,
                 top_p=prompt.top_p,
                 max_tokens=prompt.max_tokens,
+                stop=self.stop if by_dialect else (),
             )
             for prompt in prompts
         ]
 
     def row(self, prompt: Prompt, request: Request, completion: Completion) -> Row:
         """The columns that `proposals` and `attempts` share."""
-        ended = completion.finish_reason is FinishReason.STOP
+        ended = completion.token_ids[-1] in self.vocabulary.stop_ids
         text_ids = completion.token_ids[:-1] if ended else completion.token_ids
         return {
             "prompt": prompt.text,
@@ -292,10 +308,15 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Prompts to complete, by members whose adapters are served first."""
+    """Prompts to complete, by members whose adapters are served first.
+
+    Attributes:
+        by_dialect: whether the dialect's stop sequences end a completion.
+    """
 
     adapters: Sequence[Served]
     prompts: Sequence[Prompt]
+    by_dialect: bool = True
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> pa.Table:
         """Serve the adapters, prove that each is applied, and complete the prompts.
@@ -310,7 +331,7 @@ class Generate:
         settings = worker.spec.sampler
         limits = settings.warn_mismatch, settings.refuse_mismatch
         report = serve(worker.sampling(), self.adapters, worker.spec.base.dtype, *limits)
-        requests = worker.requests(self.prompts)
+        requests = worker.requests(self.prompts, self.by_dialect)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]
         told = {"engine": worker.sampler.name, "probe": asdict(report)}

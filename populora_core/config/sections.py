@@ -249,7 +249,9 @@ class UpdateSection(Section):
     pack_tokens: Count = Field(
         192, description="completions of one prompt share its tokens in sequences up to this length"
     )
-    gradient_checkpointing: bool = Field(False, description="a third more time for much less memory")
+    gradient_checkpointing: bool = Field(
+        False, description="a third more time for much less memory; on a GPU only where memory is short"
+    )
     std_floor: Positive = Field(0.1, description="least standard deviation that advantages are divided by")
     advantage_clip: Positive = Field(5.0, description="largest advantage, either way")
 

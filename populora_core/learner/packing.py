@@ -28,6 +28,11 @@ class Pack:
     def member_id(self) -> str:
         return self.rows[0].member_id
 
+    @property
+    def shared(self) -> bool:
+        """Whether the prompt is that of several completions."""
+        return len(self.rows) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
@@ -76,19 +81,20 @@ def pack_rows(rows: Iterable[TrainingRow], max_tokens: int) -> list[Pack]:
     return packs
 
 
-def micro_batches(
-    packs: Sequence[Pack], token_budget: int, longest_first: bool = False
-) -> Iterator[MicroBatch]:
+def micro_batches(packs: Sequence[Pack], token_budget: int, on_gpu: bool = False) -> Iterator[MicroBatch]:
     """Packs of like length, at most `token_budget` tokens with padding (a longer pack comes alone).
 
     Args:
-        longest_first: as a caching allocator wants it: what is freed then has room for all that follows, and memory
-            that does not suffice shows in the first micro-batch.
+        on_gpu: Packs of several completions come in micro-batches of their own: one of them puts all others under its
+            mask, and a mask takes flash attention away. The longest come first, as a caching allocator wants it: what
+            is freed then has room for all that follows, and memory that does not suffice shows at once.
     """
     bucket: list[Pack] = []
-    order = sorted(packs, key=lambda pack: (pack.length, pack.member_id), reverse=longest_first)
-    for pack in order:
-        if bucket and (len(bucket) + 1) * max(bucket[0].length, pack.length) > token_budget:
+    for pack in sorted(
+        packs, key=lambda pack: (on_gpu and pack.shared, pack.length, pack.member_id), reverse=on_gpu
+    ):
+        full = bucket and (len(bucket) + 1) * max(bucket[0].length, pack.length) > token_budget
+        if full or (bucket and on_gpu and pack.shared != bucket[0].shared):
             yield collate(bucket)
             bucket = []
         bucket.append(pack)
@@ -100,7 +106,7 @@ def collate(packs: Sequence[Pack]) -> MicroBatch:
     """Arrays of the packs, sorted by member, padded on the right, where causal attention never looks."""
     packs = sorted(packs, key=lambda pack: pack.member_id)
     shape = len(packs), max(pack.length for pack in packs)
-    shared = any(len(pack.rows) > 1 for pack in packs)
+    shared = any(pack.shared for pack in packs)
     input_ids, position_ids = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     part = np.full(shape, -1, np.int64)  # 0 the prompt, 1, 2, ... the completions, -1 padding
     sequence, position = [], []

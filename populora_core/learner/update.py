@@ -18,19 +18,22 @@ from torch import Tensor
 from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
-from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
+from populora_core.learner.packing import MicroBatch, Pack, micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.planning.memory import Workload, estimate, shape_of
 from populora_core.support.aliases import Progress
-from populora_core.support.errors import PopulationError
+from populora_core.support.devices import CUDA, free_memory
+from populora_core.support.errors import BaseModelError, PopulationError
 
 if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
 
 STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 EPS = 1e-8  # of AdamW
+KEEPS = 1.25  # times the memory that activations are reckoned to take has to be free where all are kept
 
 
 def update_members(
@@ -96,9 +99,10 @@ def _step(
         torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
         for name in ("clip", "grad_clip")
     )
-    with checkpointed(stacked.model, settings.gradient_checkpointing):
-        packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == "cuda"
-        for batch in micro_batches(packs, settings.token_budget, longest_first=on_gpu):
+    packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == CUDA
+    again = settings.gradient_checkpointing and not (on_gpu and _has_room(stacked, packs, settings))
+    with checkpointed(stacked.model, again):
+        for batch in micro_batches(packs, settings.token_budget, on_gpu):
             totals.add(*_accumulate(stacked, batch, token_weights, clips, settings))
             if progress is not None:
                 progress(batch.n_rows)
@@ -118,6 +122,17 @@ def _step(
             largest_mismatch=float(totals.largest[slot]),
         )
     return {**states, **_stepped(stacked, trained, grad, rules)}, stats
+
+
+def _has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
+    """Whether the GPU has memory for all activations of a micro-batch: then backward need run no layer again."""
+    tokens = max(settings.token_budget, *(pack.length for pack in packs))
+    try:
+        shape = shape_of(stacked.model.config.to_dict(), stacked.layout.rank)
+    except BaseModelError:  # nothing can be said of this base
+        return False
+    needed = estimate(shape, Workload(len(stacked.members), stacked.compute_dtype.itemsize, tokens))
+    return KEEPS * (needed.learner - needed.resident - needed.gradient) <= free_memory()
 
 
 @dataclass(frozen=True, slots=True)

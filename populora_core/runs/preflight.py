@@ -6,6 +6,7 @@ What it says of itself was checked when it was read (`config/load.py`); here it 
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ def preflight(config: Config, source: str) -> None:
     check_names(config, source)
     check_folders(config, source)
     check_packages(config, source)
+    tell_of_template(config)
 
 
 def check_folders(config: Config, source: str) -> None:
@@ -64,6 +66,27 @@ def check_folders(config: Config, source: str) -> None:
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
+
+
+class NoChatTemplate(UserWarning):
+    """A base that was never tuned to take turns is asked as if it had been."""
+
+
+def tell_of_template(config: Config) -> None:
+    """Warn where the dialect wants a chat template and the base brings none."""
+    folder = config.base.folder()
+    brought = (folder / "chat_template.jinja", folder / "chat_template.json")
+    settings = folder / "tokenizer_config.json"
+    if config.base.dialect != "instruct" or any(file.is_file() for file in brought):
+        return
+    if not settings.is_file() or '"chat_template"' not in settings.read_text():
+        warnings.warn(
+            f"the base in {folder} has no chat template: it is asked in plain User/Assistant text, which it was not "
+            "tuned to follow, so expect few valid completions at first; one ends at </answer>, at an end token or at "
+            "max_tokens. An Instruct variant of the base follows the format at once",
+            NoChatTemplate,
+            stacklevel=2,
+        )
 
 
 def check_packages(config: Config, source: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ PASS_TOKENS = {"cpu": 64, "cuda": 4096}
 4096 is a guess."""
 PASS_LIMITS = {"cpu": math.inf, "cuda": READ_TOKENS}
 """Tokens of a pass: on a GPU what a layer works in would else take the room of keys and values."""
+
+
+NO_TOKEN = -1
 
 
 class TorchSampler:
@@ -246,7 +249,7 @@ class TorchSampler:
         if "given" not in state:
             state["ended"] |= torch.isin(tokens, self._stops)
             if any(request.stop for request in requests):
-                state["ended"] |= _stopped(batch, requests)
+                state["ended"] |= _stopped(state, requests)
 
     def _step(self, batch: DecodeBatch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
@@ -354,13 +357,19 @@ def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))
 
 
-def _stopped(batch: DecodeBatch, requests: Sequence[Request]) -> Tensor:
-    """[n], whether the tokens drawn so far end with a stop sequence of the row's request."""
-    parts = (batch.state[name].tolist() for name in ("index", "taken", "tokens"))
+def _stopped(state: Mapping[str, Tensor], requests: Sequence[Request]) -> Tensor:
+    """[n], whether the tokens drawn so far end with a stop sequence of the row's request; its last ones are read."""
+    tokens, taken = state["tokens"], state["taken"]
+    longest = max(len(sequence) for request in requests for sequence in request.stop)
+    places = taken[:, None] + torch.arange(
+        -longest, 0, device=taken.device
+    )  # [n, longest], before the first below 0
+    recent = tokens.gather(1, places.clamp(min=0)).masked_fill_(places < 0, NO_TOKEN).tolist()
     found = [
-        _ends_with(tokens[:count], requests[index].stop) for index, count, tokens in zip(*parts, strict=True)
+        _ends_with(last, requests[index].stop)
+        for index, last in zip(state["index"].tolist(), recent, strict=True)
     ]
-    return torch.tensor(found, device=batch.state["ended"].device)
+    return torch.tensor(found, device=taken.device)
 
 
 def _ends_with(ids: Sequence[int], sequences: Sequence[tuple[int, ...]]) -> bool:

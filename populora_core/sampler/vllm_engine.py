@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +91,11 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
             "enable_chunked_prefill": False,
         }
         if on_cpu
-        else {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": spec.sleeps}
+        else {
+            "gpu_memory_utilization": settings.gpu_memory_utilization,
+            "enable_sleep_mode": spec.sleeps,
+            "seed": secrets.randbits(31),  # requests have none here, and a rerun is to draw again
+        }
     )
     arguments = EngineArgs(
         model=str(folder.resolve()),

@@ -22,6 +22,7 @@ from populora_core.sampler.requests import Completion, Drawn, Request, Served, T
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
+from populora_core.support.devices import CUDA
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.received import parse_json
@@ -188,7 +189,8 @@ class VllmSampler:
         params = SamplingParams(
             temperature=request.temperature,
             top_p=request.top_p,
-            seed=request.seed,
+            # A seed of its own has vLLM draw row by row, for a repeatability that a GPU does not have.
+            seed=None if self._spec.base.device == CUDA else request.seed,
             max_tokens=request.max_tokens,
             stop_token_ids=sorted(self._stop_ids | single),
             ignore_eos=True,  # stop_ids say what ends a completion

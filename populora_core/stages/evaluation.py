@@ -260,7 +260,9 @@ class Evaluation:
                     max_tokens=entry.max_tokens,
                 )
             )
-        done = sampling.map([Generate(self._served, share) for share in shares if share], progress)
+        done = sampling.map(
+            [Generate(self._served, share, by_dialect=False) for share in shares if share], progress
+        )
         answers = [iter(part.select(list(self.kept)).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 

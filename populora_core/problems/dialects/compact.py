@@ -38,6 +38,7 @@ class CompactDialect:
     """The grammar above, with the texts in templates/compact."""
 
     name = "compact"
+    stop = ()
     rules = TypeRules(code_f_inputs_min=5, code_f_inputs_max=8, code_f_shown=4)
 
     def __init__(self, folder: Path = TEMPLATE_ROOT / "compact") -> None:

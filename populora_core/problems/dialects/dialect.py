@@ -34,6 +34,10 @@ class Dialect(Protocol):
         """What it asks of the problem types."""
 
     @property
+    def stop(self) -> tuple[str, ...]:
+        """Texts that end a completion, besides the base's own end tokens."""
+
+    @property
     def digest(self) -> str:
         """sha256 over everything that shapes prompts and parsing; part of the stage keys."""
 

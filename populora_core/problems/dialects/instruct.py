@@ -5,8 +5,8 @@ The prompt opens the think section itself (`encode` ends with `<think>`), so a c
     REASONING </think> <answer> BLOCKS </answer>
 
 with nothing but white space between `</think>` and `<answer>` and after `</answer>`; the text after the last
-`<answer>` counts. A block is a line ```TAG, its content, and a line ```; blocks come in any order, prose may
-stand between them, and each tag must come exactly as often as asked:
+`<answer>` counts. Sampling ends at the first `</answer>`. A block is a line ```TAG, its content, and a line ```;
+blocks come in any order, prose may stand between them, and each tag must come exactly as often as asked:
 
     propose code_o, code_i    python 1, input 1
     propose code_f            python 1, input 10, message 1
@@ -47,6 +47,7 @@ class InstructDialect:
     """The grammar above, with the texts in templates/instruct."""
 
     name = "instruct"
+    stop = (ANSWER_CLOSE,)
     rules = TypeRules(code_f_inputs_min=10, code_f_inputs_max=10, code_f_shown=5)
 
     def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct") -> None:
@@ -54,7 +55,7 @@ class InstructDialect:
 
     @cached_property
     def digest(self) -> str:
-        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), _modules())
+        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), _modules(), *self.stop)
 
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
         return self._templates.fill(
