@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.learner.packing import collate, micro_batches, pack_rows
+from populora_core.learner.packing import collate, made_ahead, micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow
 
 PROMPTS = [(5, 6, 7), (8,), (9, 10, 11, 12, 13, 14, 15)]
@@ -79,6 +82,20 @@ def test_on_a_gpu_no_plain_sequence_comes_under_the_mask_of_a_shared_prompt(
     assert all(batch.input_ids.size <= token_budget or len(batch.input_ids) == 1 for batch in apart)
     targets = [sorted(np.concatenate([batch.targets for batch in each])) for each in (usual, apart)]
     assert targets[0] == targets[1]
+
+
+def test_a_micro_batch_is_made_while_the_one_before_is_worked_on():
+    made, begun = [], [threading.Event() for _ in range(3)]
+
+    def batches() -> Iterator[int]:
+        for number, event in enumerate(begun):
+            event.set()
+            yield number
+
+    for batch in made_ahead(batches()):  # type: ignore[arg-type]
+        assert all(event.wait(60) for event in begun[: batch + 2]), "the next one is under way"
+        made.append(batch)
+    assert made == [0, 1, 2]
 
 
 def test_sequences_of_a_micro_batch_are_sorted_by_member():

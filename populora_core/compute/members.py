@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Hashes = dict[str, str]  # file name -> sha256
 TOKENS = ("prompt_ids", "completion_ids", "logprobs")
+WRITERS = 4  # members that are written at a time, while the learner makes their probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +182,19 @@ def export(worker: Worker, states: Mapping[str, MemberState], folder: Path) -> d
 
     stacked, text = worker.learn(), worker.probe_text
     stacked.load({member: state.weights for member, state in states.items()})
-    hashes = {}
-    for member, state in states.items():
+    name, layout = worker.spec.base.public_name(), worker.layout
+
+    def write(member: str) -> Hashes:
         own = folder / member
-        write_peft(own, worker.layout, state.weights, worker.spec.base.public_name())
-        write_moments(own, worker.layout, state)
-        hashes[member] = {name: file_sha256(own / name) for name in STATE_FILES}
-        logprobs = given_logprobs(stacked, member, *text)
-        probe = Probe(hashes[member][WEIGHTS], worker.spec.base.dtype, *text, logprobs, worker.base_logprobs)
-        write_probe(own, probe)
+        write_peft(own, layout, states[member].weights, name)
+        write_moments(own, layout, states[member])
+        return {file: file_sha256(own / file) for file in STATE_FILES}
+
+    with ThreadPoolExecutor(WRITERS) as writers:  # a member of a 7B is a gigabyte, to write and to hash
+        writing = writers.map(write, states)
+        logprobs = {member: given_logprobs(stacked, member, *text) for member in states}
+        hashes = dict(zip(states, writing, strict=True))
+    for member, own in hashes.items():
+        known = own[WEIGHTS], worker.spec.base.dtype, *text, logprobs[member], worker.base_logprobs
+        write_probe(folder / member, Probe(*known))
     return hashes

@@ -9,6 +9,7 @@ sequence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,6 +101,15 @@ def micro_batches(packs: Sequence[Pack], token_budget: int, on_gpu: bool = False
         bucket.append(pack)
     if bucket:
         yield collate(bucket)
+
+
+def made_ahead(batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+    """The same, each made by a thread while the GPU works on the one before."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            yield batch
 
 
 def collate(packs: Sequence[Pack]) -> MicroBatch:

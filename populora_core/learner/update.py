@@ -18,7 +18,7 @@ from torch import Tensor
 from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
-from populora_core.learner.packing import MicroBatch, Pack, micro_batches, pack_rows
+from populora_core.learner.packing import MicroBatch, Pack, made_ahead, micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
@@ -102,7 +102,8 @@ def _step(
     packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == CUDA
     again = settings.gradient_checkpointing and not (on_gpu and _has_room(stacked, packs, settings))
     with checkpointed(stacked.model, again):
-        for batch in micro_batches(packs, settings.token_budget, on_gpu):
+        batches = micro_batches(packs, settings.token_budget, on_gpu)
+        for batch in made_ahead(batches) if on_gpu else batches:
             totals.add(*_accumulate(stacked, batch, token_weights, clips, settings))
             if progress is not None:
                 progress(batch.n_rows)
