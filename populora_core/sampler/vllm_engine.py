@@ -94,6 +94,7 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
         else {
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": spec.sleeps,
+            "tensor_parallel_size": settings.tensor_parallel,
             "seed": secrets.randbits(31),  # requests have none here, and a rerun is to draw again
         }
     )
