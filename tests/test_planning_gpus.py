@@ -156,6 +156,38 @@ def test_what_would_fit_is_said_and_does() -> None:
     assert "a GPU of 96 GB" in what_would_fit(large, 80 * GB, RATES)
 
 
+@pytest.mark.parametrize(("bits", "card"), [(16, 141), (8, 80), (4, 64)])
+def test_a_32b_fits_one_gpu_by_rounding_its_linear_layers(bits: int, card: int) -> None:
+    """64 layers of 5120 x (5120 + 2 * 1024 + 5120 + 3 * 27648) weights, each group of 64 with a scale of two bytes."""
+    asked = replace(job("32b", "torch", 0.5, 6144, True), bits=bits)
+    linear = 64 * 5120 * (5120 + 2 * 1024 + 5120 + 3 * 27_648)
+    whole = 2 * BASES["32b"].parameters
+    weights = (
+        whole if bits == 16 else whole - 2 * linear + linear * bits / 8 + linear / 32 + 2 * 5120 * 27_648
+    )
+    plan = gpu_plan(asked, card * GB, RATES)
+    assert plan.needed.base == pytest.approx(weights, rel=1e-3)
+    assert plan.fit is Fit.RESIDENT
+    if bits < 16:
+        assert gpu_plan(replace(asked, bits=16), card * GB, RATES).fit is Fit.TOO_LARGE
+        assert f"base.bits = {bits}" in what_would_fit(replace(asked, bits=16), card * GB, RATES)
+        assert plan.sampling > gpu_plan(replace(asked, bits=16), 141 * GB, RATES).sampling, (
+            "made whole at every step"
+        )
+
+
+def test_an_engine_over_two_gpus_holds_a_half_of_the_base_on_each() -> None:
+    alone = job("32b", "vllm", 0.4, 6144, True)
+    spread = replace(alone, spread=2)
+    assert gpu_plan(alone, 141 * GB, RATES).fit is Fit.TOO_LARGE, "56 GB hold no 65 GB of weights"
+    plan = gpu_plan(spread, 141 * GB, RATES)
+    slots = 9 * BASES["32b"].adapter * 2
+    room = 2 * (0.4 * 141 * GB - slots - 4 * GB) - 2 * BASES["32b"].parameters
+    assert plan.cache_tokens == pytest.approx(room / BASES["32b"].cache, rel=1e-2)
+    assert plan.fit is not Fit.TOO_LARGE
+    assert "sampler.tensor_parallel = 2, with twice the GPUs" in what_would_fit(alone, 141 * GB, RATES)
+
+
 def test_eight_gpus_share_the_work_and_the_engines_room() -> None:
     one, eight = (gpu_plan(job("7b", "vllm", 0.5, 16_384, True), 80 * GB, RATES, gpus) for gpus in (1, 8))
     assert eight.learning == pytest.approx(one.learning / 8)

@@ -106,3 +106,13 @@ def test_a_generation_aborts_where_an_adapter_is_not_served(
     with Session(Run.open(directory)) as session:
         train(session, GENERATIONS + 1)
     assert stage_dir(directory, GENERATIONS + 1, "solve").exists()
+
+
+def test_a_base_in_fewer_bits_is_sampled_by_torch_over_the_same_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: object())
+    assert choose_engine("auto", "cuda") == "vllm"
+    assert choose_engine("auto", "cuda", bits=4) == "torch"
+    with pytest.raises(ConfigError, match="members learn over one in 4 bits"):
+        choose_engine("vllm", "cuda", bits=4)

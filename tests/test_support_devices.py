@@ -73,8 +73,11 @@ def test_without_a_list_the_drivers_tool_tells_the_gpus(
     assert devices.gpu_name() == "GPU-abc"
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    devices.take_gpu(1)
+    devices.take_gpus(1)
     assert devices.visible_gpus() == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    devices.take_gpus(1, each=2)
+    assert devices.visible_gpus() == ["6", "7"]
 
 
 def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ PARTS = {
 }
 LESS = (
     "To need less: update.gradient_checkpointing = true, a lower update.token_budget, base.dtype = bfloat16, "
-    "fewer compute.shards, a lower adapters.rank."
+    "base.bits = 8 or 4, fewer compute.shards, a lower adapters.rank."
 )
 CARDS, MACHINES = (80, 96, 141), (1, 4, 8)  # GB of a GPU, and GPUs of one machine
 
@@ -101,6 +101,7 @@ def _print_memory(config: Config) -> None:
             sampler_rows=rows,
             sampler_tokens=min(SAMPLER_TOKENS, rows * shape.context),
             on_cpu=True,
+            bits=config.base.bits,
         ),
     )
     capacity = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -129,7 +130,8 @@ def _print_gpus(config: Config) -> None:
     torch, vllm = (gpu_job(config, engine) for engine in ("torch", "vllm"))
     chosen = torch if config.sampler.engine == "torch" else vllm
     plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
-    say(f"\n[bold]memory[/], at most; {gpus} process(es), each on one GPU of {_size(card)}:")
+    of_each = f"on one GPU of {_size(card)}" + (f", its engine on {vllm.spread}" if vllm.spread > 1 else "")
+    say(f"\n[bold]memory[/], at most; {gpus} process(es), each {of_each}:")
     _print_parts(plan.needed)
     say(
         f"  sampler and learner on one base (torch), reserved: {_size(one_base.learner)}, room for "
@@ -165,7 +167,9 @@ def _print_gpus(config: Config) -> None:
 
 
 def _cell(config: Config, job: GpuJob, size: int, gpus: int) -> str:
-    plan = gpu_plan(job, size * GB, rates_of(config), gpus, written=0.25)
+    if gpus < job.spread:
+        return "too few"
+    plan = gpu_plan(job, size * GB, rates_of(config), gpus // job.spread, written=0.25)
     took = seconds(plan.seconds * config.run.generations)
     return (
         "too large"

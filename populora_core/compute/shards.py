@@ -33,7 +33,7 @@ from populora_core.sharing.places import open_objects
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.children import end_with_parent, with_models
-from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpu
+from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpus
 from populora_core.support.digest import Identity, file_sha256, files_below, know, known_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
 from populora_core.support.received import below
@@ -189,7 +189,7 @@ class InlineCompute:
 
     def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
         if self._worker is None:
-            self._exit.enter_context(hold_device(self._spec.base.device))
+            self._exit.enter_context(hold_device(self._spec.base.device, self._spec.sampler.tensor_parallel))
             self._worker = Worker(self._spec, self._threads)
             self._exit.callback(self._worker.close)
         worker, report = self._worker, progress or (lambda done: None)
@@ -213,7 +213,7 @@ class LocalCompute:
 
     def __init__(self, shards: int, threads: int, spec: ModelSpec) -> None:
         if spec.base.device == CUDA:
-            require_gpus(shards)
+            require_gpus(shards * spec.sampler.tensor_parallel)
         self._shards, self._threads, self._spec = shards, threads, spec
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
@@ -264,7 +264,9 @@ class LocalCompute:
     def _start(self) -> None:
         if self._processes:
             return
-        self._exit.enter_context(hold_device(self._spec.base.device, self._shards))
+        self._exit.enter_context(
+            hold_device(self._spec.base.device, self._shards * self._spec.sampler.tensor_parallel)
+        )
         context = with_models(self._spec.base.device)
         known = _hashed_once(self._spec.base.folder())
         for shard in range(self._shards):
@@ -328,7 +330,7 @@ def _listen(
         os.environ[variable] = str(threads)
     know(known)
     if spec.base.device == CUDA:
-        take_gpu(number)
+        take_gpus(number, spec.sampler.tensor_parallel)
     worker = Worker(spec, threads)
     try:
         with suppress(EOFError, OSError):  # the pipe is closed: no one waits for an answer

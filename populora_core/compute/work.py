@@ -149,8 +149,9 @@ class Worker:
     def base(self) -> BaseModel:
         from populora_core.model.base import load_base, require_same
 
-        base = load_base(self.spec.base.folder(), self.spec.base.dtype, self.spec.base.device)
-        require_same(self.spec.base.folder(), base.digest, self.spec.digest)
+        asked = self.spec.base
+        base = load_base(asked.folder(), asked.dtype, asked.device, asked.bits)
+        require_same(asked.folder(), base.digest, self.spec.digest)
         return base
 
     @cached_property

@@ -41,6 +41,10 @@ class SamplerSection(Section):
     rows: Count = Field(
         256, description="completions that are under way at once, at most; torch on a CPU always takes 256"
     )
+    tensor_parallel: Annotated[Count, Field(le=64)] = Field(
+        1,
+        description="vllm: GPUs that one engine is spread over; a shard has as many, and learns on the first",
+    )
     cpu_cache_gib: Count = Field(1, description="vllm on a CPU: GiB of its key-value cache")
     max_loras: Natural = Field(
         0, description="vllm: adapter slots of one batch; 0: one for every member, and one that stays empty"

@@ -41,6 +41,10 @@ class BaseSection(Section):
         "float32", description="precision of the base; adapters and optimiser are float32"
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where base and adapters lie")
+    bits: Literal[16, 8, 4] = Field(
+        16,
+        description="8 or 4: what the base's linear layers are rounded to, for a base beyond the GPU's memory",
+    )
 
     def folder(self) -> Path:
         """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project, `hub:` the hub's cache."""
@@ -49,6 +53,11 @@ class BaseSection(Section):
         if self.path.startswith(BUNDLED):
             return shipped("base_model", self.path.removeprefix(BUNDLED))
         return Path(self.path).expanduser()
+
+    @property
+    def numbers(self) -> str:
+        """The precision that results follow from, rounding included."""
+        return self.dtype if self.bits == 16 else f"{self.dtype} from {self.bits} bits"
 
     def public_name(self) -> str:
         """How others find it: a hub's name, else the path."""

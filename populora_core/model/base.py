@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from populora_core.support.devices import CUDA
 from populora_core.support.digest import file_sha256
@@ -57,11 +57,14 @@ def base_digest(path: str | Path) -> str:
     return total.hexdigest()
 
 
-def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> BaseModel:
+def load_base(
+    path: str | Path, dtype: str = "float32", device: str = "cpu", bits: Literal[16, 8, 4] = 16
+) -> BaseModel:
     """Load a checkpoint folder: every parameter frozen, evaluation mode, no remote code.
 
     Args:
         dtype: name of the torch dtype that the base computes in.
+        bits: that its linear layers are kept in.
 
     Raises:
         BaseModelError: the folder lacks config, weights, tokenizer or end token, cannot be read, or its
@@ -71,6 +74,7 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
     from transformers import AutoModelForCausalLM
 
     from populora_core.model.attention import group_queries
+    from populora_core.model.quantised import quantise
 
     folder = Path(path)
     vocabulary = load_vocabulary(folder)
@@ -86,7 +90,10 @@ def load_base(path: str | Path, dtype: str = "float32", device: str = "cpu") -> 
             came=f"{len(unset)} missing, first {unset[0]}",
             remedy=REMEDY,
         )
-    model.requires_grad_(False).eval().to(device)
+    model.requires_grad_(False).eval()
+    if bits != 16:
+        quantise(model, bits, device)
+    model.to(device)
     if device == CUDA:
         group_queries(model)
     _require_plain_head(model)

@@ -47,6 +47,7 @@ def sampling_seconds(
     number_bytes: int,
     engine: Literal["torch", "vllm"],
     rates: Rates,
+    bits: int = 16,
 ) -> float:
     """Seconds to write a GPU's completions.
 
@@ -54,11 +55,13 @@ def sampling_seconds(
         written: share of the limit that they come to.
         rows: at once.
         number_bytes: of a weight, and of a key or value.
+        bits: that linear layers are kept in; rounded ones are made whole at every step, written and read again.
     """
     width = max(1, min(rows, load.completions))
     steps = math.ceil(load.completions / width) * written * load.limit
     held = width * (load.prompt + written * load.limit / 2) * shape.layers * shape.cache * number_bytes
-    reading = (shape.parameters * number_bytes + held) / rates.bytes
+    again = 0 if bits == 16 else shape.linear * (bits / 8 + number_bytes)
+    reading = (shape.parameters * number_bytes + again + held) / rates.bytes
     computing = FORWARD * shape.parameters * width / rates.operations
     prompts = FORWARD * shape.parameters * load.completions * load.prompt / rates.operations
     return steps * (max(reading, computing) * ADAPTERS + STEP_SECONDS[engine]) + prompts

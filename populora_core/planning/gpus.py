@@ -20,6 +20,7 @@ from populora_core.planning.memory import (
     Fit,
     ModelShape,
     Workload,
+    base_size,
     cache_room,
     estimate,
 )
@@ -38,6 +39,8 @@ class GpuJob:
         proposals, attempts: of one generation.
         utilization: share of a GPU that an engine with a base of its own takes.
         rows: that it writes at once at most.
+        bits: that the base's linear layers are kept in, by the learner and the torch sampler.
+        spread: GPUs of one vLLM engine, of which the learner has the first.
     """
 
     shape: ModelShape
@@ -50,6 +53,8 @@ class GpuJob:
     proposals: SamplingLoad
     attempts: SamplingLoad
     rows: int = SAMPLER_ROWS
+    bits: int = 16
+    spread: int = 1
 
     @property
     def longest(self) -> int:
@@ -98,9 +103,10 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
     shape, members = job.shape, math.ceil(job.members / gpus)
     rows = min(job.rows, math.ceil(max(job.proposals.completions, job.attempts.completions) / gpus))
     work = Workload(members, job.number_bytes, max(job.token_budget, job.longest), job.checkpointing, 0, 0)
+    work = replace(work, bits=job.bits)
     needed = estimate(shape, work)
     peak = needed.resident + RESERVED * (needed.learner - needed.resident)
-    resident = shape.parameters * job.number_bytes + job.members * shape.adapter * 4
+    resident = base_size(shape, job.number_bytes, job.bits) + job.members * shape.adapter * 4
     if job.engine == "torch":
         everyone = estimate(
             shape, replace(work, members=job.members)
@@ -119,13 +125,14 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
     else:
         engine = job.utilization * card
         slots = (job.members + 1) * shape.adapter * job.number_bytes
-        room = engine - shape.parameters * job.number_bytes - slots - ENGINE
+        room = job.spread * (engine - ENGINE - slots) - shape.parameters * job.number_bytes
         cache_tokens = max(0, int(room / (shape.layers * shape.cache * job.number_bytes)))
         fit = _fit(peak, needed.resident, engine, card) if cache_tokens >= job.longest else Fit.TOO_LARGE
     stages = (job.proposals, job.attempts)
     usual = max(each.prompt + written * each.limit for each in stages)
     width = min(job.rows, max(1, int(cache_tokens / usual)))
     shares = [replace(each, completions=math.ceil(each.completions / gpus)) for each in stages]
+    spread = Rates(rates.operations * job.spread, rates.bytes * job.spread) if job.engine == "vllm" else rates
     turning = (TURN_SECONDS if fit is Fit.TURNS else 0.0) + (
         2 * LOAD_SECONDS * job.members if job.engine == "vllm" else 0.0
     )
@@ -137,7 +144,7 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
         engine,
         cache_tokens,
         sum(
-            sampling_seconds(shape, share, written, width, job.number_bytes, job.engine, rates)
+            sampling_seconds(shape, share, written, width, job.number_bytes, job.engine, spread, job.bits)
             for share in shares
         ),
         sum(update_seconds(shape, each, written, job.checkpointing, rates) for each in stages) / gpus,
@@ -167,6 +174,11 @@ def what_would_fit(job: GpuJob, card: float, rates: Rates, gpus: int = 1) -> lis
         found.append(f"sampler.gpu_memory_utilization = {share:g}")
     if job.engine == "vllm" and fits(replace(job, engine="torch")):
         found.append('sampler.engine = "torch"')
+    if job.engine == "vllm" and job.spread == 1 and fits(replace(job, spread=2)):
+        found.append("sampler.tensor_parallel = 2, with twice the GPUs")
+    bits = next((bits for bits in (8, 4) if bits < job.bits and fits(replace(job, bits=bits))), None)
+    if job.engine == "torch" and bits is not None:
+        found.append(f"base.bits = {bits}")
     least = replace(job, checkpointing=True, token_budget=min(job.token_budget, job.longest))
     if not found and fits(least):
         found.append(f"update.gradient_checkpointing = true with update.token_budget = {least.token_budget}")

@@ -35,6 +35,7 @@ class ModelShape:
 
     Attributes:
         parameters: of the base.
+        linear: of them, in the layers' linear maps.
         adapter: of one adapter.
         layers: decoder layers.
         hidden: width of the residual stream.
@@ -47,6 +48,7 @@ class ModelShape:
     """
 
     parameters: int
+    linear: int
     adapter: int
     layers: int
     hidden: int
@@ -105,8 +107,10 @@ def shape_of(config: Mapping[str, Any], rank: int) -> ModelShape:
     maps += [(hidden, widest), (hidden, widest), (widest, hidden)]
     norms_and_biases = 2 * hidden + queries + 2 * keys
     embeddings = vocabulary * hidden * (1 if config.get("tie_word_embeddings", False) else 2)
+    linear = layers * sum(i * o for i, o in maps)
     return ModelShape(
-        parameters=embeddings + hidden + layers * (sum(i * o for i, o in maps) + norms_and_biases),
+        parameters=embeddings + hidden + linear + layers * norms_and_biases,
+        linear=linear,
         adapter=layers * rank * sum(i + o for i, o in maps),
         layers=layers,
         hidden=hidden,
@@ -128,6 +132,7 @@ class Workload:
     Attributes:
         members: adapters resident at once.
         base_bytes: of one number of the base: 4 in float32, 2 in bfloat16.
+        bits: that the base's linear layers are kept in; 16 for as they compute.
         update_tokens: of one micro-batch, padding included.
         checkpointing: whether activations are computed again in the backward pass.
         sampler_rows, sampler_tokens: completions, and tokens of prompts and completions, sampled at once.
@@ -144,6 +149,7 @@ class Workload:
     sampler_tokens: int = SAMPLER_TOKENS
     sampler_prompts: int | None = None
     on_cpu: bool = False
+    bits: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +221,7 @@ def estimate(shape: ModelShape, work: Workload) -> Estimate:
     read = work.sampler_tokens if work.sampler_prompts is None else work.sampler_prompts
     activations, backward = _of_token(shape, work)
     return Estimate(
-        base=shape.parameters * work.base_bytes,
+        base=base_size(shape, work.base_bytes, work.bits),
         adapters=population * (MASTER + shadow),
         gradient=population * MASTER,
         activations=work.update_tokens * activations,
@@ -233,6 +239,18 @@ def estimate(shape: ModelShape, work: Workload) -> Estimate:
             _drawing(shape, work.sampler_rows, work.base_bytes),
         ),
         states=3 * STATE * population * MASTER,
+    )
+
+
+def base_size(shape: ModelShape, number_bytes: int, bits: int = 16) -> int:
+    """Bytes of the frozen weights; rounded ones with a scale for 64 of them, and one map as it computes."""
+    if bits == 16:
+        return shape.parameters * number_bytes
+    rounded = shape.linear * bits // 8 + shape.linear // 64 * number_bytes
+    return (
+        (shape.parameters - shape.linear) * number_bytes
+        + rounded
+        + shape.widest * shape.hidden * number_bytes
     )
 
 

@@ -32,6 +32,8 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
         proposals=SamplingLoad(config.proposals, own + shown * propose.references[1], propose.max_tokens),
         attempts=SamplingLoad(config.attempts, own + shown, solve.max_tokens),
         rows=config.sampler.rows,
+        bits=config.base.bits,
+        spread=config.sampler.tensor_parallel,
     )
 
 

@@ -202,7 +202,7 @@ def begin(directory: str | Path, config: Config) -> Run:
     refuse_occupied(Path(directory).resolve())
     require_files(config.base.folder())
     digest = base_digest(config.base.folder())
-    engine = choose_engine(config.sampler.engine, config.base.device)
+    engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
     with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
         backend = sandbox.name
     chosen = apply_overrides(config, [f"sampler.engine={engine}", f"sandbox.backend={backend}"])

@@ -129,7 +129,7 @@ class Session:
     @cached_property
     def model_spec(self) -> ModelSpec:
         config = self.run.config
-        engine = choose_engine(config.sampler.engine, config.base.device)
+        engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
         sampler = config.sampler.model_copy(update={"engine": engine})
         sleeps = engine == "vllm" and engine_sleeps(config)
         digest = self.run.record["base_digest"]

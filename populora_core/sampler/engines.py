@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 Engine = Literal["torch", "vllm"]
 
 
-def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str) -> Engine:
+def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: int = 16) -> Engine:
     """The engine that `sampler.engine` means on this machine. Imports nothing heavy.
 
     Raises:
-        ConfigError: vllm is asked for and not installed.
+        ConfigError: vllm is asked for and not installed, or the learner's base is rounded (`base.bits`).
     """
+    if wanted == "vllm" and bits != 16:
+        raise ConfigError(
+            f"vLLM would serve the base as it is, and members learn over one in {bits} bits",
+            expected="one base for sampler and learner",
+            came='sampler.engine = "vllm"',
+            remedy='set sampler.engine = "torch", or base.bits = 16',
+        )
     installed = find_spec("vllm") is not None  # by module: the CPU build has another distribution name
     if wanted == "vllm" and not installed:
         raise ConfigError(
@@ -32,7 +39,7 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str) -> Engi
             remedy='pip install -e ".[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
         )
     if wanted == "auto":
-        return "vllm" if installed and device == "cuda" else "torch"
+        return "vllm" if installed and device == "cuda" and bits == 16 else "torch"
     return wanted
 
 
@@ -49,7 +56,7 @@ def open_sampler(
     Raises:
         ConfigError: vllm is asked for and not installed.
     """
-    if choose_engine(spec.sampler.engine, spec.base.device) == "torch":
+    if choose_engine(spec.sampler.engine, spec.base.device, spec.base.bits) == "torch":
         from populora_core.sampler.torch_sampler import TorchSampler
 
         return TorchSampler(stacked(), stop_ids, rows=spec.sampler.rows)

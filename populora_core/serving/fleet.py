@@ -89,7 +89,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
     best = [name for name in chosen_members(run, newest, "best") if name in solvers]
     if not best:
         raise RunDirectoryError(f"no living member of {run.directory} answers problems")
-    engine = choose_engine("auto", config.base.device)
+    engine = choose_engine("auto", config.base.device, config.base.bits)
     sampler = config.sampler.model_copy(update={"engine": engine})
     spec = ModelSpec(
         config.base, config.adapters, run.record["base_digest"], sampler, len(members), sleeps=False

@@ -158,7 +158,7 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "seed": seed,
         "config": decisive(session.run.config, stage.config),
         "inputs": inputs,
-        "base": [spec.digest, spec.base.dtype, spec.base.device] if stage.base else None,
+        "base": [spec.digest, spec.base.numbers, spec.base.device] if stage.base else None,
         "dialect": _language(session) if stage.dialect else None,
         "sandbox": session.sandbox.identity if stage.sandbox else None,
         "sampler": spec.sampler.engine if stage.sampler else None,

@@ -63,7 +63,8 @@ def require_gpus(count: int) -> None:
     if count > len(visible):
         raise ConfigError(
             "there are more shards than GPUs, and two bases on one GPU would share its memory",
-            expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible",
+            expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible, with "
+            "sampler.tensor_parallel GPUs each",
             came=str(count),
             remedy="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
         )
@@ -90,10 +91,10 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def take_gpu(number: int) -> None:
-    """Let this process see one GPU alone: the one of that number among those that it sees. Before CUDA starts."""
+def take_gpus(shard: int, each: int = 1) -> None:
+    """Let this process see its own GPUs alone, so many for each shard of those that it sees. Before CUDA starts."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpus()[number]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[shard * each : (shard + 1) * each])
 
 
 def free_memory() -> float:
