@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import contents, small_config, start
+from conftest import commits, contents, small_config, start
 from test_solo import KILLED
 
 from base_model import anchors as grammars
@@ -23,13 +24,14 @@ from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config
 from populora_core.config.sections import AnchorSection
 from populora_core.lifecycle.curriculum import CARD, write_curriculum
-from populora_core.lifecycle.loop import train
+from populora_core.lifecycle.loop import fork, train
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import check_proposals
 from populora_core.problems.model import Draft
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.runs.preflight import preflight
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -311,6 +313,25 @@ class TestARunWithAnchors:
                 "count(*) FILTER (teacher_id = 'anchor') AS anchors FROM problems",
             )
             assert told == counted and counted[0]["anchors"] > 0
+
+    def test_a_data_set_that_has_changed_has_nothing_made_again(
+        self, played: Path, data_set: Path, tmp_path: Path
+    ) -> None:
+        run = Run.open(shutil.copytree(played, tmp_path / "run"))
+        before = data_set.read_text()
+        try:
+            written(data_set, row(1))
+            with Session(run) as session, pytest.raises(ProblemError, match="has changed since generation 1"):
+                train(session, 3)
+            with Session(fork(run, 2, tmp_path / "fork", run.config)) as session:
+                train(session, 2)
+            data_set.write_text(before)
+            with Session(run) as session:
+                train(session, 2)
+        finally:
+            data_set.write_text(before)
+        assert contents(run.directory) == contents(played)
+        assert set(commits(run.directory).values()) == {1}
 
     def test_its_data_set_marks_them_and_can_be_one_of_anchors(self, played: Path, tmp_path: Path) -> None:
         write_curriculum([played], tmp_path / "set")

@@ -68,8 +68,6 @@ def draw_anchors(
     Raises:
         ProblemError: the source cannot be used, or gives what is no draft of the type.
     """
-    if not settings.share:
-        return {}
     source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
     found = {}
     for problem_type, proposals in asked.items():
@@ -115,7 +113,7 @@ def _file(path: str) -> Path:
             f"there is no data set of anchors at {path}",
             expected="a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file",
             came=f"nothing at {file}",
-            remedy="correct path in anchors.parameters, or put the file back",
+            remedy="put it there, or correct path in anchors.parameters; it starts where populora runs",
         )
     return file
 

@@ -18,8 +18,10 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
+from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
+from populora_core.support.errors import ProblemError
 
 
 def run(ctx: StageContext) -> None:
@@ -56,7 +58,14 @@ def run(ctx: StageContext) -> None:
 
 
 def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[str, Draft]:
-    """The generation's anchors by their ids: of each type a share beside its proposals, none played before."""
+    """The generation's anchors by their ids: of each type a share beside its proposals, none played before.
+
+    Raises:
+        ProblemError: they cannot be drawn (see `draw_anchors`), or the generation was made with another data set.
+    """
+    if not ctx.config.anchors.share:
+        return {}
+    _require_same_source(ctx)
     asked = Counter(row["problem_type"] for row in proposals)
     found = {}
     for problem_type, drafts in draw_anchors(
@@ -65,6 +74,21 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
         for index, draft in enumerate(drafts):
             found[ids.anchor_id(ctx.generation, problem_type, index)] = draft
     return found
+
+
+def _require_same_source(ctx: StageContext) -> None:
+    """A data set to which somebody adds rows must not have a resume make a whole run again."""
+    run = ctx.session.run
+    manifest = read_manifest(stage_dir(run.directory, ctx.generation, ctx.plan.stage.name))
+    now = ctx.plan.settings["anchors"]["parameters"]
+    before = manifest.config.get("anchors", {}).get("parameters", now) if manifest else now
+    if before != now:
+        raise ProblemError(
+            f"the data set of anchors has changed since generation {ctx.generation} was made; nothing was changed",
+            expected=f"the file with sha256 {before}",
+            came=f"sha256 {now}",
+            remedy="put that file back; or go on with the new one in a fork: populora fork --help",
+        )
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
