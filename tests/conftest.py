@@ -54,6 +54,7 @@ SOLO = {  # what the single agent has instead
     "population": {"teachers": 0, "students": 0, "solo": 1},
     "verify": {"largest_chance": 0.5, "slack": True},
     "solve": {"attempts": 2, "extra_attempts": 3},
+    "anchors": {"share": 0.2, "source": "base_model.anchors:tiny"},
     "grade": {
         "teacher_reward": "zone",
         "chance": "subtract",
