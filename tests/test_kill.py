@@ -26,7 +26,7 @@ from populora_core.support.processes import Owner, descendants
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = 10  # of the kills, one hits a run through Prefect, and one a process before its first stage
 START_SECONDS = 4.0  # of Python, its modules, and the check of what is done
-GENERATIONS = 3
+GENERATIONS = 2  # the second is the first in which members breed
 
 TINY: dict[str, dict[str, Any]] = {
     "run": {"generations": GENERATIONS},
