@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command import populora
 from conftest import PATIENCE
 from store_run import commit_stage, generation_tables, write_run
 
@@ -30,11 +31,11 @@ HOSTILE = "def f(s):\n    return s[a:b:c]  # :boom: \x1b[2J\x07\u202e"
 
 def seen(terminal: bool, *arguments: object) -> str:
     """What a command writes to a terminal, or into a pipe."""
-    command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
     if not terminal:
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE
-        ).stdout
+        done = populora(*arguments, COLUMNS="80")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
     ours, its = pty.openpty()
     child = subprocess.Popen(command, cwd=ROOT, stdout=its, stderr=its, env={**os.environ, "NO_COLOR": "1"})
     os.close(its)
