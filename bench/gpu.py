@@ -6,7 +6,9 @@ Needs torch, transformers and safetensors alone, and no download. Wall seconds a
 each variant a round. The updates of P members train on the same rows, cut into equal shares. `matmul_peak` is
 what one square product in the base's precision reaches here; an update's share of it counts the products with
 the frozen weights (2 operations a weight and token forward, 2 backward, 2 more where checkpointing runs a layer
-again) and with the adapters, for every token that is run, padding included. Memory is the allocator's peak.
+again) and with the adapters, for every token that is run, padding included. Memory is the allocator's peak, and what
+it reserves. The report is written after every round, so that a run that is cut off leaves what it has; the defaults
+take some 8 minutes at most.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,14 +32,15 @@ from bench.harness import BenchRow, as_json, machine, median, print_table, ratio
 from populora_core.learner.packing import micro_batches, pack_rows
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
+from populora_core.model.attention import group_queries
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.planning.memory import Workload, estimate, shape_of
-from populora_core.sampler.batch import BatchLimits
 from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support.devices import hold_device
+from populora_core.support.durable import write_atomically
 
 if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
@@ -112,7 +115,7 @@ SETTINGS = {
             "max_position_embeddings": 512,
             "tie_word_embeddings": False,
         },
-        rank=4,
+        rank=8,
         members=(1, 2),
         problems=2,
         attempts=2,
@@ -136,7 +139,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="of the base, in place of the shape's own")
     parser.add_argument("--no-checkpointing", action="store_true", help="keep activations; needs more memory")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--samples", type=int, default=5, help="rounds of one update of each population")
+    parser.add_argument("--samples", type=int, default=1, help="rounds of one update of each population")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     asked = parser.parse_args()
     if asked.device.startswith("cuda") and not torch.cuda.is_available():
@@ -145,29 +148,33 @@ def main() -> None:
     if asked.layers:
         setting = replace(setting, model={**setting.model, "num_hidden_layers": asked.layers})
     setting = replace(setting, checkpointing=not asked.no_checkpointing)
+    found: dict[str, BenchRow] = {}
     with hold_device(asked.device):
-        rows = run(setting, torch.device(asked.device), asked.samples)
-    print_table("gpu", rows)
-    if asked.json:
-        report = json.loads(as_json("gpu", rows))
-        report["machine"] = machine() | _device(asked.device)
-        report["setting"] = asdict(setting)
-        asked.json.write_text(json.dumps(report, indent=1) + "\n")
+        for row in run(setting, torch.device(asked.device), asked.samples):
+            found[row.name] = row
+            if asked.json:
+                report = json.loads(as_json("gpu", list(found.values())))
+                report["machine"] = machine() | _device(asked.device)
+                report["setting"] = asdict(setting)
+                write_atomically(asked.json, json.dumps(report, indent=1) + "\n")
+    print_table("gpu", list(found.values()))
 
 
-def run(setting: Scenario, device: torch.device, samples: int) -> list[BenchRow]:
-    """Every figure of the setting.
+def run(setting: Scenario, device: torch.device, samples: int) -> Iterator[BenchRow]:
+    """Every figure of the setting, again after each round.
 
     Args:
         samples: rounds; the first call of each variant is not measured.
     """
     _say("drawing the base")
     model = random_base(setting.model, device)
-    stacked = StackedAdapters(model, AdapterLayout.of(model, setting.rank, 2.0 * setting.rank))
+    layout = AdapterLayout.of(model, setting.rank, 2.0 * setting.rank)
     peak = _matmul_peak(setting.square, model.dtype, device, samples)
-    rows = [median("matmul_peak", [each / 1e12 for each in peak], "TFLOP/s")]
-    rows += _updates(setting, stacked, float(np.median(peak)), samples)
-    return rows + _sampling(setting, stacked, samples)
+    yield median("matmul_peak", [each / 1e12 for each in peak], "TFLOP/s")
+    yield _grouped(setting, layout, model.dtype, device, samples)
+    stacked = StackedAdapters(model, layout)
+    yield from _updates(setting, stacked, float(np.median(peak)), samples)
+    yield from _sampling(setting, stacked, samples)
 
 
 def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
@@ -176,15 +183,18 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
         torch.manual_seed(0)
         chosen = AutoConfig.for_model(**config)
         model = AutoModelForCausalLM.from_config(chosen, dtype=torch.bfloat16)
-    return model.to(device).requires_grad_(False).eval()
+    model.to(device).requires_grad_(False).eval()
+    if device.type == "cuda":
+        group_queries(model)
+    return model
 
 
-def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> list[BenchRow]:
+def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> Iterator[BenchRow]:
     device, layout = stacked.device, stacked.layout
     step = Step(setting.token_budget, setting.pack_tokens, setting.checkpointing)
     rules = UpdateRules(cast("UpdateSection", step))
     seconds: dict[int, list[float]] = {members: [] for members in setting.members}
-    memory: dict[int, float] = {}
+    memory: dict[int, tuple[float, float]] = {}
     operations: dict[int, float] = {}
     for number in range(samples + 1):
         for members in setting.members:
@@ -197,28 +207,29 @@ def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: 
                 seconds[members].append(taken)
             memory[members] = _peak_memory(device)
             operations[members] = _operations(setting, stacked, rows, rules)
-    first = setting.members[0]
-    found = []
-    for members in setting.members:
-        reached = [operations[members] / each / peak for each in seconds[members]]
-        found.append(median(f"update_seconds_p{members}", seconds[members], "s"))
-        found.append(median(f"update_share_of_peak_p{members}", reached, "share"))
-        if members != first:
-            found.append(ratio(f"update_p{members}_over_p{first}", seconds[members], seconds[first]))
-        if device.type == "cuda":
-            found.append(single(f"update_gib_p{members}", memory[members] / GIB, "GiB"))
-            found.append(single(f"update_gib_planned_p{members}", _planned(setting, members) / GIB, "GiB"))
-    return found
+            if not number:
+                continue
+            yield median(f"update_seconds_p{members}", seconds[members], "s")
+            reached = [operations[members] / each / peak for each in seconds[members]]
+            yield median(f"update_share_of_peak_p{members}", reached, "share")
+            first = setting.members[0]
+            if members != first:
+                yield ratio(f"update_p{members}_over_p{first}", seconds[members], seconds[first])
+            if device.type == "cuda":
+                allocated, reserved = memory[members]
+                yield single(f"update_gib_p{members}", allocated / GIB, "GiB")
+                yield single(f"update_reserved_gib_p{members}", reserved / GIB, "GiB")
+                yield single(f"update_gib_planned_p{members}", _planned(setting, members) / GIB, "GiB")
 
 
-def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> list[BenchRow]:
+def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> Iterator[BenchRow]:
     device = stacked.device
-    sampler = TorchSampler(stacked, (), BatchLimits(rows=setting.requests, tokens=1 << 20))
+    sampler = TorchSampler(stacked, (), rows=setting.requests)
     rng = np.random.default_rng(0)
     vocabulary = setting.model["vocab_size"]
     prompts = [drawn_ids(rng, setting.prompt, vocabulary) for _ in range(setting.requests)]
     taken: dict[int, list[float]] = {members: [] for members in (1, max(setting.members))}
-    memory: dict[int, float] = {}
+    memory: dict[int, tuple[float, float]] = {}
     for number in range(samples + 1):
         for members in taken:
             _say(f"round {number} of {samples}: sampling of {members}")
@@ -234,16 +245,38 @@ def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> list
             if number:
                 taken[members].append(seconds)
             memory[members] = _peak_memory(device)
-    tokens = setting.requests * setting.new_tokens
+            if number:
+                drawn = setting.requests * setting.new_tokens
+                rates = [drawn / each for each in taken[members]]
+                yield median(f"sampler_tokens_per_second_p{members}", rates, "1/s")
+                if device.type == "cuda":
+                    yield single(f"sampler_gib_p{members}", memory[members][0] / GIB, "GiB")
     first, most = taken
-    found = [
-        median(f"sampler_tokens_per_second_p{members}", [tokens / each for each in taken[members]], "1/s")
-        for members in taken
-    ]
-    found.append(ratio(f"generate_p{most}_over_p{first}", taken[most], taken[first]))
-    if device.type == "cuda":
-        found += [single(f"sampler_gib_p{members}", memory[members] / GIB, "GiB") for members in taken]
-    return found
+    yield ratio(f"generate_p{most}_over_p{first}", taken[most], taken[first])
+
+
+def _grouped(
+    setting: Scenario, layout: AdapterLayout, dtype: torch.dtype, device: torch.device, samples: int
+) -> BenchRow:
+    """One layer's two products of all members' parts, by torch's product of groups over the batched one."""
+    members, slot = max(setting.members), layout.modules[0]
+    tokens = setting.token_budget // members
+    x = torch.randn(members, tokens, slot.in_features, device=device).to(dtype)
+    a = torch.randn(members, slot.in_features, layout.rank, device=device).to(dtype)
+    b = torch.randn(members, layout.rank, slot.out_features, device=device).to(dtype)
+    ends = torch.arange(1, members + 1, device=device, dtype=torch.int32) * tokens
+
+    def grouped() -> None:
+        u = torch._grouped_mm(x.flatten(0, 1), a, ends)
+        torch._grouped_mm(u, b, ends)
+
+    taken: dict[Callable[[], object], list[float]] = {grouped: [], lambda: torch.bmm(torch.bmm(x, a), b): []}
+    for number in range(samples + 1):
+        for work, seconds in taken.items():
+            spent = _seconds(lambda: [work() for _ in range(20)], device)  # noqa: B023
+            seconds += [spent] * (number > 0)
+    over, under = taken.values()
+    return ratio("grouped_over_batched", over, under)
 
 
 def _operations(
@@ -253,7 +286,8 @@ def _operations(
     shape = shape_of(setting.model, setting.rank)
     head = shape.vocabulary * shape.hidden
     linear = sum(slot.in_features * slot.out_features for slot in stacked.layout.modules)
-    batches = list(micro_batches(pack_rows(rows, rules.settings.pack_tokens), rules.settings.token_budget))
+    packs, on_gpu = pack_rows(rows, rules.settings.pack_tokens), stacked.device.type == "cuda"
+    batches = list(micro_batches(packs, rules.settings.token_budget, on_gpu))
     tokens, targets = (sum(getattr(b, name).size for b in batches) for name in ("input_ids", "targets"))
     again = 2 if setting.checkpointing else 0
     return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head
@@ -302,8 +336,11 @@ def _forget_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _peak_memory(device: torch.device) -> float:
-    return float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0.0
+def _peak_memory(device: torch.device) -> tuple[float, float]:
+    """Bytes that tensors took at most, and that the allocator reserved for them."""
+    if device.type != "cuda":
+        return 0.0, 0.0
+    return float(torch.cuda.max_memory_allocated(device)), float(torch.cuda.max_memory_reserved(device))
 
 
 def _device(name: str) -> dict[str, Any]:

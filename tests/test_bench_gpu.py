@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.gpu import SETTINGS
+from bench.gpu import SETTINGS, run
 from populora_core.support.shipped import REPOSITORY
 
 
@@ -37,12 +37,27 @@ def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "gpu.json").read_text())
     values = {row["name"]: row["value"] for row in report["rows"]}
-    assert {"matmul_peak", "update_seconds_p1", "update_p2_over_p1", "sampler_tokens_per_second_p2"} <= set(
-        values
-    )
+    assert {
+        "matmul_peak",
+        "grouped_over_batched",
+        "update_seconds_p1",
+        "update_p2_over_p1",
+        "sampler_tokens_per_second_p2",
+    } <= set(values)
     assert all(value > 0.0 for value in values.values())
     assert 0.0 < values["update_share_of_peak_p1"] < 2.0
     assert report["machine"]["torch"] == torch.__version__
+
+
+@pytest.mark.thorough
+def test_what_is_measured_so_far_is_told_after_every_round() -> None:
+    names = [row.name for row in run(SETTINGS["tiny"], torch.device("cpu"), samples=2)]
+    assert (
+        names.index("update_seconds_p1")
+        < names.index("update_seconds_p2")
+        < names.index("generate_p2_over_p1")
+    )
+    assert names.count("update_seconds_p1") == 2, "a round more, and again with it"
 
 
 @pytest.mark.thorough
