@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_config, start
+from conftest import needs, small_config, start
 from test_solo import KILLED
 
 from populora_core.benchmarks.anchors import ANCHOR_SOURCES, draw_anchors
@@ -142,7 +142,13 @@ def test_countdown_is_proposed_asked_and_judged_in_both_dialects(name: str, sand
 
 @pytest.mark.sandbox
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["countdown", "countdown_of_reasoning_gym"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "countdown",
+        pytest.param("countdown_of_reasoning_gym", marks=needs("reasoning_gym", "reasoning")),
+    ],
+)
 def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
     name: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
