@@ -167,12 +167,15 @@ def planted(source: str, fault: Fault) -> str:
 
 
 def importers(file: str) -> list[str]:
-    """The test files that import the module, or its room."""
+    """The test files that import the module; where none does, those that import anything of its room."""
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     room, _, name = module.rpartition(".")
     named = re.compile(rf"(from|import) {re.escape(module)}\b|from {re.escape(room)} import [^\n]*\b{name}\b")
-    tests = sorted((REPOSITORY / "tests").glob("test_*.py"))
-    return [path.relative_to(REPOSITORY).as_posix() for path in tests if named.search(path.read_text())]
+    tests = {path: path.read_text() for path in sorted((REPOSITORY / "tests").glob("test_*.py"))}
+    neighbours = re.compile(rf"(from|import) {re.escape(room)}\b")
+    found = [path for path, text in tests.items() if named.search(text)]
+    found = found or [path for path, text in tests.items() if neighbours.search(text)]
+    return [path.relative_to(REPOSITORY).as_posix() for path in found]
 
 
 def tried(fault: Fault, copy: Path, marks: str) -> Result:
@@ -218,7 +221,7 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory(prefix="populora-faults-") as folder:
         copy = Path(folder) / "copy"
-        ignored = shutil.ignore_patterns(".git", ".venv*", "runs", ".*_cache", "__pycache__", "screenshots")
+        ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "screenshots")
         if not options.list:
             shutil.copytree(REPOSITORY, copy, ignore=ignored)
         for fault in drawn:
