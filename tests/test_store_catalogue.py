@@ -223,8 +223,18 @@ def test_stages_come_from_the_manifests(catalogue):
         "rows": 3,
         "key": "5" * 64,
         "code_revision": "abc",
+        "tokens_per_second": None,
+        "gpu_busy": None,
         "run": "run",
     }
+
+
+def test_a_stage_tells_its_throughput_and_how_busy_its_gpus_were(tmp_path):
+    write_run(tmp_path, generations=1)
+    commit_stage(tmp_path, 2, "update", {"updates": []}, extra={"tokens": 300, "gpu_busy": 0.75})
+    with Catalogue(tmp_path) as opened:
+        rows = opened.rows("SELECT tokens_per_second, gpu_busy FROM stages WHERE generation = 2")
+    assert rows == [{"tokens_per_second": 200.0, "gpu_busy": 0.75}]
 
 
 def test_token_ids_stand_in_the_stage_tables(catalogue):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,22 @@ def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest
     assert "40 of 80 GiB free, capability 9, driver 535.183.01; the pinned torch and vLLM" in detail
     monkeypatch.setattr(devices, "_asked", lambda *query: "")
     assert list(_gpu_rows()) == [("GPU", None, "none: nvidia-smi names no device")]
+
+
+def test_while_a_stage_runs_the_drivers_tool_tells_how_busy_its_gpus_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, tool = tmp_path / "asked", tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho \"$*\" > {asked}\nprintf '90 %%\\n30 %%\\n[N/A]\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.0)
+    with devices.watched("cuda", 2) as busy:
+        while len(busy) < 4:
+            time.sleep(0.01)
+    assert set(busy) == {0.9, 0.3}
+    assert "--id=2,5" in asked.read_text()
+    with devices.watched("cpu") as idle:
+        pass
+    assert idle == []

@@ -135,6 +135,8 @@ class StageContext:
         ]
         record = self.extra.setdefault("sampler", {"engine": told[0]["engine"], "probes": []})
         record["probes"] += [each["probe"] for each in told]
+        drawn = sum(sum(part["completion_tokens"].to_pylist()) for part in done)
+        self.extra["tokens"] = self.extra.get("tokens", 0) + drawn
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
         came = np.argsort(dealt, kind="stable")
         return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))

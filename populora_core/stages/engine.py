@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from populora_core.runs.run import Run
@@ -23,6 +24,7 @@ from populora_core.store.artifacts import (
     stage_dir,
 )
 from populora_core.store.manifest import shards_dir
+from populora_core.support.devices import watched
 from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
@@ -155,7 +157,10 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
         kept = shards_dir(run.directory, generation, stage.name)
         shards = session.shards(plan.key, kept, staged_adapters(writer))
         context = StageContext(session, plan, writer, shards, session.observer.stage_progress)
-        _perform(stage, context)
+        with watched(run.config.base.device, run.config.compute.shards) as busy:
+            _perform(stage, context)
+        if busy:
+            context.extra["gpu_busy"] = fmean(busy)
         if shards.records:
             context.extra["shards"] = shards.records
         manifest = writer.draft(

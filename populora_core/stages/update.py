@@ -78,6 +78,7 @@ def run(ctx: StageContext) -> None:
     done = ctx.shards.map(parts, towards(ctx.progress, learned))
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
+    ctx.extra["tokens"] = int(sum(tokens.values()))
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
     ctx.extra["proof"] = {member: told for part in done for member, told in part["proof"].items()}
     ctx.write(

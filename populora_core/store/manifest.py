@@ -61,6 +61,8 @@ class Extra(TypedDict, total=False):
         adapters: place below the run directory -> file name -> sha256, of the members that the stage wrote.
         member_seconds: how long the update of each member took.
         members: which members an evaluation was asked for.
+        tokens: that were drawn, or learnt from with their prompts.
+        gpu_busy: share of the time in which GPUs computed.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -68,6 +70,8 @@ class Extra(TypedDict, total=False):
     adapters: dict[AdapterPath, dict[PlainName, Sha256]]
     member_seconds: dict[MemberId, float]
     members: str
+    tokens: int
+    gpu_busy: float
 
 
 _EXTRA = TypeAdapter(Extra)

@@ -23,6 +23,18 @@ _DECLARED = (
             Column("rows", LONG, "Rows of all its tables."),
             Column("key", TEXT, "sha256 of all that decides the stage's content."),
             Column("code_revision", TEXT, "Revision of the code that ran it."),
+            Column(
+                "tokens_per_second",
+                FLOAT,
+                "Tokens drawn, or learnt from with their prompts, per second of the stage; null where it does neither.",
+                nullable=True,
+            ),
+            Column(
+                "gpu_busy",
+                FLOAT,
+                "Share of the stage in which its GPUs computed, as the driver counts it; null without one.",
+                nullable=True,
+            ),
         ),
     ),
     Table(
@@ -52,6 +64,8 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
             "rows": manifest.rows,
             "key": manifest.key,
             "code_revision": manifest.code_revision,
+            "tokens_per_second": _rate(manifest),
+            "gpu_busy": manifest.extra.get("gpu_busy"),
         }
         for manifest in manifests
     ]
@@ -61,3 +75,8 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
         for member, seconds in manifest.extra.get("member_seconds", {}).items()
     ]
     return {"stages": stages, "member_seconds": member_seconds}
+
+
+def _rate(manifest: Manifest) -> float | None:
+    tokens = manifest.extra.get("tokens")
+    return None if tokens is None or not manifest.seconds else tokens / manifest.seconds

@@ -9,6 +9,7 @@ import fcntl
 import os
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -95,6 +96,29 @@ def take_gpus(shard: int, each: int = 1) -> None:
     """Let this process see its own GPUs alone, so many for each shard of those that it sees. Before CUDA starts."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[shard * each : (shard + 1) * each])
+
+
+@contextmanager
+def watched(device: str, count: int = 1) -> Iterator[list[float]]:
+    """Inside, a list grows by the share of time in which the first GPUs computed lately; nothing on a CPU."""
+    shares: list[float] = []
+    if device != CUDA:
+        yield shares
+        return
+    names, over = ",".join(visible_gpus()[:count]), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(POLL_SECONDS):
+            told = _asked("--query-gpu=utilization.gpu", f"--id={names}")
+            shares.extend(float(line.split()[0]) / 100 for line in told.splitlines() if line[:1].isdigit())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield shares
+    finally:
+        over.set()
+        watcher.join()
 
 
 def free_memory() -> float:
