@@ -131,6 +131,9 @@ class MatchSection(Section):
         "pfsp", description="how pairs are drawn: pfsp, pfsp_hard, uniform, round_robin, or module:function"
     )
     uniform_floor: Share = Field(0.1, description="share of the draw that ratings do not decide")
+    hall_of_fame: Share = Field(
+        0.0, description="share of matches in which a member that evolution removed plays one side"
+    )
     parameters: dict[str, Setting] = Field(
         {}, description="settings of the scheme: hardness, the k of pfsp_hard's (1 - p)^k"
     )

@@ -105,7 +105,8 @@ def _steps(
                 each
                 for role, own in lessons.items()
                 for each in own
-                if plays[each.member_id].index(role) == step
+                if each.member_id in plays
+                and plays[each.member_id].index(role) == step  # the past does not learn
             ],
             UpdateRules(
                 settings,
