@@ -37,7 +37,16 @@ def test_the_page_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("solve", ["solve.attempts", "solve.temperature", "solve.top_p", "solve.max_tokens"]),
+        (
+            "solve",
+            [
+                "solve.attempts",
+                "solve.extra_attempts",
+                "solve.temperature",
+                "solve.top_p",
+                "solve.max_tokens",
+            ],
+        ),
         ("solve.attempts", ["solve.attempts"]),
         ("max_tokens", ["propose.max_tokens", "solve.max_tokens"]),
     ],
