@@ -253,6 +253,9 @@ class UpdateSection(Section):
     minibatches: Count = Field(
         1, description="optimiser steps of a role in a generation, each on its share of the problems"
     )
+    token_mean: Literal["member", "type"] = Field(
+        "member", description="what the loss is a mean over: a member's tokens, or its problem types alike"
+    )
     kl: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="weight of the divergence from the bare base"
     )
