@@ -65,6 +65,11 @@ SOLO = {  # what the single agent has instead
     "evolve": {"every": 1},
 }
 
+PAST = {  # what a run has instead in which past members play
+    "match": {"hall_of_fame": 0.7},
+    "evolve": {"every": 1},
+}
+
 
 def needs(package: str, extra: str) -> pytest.MarkDecorator:
     """Skips where the package is not installed. It is looked for, not imported, since every process collects."""
@@ -135,6 +140,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a single agent; read it, never write to it."""
     return _made_once(tmp_path_factory, "finished_solo", small_config(**SOLO))
+
+
+@pytest.fixture(scope="session")
+def finished_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run in which past members play; read it, never write to it."""
+    return _made_once(tmp_path_factory, "finished_with_a_past", small_config(**PAST))
 
 
 THOROUGH = pytest.StashKey[int]()

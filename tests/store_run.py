@@ -168,6 +168,8 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
             ],
             "evolutions": [evolution_row(generation)] if replaced else [],
             "adapters": [adapter_row(generation, CHILD)] if replaced else [],
+            # An older version wrote none, so the first generation has no such file.
+            **({"retired": [retired_row(generation)]} if replaced else {}),
         },
     }
 
@@ -189,6 +191,14 @@ def member_row(generation: int, member_id: str) -> Row:
         "adapter_sha256": "sha",
         "moments_sha256": "sha of moments",
     }
+
+
+def retired_row(generation: int) -> Row:
+    rating = {
+        key: rating_row(generation, STUDENT)[key]
+        for key in ("generation", "member_id", "role", "mu", "sigma")
+    }
+    return rating | {"adapter_sha256": "sha"}
 
 
 def adapter_row(generation: int, member_id: str) -> Row:

@@ -36,9 +36,14 @@ Rows = list[dict[str, Any]]
 
 
 CHOSEN = os.environ.get("POPULORA_RUN")
+MADE: list[Any] = [
+    "finished",
+    "finished_solo",
+    pytest.param("finished_with_a_past", marks=pytest.mark.thorough),
+]
 
 
-@pytest.fixture(scope="module", params=[CHOSEN] if CHOSEN else ["finished", "finished_solo"])
+@pytest.fixture(scope="module", params=[CHOSEN] if CHOSEN else MADE)
 def audited(request: pytest.FixtureRequest) -> Path:
     """The run directory of POPULORA_RUN, or each of the small finished runs."""
     return Path(CHOSEN).resolve() if CHOSEN else request.getfixturevalue(request.param)
@@ -138,18 +143,21 @@ def test_ratings_replay_from_the_match_rows_in_order(
     rules = config.rating
     environment = trueskill.TrueSkill(rules.mu, rules.sigma, rules.beta, rules.tau, rules.draw_probability)
     evolved = ask(audited, "SELECT * FROM evolutions ORDER BY generation, child_id")
+    past: dict[str, trueskill.Rating] = {}
     ratings = {
         row["member_id"]: environment.create_rating()
         for row in ask(audited, "SELECT member_id FROM members WHERE born_generation = 0")
     }
     for generation in generations:
+        playing = past | ratings  # a past member's rating moves for the moment only
         for match in ask(audited, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"):
             teacher, student = match["teacher_id"], match["student_id"]
             if match["outcome"] in ("teacher", "student", "draw"):
                 first, second = (teacher, student) if match["outcome"] == "teacher" else (student, teacher)
-                ratings[first], ratings[second] = environment.rate_1vs1(
-                    ratings[first], ratings[second], drawn=match["outcome"] == "draw"
+                playing[first], playing[second] = environment.rate_1vs1(
+                    playing[first], playing[second], drawn=match["outcome"] == "draw"
                 )
+        ratings = {member: playing[member] for member in ratings}
         stored = ask(
             audited, f"SELECT member_id, mu, sigma, fitness FROM ratings WHERE generation = {generation}"
         )
@@ -166,7 +174,7 @@ def test_ratings_replay_from_the_match_rows_in_order(
             for row in children
         }
         for row in children:
-            del ratings[row["removed_id"]]
+            past[row["removed_id"]] = ratings.pop(row["removed_id"])
         ratings |= born
 
 
@@ -315,9 +323,11 @@ def test_tokens_are_those_of_the_completions_and_of_their_advantages(
             audited,
             f"""SELECT generation, {owner} AS member_id, sum(prompt_tokens) AS prompt_tokens,
                        sum(completion_tokens) AS generated_tokens,
-                       coalesce(sum(completion_tokens) FILTER (advantage IS NOT NULL), 0) AS trained_tokens,
-                       bool_or(coalesce(advantage, 0) <> 0)::INT AS updates
-                FROM {view} GROUP BY ALL""",
+                       coalesce(sum(completion_tokens) FILTER (learns AND advantage IS NOT NULL), 0) AS trained_tokens,
+                       bool_or(learns AND coalesce(advantage, 0) <> 0)::INT AS updates
+                FROM {view} JOIN (
+                    SELECT member_id AS {owner}, coalesce(died_generation, 1_000_000) AS died FROM members
+                ) USING ({owner}), LATERAL (SELECT generation <= died AS learns) GROUP BY generation, {owner}""",
         )
         rows = {(row["generation"], row["member_id"]): row for row in told if row["role"] == role}
         assert len(rows) >= len(counted) >= len(generations)

@@ -31,8 +31,10 @@ GENERATIONS = 2  # the second is the first in which members breed
 TINY: dict[str, dict[str, Any]] = {
     "run": {"generations": GENERATIONS},
     "population": {"teachers": 2, "students": 2},
+    "match": {"hall_of_fame": 0.5},
     "propose": {"per_type": 2, "max_tokens": 64},
     "solve": {"attempts": 2, "extra_attempts": 2, "max_tokens": 32},
+    "evolve": {"every": 1},
     "compute": {"backend": "local", "shards": 1},
 }
 

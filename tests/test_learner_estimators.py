@@ -11,6 +11,7 @@ from populora_core.config.load import Config, apply_overrides
 from populora_core.learner.estimators import (
     ESTIMATORS,
     advantages,
+    alike_by_type,
     grpo,
     maxrl,
     reinforce_pp,
@@ -165,6 +166,15 @@ def test_a_group_with_further_attempts_is_centred_on_all_of_them():
     centred = np.array([1 / 2, -1 / 2] + [-1 / 6] * 5 + [5 / 6])
     assert found == pytest.approx(centred / centred.std())
     assert maxrl(rewards, groups, groups) == pytest.approx([1.0, -1.0] + [-1.0] * 5 + [5.0])
+
+
+def test_types_alike_make_a_members_token_mean_the_mean_of_its_types_token_means():
+    values, tokens = [1.0, -1.0, 0.5, None, 2.0], [10, 30, 5, 99, 7]
+    members, cohorts = list("aaaab"), ["a o", "a o", "a f", "a f", "b o"]
+    found = alike_by_type(values, tokens, members, cohorts)
+    assert found[3] is None and found[4] == 2.0, "one type alone stays as it is"
+    mean = sum(value * n for value, n in zip(found[:3], tokens, strict=False)) / 45
+    assert mean == pytest.approx(((10 - 30) / 40 + 0.5) / 2)
 
 
 def test_an_estimator_of_a_users_own_is_named_by_its_place():

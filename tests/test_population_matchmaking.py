@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from populora_core.config.sections import MatchSection
-from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches
+from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, with_hall_of_fame
 from populora_core.support.errors import PopulationError
 
 sizes = st.integers(1, 6)
@@ -146,3 +146,51 @@ def test_impossible_win_probabilities_are_refused() -> None:
 @given(seeds)
 def test_weights_are_probabilities(seed: int) -> None:
     assert all(0.0 < pair.weight <= 1.0 for pair in draw(chances(5, 3, seed), seed=seed))
+
+
+def with_past(share: float, seed: int, p: np.ndarray | None = None) -> tuple[list[Pair], list[Pair]]:
+    """Matches of three teachers and three students, and the same with four past teachers and four past students."""
+    p = chances(7, 7, seed) if p is None else p
+    rules, rng = MatchSection(hall_of_fame=share), np.random.default_rng(seed)
+    pairs = draw_matches(p[:3, :3], rules, 1, rng)
+    return pairs, with_hall_of_fame(pairs, p, (3, 3), rules, 1, rng)
+
+
+@given(seeds)
+def test_a_past_member_takes_one_side_of_a_match_and_plays_once(seed: int) -> None:
+    before, after = with_past(1.0, seed)
+    for pair, own in zip(before, after, strict=True):
+        assert (own.teacher >= 3) != (own.student >= 3), "one side is past, the other stays"
+        assert pair.teacher == own.teacher or pair.student == own.student
+    past = [
+        (side, number)
+        for own in after
+        for side, number in (("t", own.teacher), ("s", own.student))
+        if number >= 3
+    ]
+    assert len(past) == len(set(past)) == 3
+
+
+def test_a_share_of_matches_has_a_past_member_on_either_side_alike() -> None:
+    called = [own for seed in range(1000) for own in with_past(0.4, seed)[1]]
+    assert np.mean([own.teacher >= 3 or own.student >= 3 for own in called]) == pytest.approx(0.4, abs=0.03)
+    assert np.mean([own.teacher >= 3 for own in called]) == pytest.approx(0.2, abs=0.03)
+
+
+def test_past_members_are_drawn_by_the_weights_against_the_side_that_stays() -> None:
+    p = np.full((7, 7), 0.5)
+    p[:3, 3:] = [0.5, 0.9, 0.99, 0.99]
+    drawn = [own for seed in range(3000) for own in with_past(1.0, seed, p)[1][:1] if own.student >= 3]
+    weights = p[0, 3:] * (1.0 - p[0, 3:])
+    expected = 0.9 * weights / weights.sum() + 0.1 / 4
+    assert [np.mean([own.student == 3 + n for own in drawn]) for n in range(4)] == pytest.approx(
+        expected, abs=0.04
+    )
+    assert {round(own.weight, 6) for own in drawn if own.student == 3} == {round(expected[0], 6)}
+
+
+def test_without_a_past_or_without_a_share_the_matches_stay_as_they_are() -> None:
+    before, after = with_past(0.0, 5)
+    assert after == before
+    rules = MatchSection(hall_of_fame=1.0)
+    assert with_hall_of_fame(before, chances(3, 3, 1), (3, 3), rules, 1, np.random.default_rng(1)) == before

@@ -38,7 +38,9 @@ def played(directory: Path, **update: object) -> Path:
 
 
 def test_students_alone_learn_in_minibatches_held_to_the_base(tmp_path: Path) -> None:
-    run = played(tmp_path / "run", roles="students", minibatches=2, kl=0.1, estimator="maxrl")
+    run = played(
+        tmp_path / "run", roles="students", minibatches=2, kl=0.1, estimator="maxrl", token_mean="type"
+    )
     with open_run(run) as catalogue:
         (teacher,) = catalogue.rows("SELECT * FROM updates WHERE role = 'teacher'")
         (student,) = catalogue.rows("SELECT * FROM updates WHERE role = 'student'")

@@ -131,6 +131,9 @@ class MatchSection(Section):
         "pfsp", description="how pairs are drawn: pfsp, pfsp_hard, uniform, round_robin, or module:function"
     )
     uniform_floor: Share = Field(0.1, description="share of the draw that ratings do not decide")
+    hall_of_fame: Share = Field(
+        0.0, description="share of matches in which a member that evolution removed plays one side"
+    )
     parameters: dict[str, Setting] = Field(
         {}, description="settings of the scheme: hardness, the k of pfsp_hard's (1 - p)^k"
     )
@@ -249,6 +252,9 @@ class UpdateSection(Section):
     )
     minibatches: Count = Field(
         1, description="optimiser steps of a role in a generation, each on its share of the problems"
+    )
+    token_mean: Literal["member", "type"] = Field(
+        "member", description="what the loss is a mean over: a member's tokens, or its problem types alike"
     )
     kl: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="weight of the divergence from the bare base"

@@ -15,7 +15,7 @@ into `ESTIMATORS`, or name its place as "package.module:function", and `update.e
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,6 +137,29 @@ def advantages(
             remedy="fix the function that update.estimator names",
         )
     return found
+
+
+def alike_by_type(values: Rewards, tokens: Sequence[int], members: Keys, cohorts: Keys) -> Advantages:
+    """Scale advantages so that a member's token mean becomes the mean over its problem types of their token means.
+
+    The factor is T / (n T_k), with T tokens of the member, n types, T_k tokens of the row's own type: without it a type
+    of long completions outweighs the others. The clipped loss is linear in a positive factor, so the learner need not
+    know of it.
+
+    Args:
+        tokens: of each row's completion; rows without an advantage count nowhere.
+    """
+    of_member, of_cohort = defaultdict[str, int](int), defaultdict[str, int](int)
+    for value, length, member, cohort in zip(values, tokens, members, cohorts, strict=True):
+        if value is not None:
+            of_member[member] += length
+            of_cohort[cohort] += length
+    owner = dict(zip(cohorts, members, strict=True))
+    types = Counter(owner[cohort] for cohort in of_cohort)
+    return [
+        None if value is None else value * of_member[member] / (types[member] * of_cohort[cohort])
+        for value, member, cohort in zip(values, members, cohorts, strict=True)
+    ]
 
 
 def centre(rewards: Rewards, keys: Keys) -> Advantages:

@@ -6,7 +6,7 @@ learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ same shape."""
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One teacher and one student, by index; weight is the probability with which the student was drawn."""
+    """One teacher and one student, by index; weight is the probability with which the opponent was drawn."""
 
     teacher: int
     student: int
@@ -88,6 +88,55 @@ def draw_matches(
     Raises:
         PopulationError: an unknown scheme, or weights that are negative or not finite.
     """
+    weights = _weights(p_student_win, rules, generation)
+    pairs = []
+    pool: list[int] = []
+    for teacher in rng.permutation(len(weights)):
+        pool = pool or list(range(weights.shape[1]))
+        student, share = _drawn(pool, weights[teacher, pool], rules, rng)
+        pairs.append(Pair(int(teacher), student, share))
+    return pairs
+
+
+def with_hall_of_fame(
+    pairs: Sequence[Pair],
+    p_student_win: Array,
+    living: tuple[int, int],
+    rules: MatchSection,
+    generation: int,
+    rng: np.random.Generator,
+) -> list[Pair]:
+    """The matches, in a share of which a past member plays in the stead of the teacher or of the student.
+
+    This is the fictitious part of fictitious self-play: opponents come from the past as well. A coin says who makes
+    room, where both roles have a past. Past members are drawn as students are, by the scheme's weights against the
+    side that stays; each plays once at most.
+
+    Args:
+        pairs: of living members.
+        p_student_win: [teachers, students], of either the living first and then the past.
+        living: how many teachers and students live.
+    """
+    past = [list(range(count, size)) for count, size in zip(living, p_student_win.shape, strict=True)]
+    drawn = []
+    for pair in pairs:
+        sides = [side for side in past if side]
+        if sides and rng.random() < rules.hall_of_fame:
+            called = sides[int(rng.integers(len(sides)))]
+            if called is past[0]:
+                weights = _weights(p_student_win[called, pair.student][:, None], rules, generation)
+                teacher, share = _drawn(called, weights[:, 0], rules, rng)
+                pair = Pair(teacher, pair.student, share)
+            else:
+                weights = _weights(p_student_win[pair.teacher, called][None, :], rules, generation)
+                student, share = _drawn(called, weights[0], rules, rng)
+                pair = Pair(pair.teacher, student, share)
+        drawn.append(pair)
+    return drawn
+
+
+def _weights(p_student_win: Array, rules: MatchSection, generation: int) -> Array:
+    """The scheme's, of the shape of the probabilities."""
     scheme: Scheme = SCHEMES.bound(rules.scheme, rules.parameters)
     weights = np.asarray(scheme(p_student_win, generation), dtype=np.float64)
     if weights.shape != p_student_win.shape or not np.all(np.isfinite(weights) & (weights >= 0.0)):
@@ -97,14 +146,16 @@ def draw_matches(
             came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
             remedy="fix the scheme, and check that every win probability lies in [0, 1]",
         )
-    pairs = []
-    pool: list[int] = []
-    for teacher in rng.permutation(len(weights)):
-        pool = pool or list(range(weights.shape[1]))
-        shares = _shares(weights[teacher, pool], rules.uniform_floor)
-        place = int(rng.choice(len(pool), p=shares))
-        pairs.append(Pair(int(teacher), pool.pop(place), float(shares[place])))
-    return pairs
+    return weights
+
+
+def _drawn(
+    pool: list[int], weights: Array, rules: MatchSection, rng: np.random.Generator
+) -> tuple[int, float]:
+    """Who is drawn, and taken, from the pool, and with which probability."""
+    shares = _shares(weights, rules.uniform_floor)
+    place = int(rng.choice(len(pool), p=shares))
+    return pool.pop(place), float(shares[place])
 
 
 def _shares(weights: Array, floor: float) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,12 @@ class StageContext:
         """The living members before this stage, in the order of their ids."""
         return [member_of(row) for row in self.rows("population")]
 
+    def past(self, members: Collection[str]) -> dict[str, Row]:
+        """member_id -> its row of `retired`, of past members; nothing is read where none is asked for."""
+        if not members:
+            return {}
+        return {row["member_id"]: row for row in self.rows("retired") if row["member_id"] in members}
+
     def buffer(self, capacity: int) -> Buffer:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
@@ -141,12 +147,16 @@ class StageContext:
         came = np.argsort(dealt, kind="stable")
         return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))
 
-    def _served(self, members: Iterable[str]) -> dict[str, Served]:
-        """The members' adapters as they were after the previous generation."""
+    def _served(self, members: Collection[str]) -> dict[str, Served]:
+        """The members' adapters as they were after the previous generation; a past one's as it was at its end."""
         run, newest = self.session.run, self.generation - 1
         rows = {row["member_id"]: row for row in self.rows("population")}
+        past = self.past(set(members) - rows.keys())
         served = {}
         for name in members:
+            if name in past:
+                served[name] = self._served_again(past[name])
+                continue
             row = rows[name]
             born_now = row["born_generation"] == newest
             before = row["parent_ids"] if born_now else [name]
@@ -159,6 +169,16 @@ class StageContext:
                 ),
             )
         return served
+
+    def _served_again(self, row: Row) -> Served:
+        """A past member's adapter as it was when it was removed, which pruning keeps; from a row of `retired`."""
+        run, name, removed = self.session.run, row["member_id"], row["generation"]
+        return Served(
+            member_id=name,
+            folder=run.adapter_folder(name, removed),
+            sha256=row["adapter_sha256"],
+            earlier=(run.adapter_folder(name, removed - 1) / PROBE,),
+        )
 
     def member_folders(self) -> dict[str, Path]:
         """member_id -> the folder of the member as it was after the previous generation.

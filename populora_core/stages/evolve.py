@@ -63,6 +63,10 @@ def run(ctx: StageContext) -> None:
             for item in plan
         ],
     )
+    ctx.write(
+        "retired",
+        [_retired_row(member, updated, ratings) for member in members if member.member_id in planned],
+    )
     ctx.write_adapters(newborn)
 
 
@@ -106,6 +110,19 @@ def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row]) ->
     changed = {name: rating[name] for name in ("mu", "sigma", "productive_generation")}
     kept = asdict(member) | {"parent_ids": list(member.parent_ids)}
     return kept | changed | {"generation": ctx.generation}
+
+
+def _retired_row(member: Member, updated: dict[str, Row], ratings: dict[str, Row]) -> Row:
+    """A removed member as it was at the end, for the hall of fame."""
+    rating, adapter = ratings[member.member_id], updated[member.member_id]
+    return {
+        "generation": rating["generation"],
+        "member_id": member.member_id,
+        "role": member.role,
+        "mu": rating["mu"],
+        "sigma": rating["sigma"],
+        "adapter_sha256": adapter["sha256"],
+    }
 
 
 def _newborn_row(ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row]) -> Row:

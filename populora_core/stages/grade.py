@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from populora_core.population.rating import Match, Outcome, lower_bound, match_outcome, rate
+from populora_core.population.rating import Match, Outcome, Rating, lower_bound, match_outcome, rate
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.rewards import student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -132,7 +132,11 @@ def _ratings(
         Match(match["teacher_id"], match["student_id"], Outcome(outcomes[match["match_id"]]["outcome"]))
         for match in ctx.rows("matches")
     ]
-    ratings = rate(matches, {m.member_id: m.rating for m in members}, ctx.config.rating)
+    before = {member.member_id: member.rating for member in members}
+    players = {player for match in matches for player in (match.teacher_id, match.student_id)}
+    past = ctx.past(players - before.keys())  # whose ratings stay: nothing more is written of them
+    before |= {name: Rating(row["mu"], row["sigma"]) for name, row in past.items()}
+    ratings = rate(matches, before, ctx.config.rating)
     rows = []
     for member in members:
         rating = ratings[member.member_id]

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One needed artifact of one generation: the stage folder that holds it, and its content hash."""
+    """One needed artifact of one generation: the stage folder that holds it, and its content hash.
+
+    The hash is empty where the stage was made before it gave this artifact; of the past that is left out.
+    """
 
     folder: Path
     content: str
@@ -66,7 +69,7 @@ class Past:
         while len(found) < last:
             number = len(found) + 1
             found.append(_source(self.run, number, giver(artifact, stages_of(number)), artifact))
-        return found[:last]
+        return [source for source in found[:last] if source.content]
 
     def forget(self, generation: int) -> None:
         """Look again at a generation that was made meanwhile, and at later ones."""
@@ -140,7 +143,8 @@ def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
             came="damaged files" if manifest else "nothing",
             remedy=f"populora resume {run.directory} makes what is missing",
         )
-    return Source(folder, manifest.content(file_name(artifact)))
+    contents = {file.name: file.content for file in manifest.files}
+    return Source(folder, contents.get(file_name(artifact), ""))
 
 
 def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:

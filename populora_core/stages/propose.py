@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt
+from populora_core.population.member import Role
 from populora_core.problems.archive import Archive, Graded
 from populora_core.problems.coverage import Cell
 from populora_core.stages.context import PROBLEM, StageContext
@@ -17,17 +18,16 @@ if TYPE_CHECKING:
 def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
     source = _references(ctx)
-    members = {member.member_id: member for member in ctx.members()}
+    roles = {member.member_id: member.role for member in ctx.members()}
     matches = ctx.rows("matches", "match_id", "teacher_id")
     digits = ids.digits(len(matches))  # one match for every teacher
     rows, prompts = [], []
-    for match in matches:
-        teacher = members[match["teacher_id"]]
+    for slot, match in enumerate(matches):
+        teacher_id = match["teacher_id"]
+        role = roles.get(teacher_id, Role.TEACHER)  # a past member's, which plays in the slot of a living one
         for problem_type in settings.types:
             for index in range(settings.per_type):
-                proposal_id = ids.proposal_id(
-                    ctx.generation, teacher.role, teacher.slot, problem_type, index, digits
-                )
+                proposal_id = ids.proposal_id(ctx.generation, role, slot, problem_type, index, digits)
                 rng = ctx.rng(proposal_id)
                 shown = int(rng.integers(settings.references[0], settings.references[1] + 1))
                 references = source.sample(problem_type, shown, rng)
@@ -36,14 +36,14 @@ def run(ctx: StageContext) -> None:
                         "generation": ctx.generation,
                         "proposal_id": proposal_id,
                         "match_id": match["match_id"],
-                        "teacher_id": teacher.member_id,
+                        "teacher_id": teacher_id,
                         "problem_type": problem_type,
                         "reference_ids": [reference.problem_id for reference in references],
                     }
                 )
                 prompts.append(
                     Prompt(
-                        member_id=teacher.member_id,
+                        member_id=teacher_id,
                         text=ctx.dialect.propose_prompt(problem_type, references),
                         seed=ids.draw_seed(ctx.seed, proposal_id, "tokens"),
                         temperature=settings.temperature,

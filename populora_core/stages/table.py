@@ -63,7 +63,7 @@ LOOP: tuple[Stage, ...] = (
     Stage(
         "match",
         version=1,
-        needs={"population": When.BEFORE},
+        needs={"population": When.BEFORE, "retired": When.PAST},
         gives=("matches",),
         config=("match", "rating"),
     ),
@@ -75,6 +75,7 @@ LOOP: tuple[Stage, ...] = (
             "population": When.BEFORE,
             "problems": When.PAST,
             "problem_results": When.PAST,
+            "retired": When.PAST,
         },
         gives=("proposals",),
         config=("adapters", "propose", "compute"),
@@ -94,7 +95,12 @@ LOOP: tuple[Stage, ...] = (
     Stage(
         "solve",
         version=7,
-        needs={"matches": When.NOW, "problems": When.NOW, "population": When.BEFORE},
+        needs={
+            "matches": When.NOW,
+            "problems": When.NOW,
+            "population": When.BEFORE,
+            "retired": When.PAST,
+        },
         gives=("attempts",),
         config=("adapters", "solve", "compute"),
         base=True,
@@ -111,6 +117,7 @@ LOOP: tuple[Stage, ...] = (
             "problems": When.NOW,
             "attempts": When.NOW,
             "population": When.BEFORE,
+            "retired": When.PAST,
         },
         gives=("attempt_grades", "proposal_grades", "problem_results", "match_results", "ratings"),
         config=("sandbox", "grade", "rating"),
@@ -157,7 +164,7 @@ LOOP: tuple[Stage, ...] = (
             "external_fitness": When.NOW,
             "adapters": When.NOW,
         },
-        gives=("population", "evolutions", "adapters"),
+        gives=("population", "evolutions", "retired", "adapters"),
         config=("adapters", "rating", "evolve"),
     ),
 )

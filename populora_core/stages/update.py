@@ -9,7 +9,7 @@ from functools import partial
 from populora_core.compute.members import Lesson, Update
 from populora_core.compute.shards import towards
 from populora_core.config.sections import UpdateSection
-from populora_core.learner.estimators import advantages
+from populora_core.learner.estimators import advantages, alike_by_type
 from populora_core.learner.rows import MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
@@ -34,6 +34,7 @@ def run(ctx: StageContext) -> None:
         groups=cohorts,
         cohorts=cohorts,
     )
+    weighed_proposals = _weighed(ctx, proposal_advantages, proposals, "teacher_id", cohorts)
     problem_ids = [row["problem_id"] for row in attempts]
     cohorts = [f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts]
     attempt_advantages = estimate(
@@ -41,13 +42,14 @@ def run(ctx: StageContext) -> None:
         groups=problem_ids,
         cohorts=cohorts,
     )
+    weighed_attempts = _weighed(ctx, attempt_advantages, attempts, "student_id", cohorts)
     number = {problem_id: number for number, problem_id in enumerate(type_of)}
     lessons = {
         Role.TEACHER: _lessons(
-            Role.TEACHER, "teacher_id", proposals, proposal_advantages, range(len(proposals))
+            Role.TEACHER, "teacher_id", proposals, weighed_proposals, range(len(proposals))
         ),
         Role.STUDENT: _lessons(
-            Role.STUDENT, "student_id", attempts, attempt_advantages, [number[each] for each in problem_ids]
+            Role.STUDENT, "student_id", attempts, weighed_attempts, [number[each] for each in problem_ids]
         ),
     }
     if settings.roles != "both":
@@ -106,7 +108,8 @@ def _steps(
                 each
                 for role, own in lessons.items()
                 for each in own
-                if plays[each.member_id].index(role) == step
+                if each.member_id in plays
+                and plays[each.member_id].index(role) == step  # the past does not learn
             ],
             UpdateRules(
                 settings,
@@ -149,6 +152,20 @@ def _rewards(
         for place, source in zip(own, rng.permutation(own).tolist(), strict=True):
             dealt[place] = rewards[source]
     return dealt
+
+
+def _weighed(
+    ctx: StageContext,
+    advantages: Sequence[float | None],
+    rows: Sequence[Row],
+    owner: str,
+    cohorts: Sequence[str],
+) -> Sequence[float | None]:
+    """What the advantages weigh in the loss, by what its mean is over."""
+    if ctx.config.update.token_mean == "member":
+        return advantages
+    tokens = [row["completion_tokens"] for row in rows]
+    return alike_by_type(advantages, tokens, [row[owner] for row in rows], cohorts)
 
 
 def _lessons(

@@ -181,10 +181,12 @@ def _copy(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:
 
 
 def _files(run_dir: Path, manifests: Sequence[Manifest], name: str) -> list[Path]:
+    """The table's files; a stage that an older version made may lack it."""
     return [
-        stage_dir(run_dir, manifest.generation, manifest.stage) / f"{name}.parquet"
+        stage_dir(run_dir, manifest.generation, manifest.stage) / file.name
         for manifest in manifests
-        if manifest.stage in TABLES[name].stages
+        for file in manifest.files
+        if file.name == f"{name}.parquet"
     ]
 
 

@@ -118,7 +118,11 @@ _DECLARED = (
                 FLOAT,
                 "Predicted probability that the student wins, from the ratings before.",
             ),
-            Column("weight", FLOAT, "Probability with which the student was drawn for the teacher."),
+            Column(
+                "weight",
+                FLOAT,
+                "Probability with which the student was drawn for the teacher; of a past member, for its opponent.",
+            ),
         ),
     ),
     Table(
@@ -302,6 +306,19 @@ _DECLARED = (
             Column("operator", TEXT, "Variation operator that made the child."),
             Column("operator_parameters", TEXT, "What the operator drew and did, as JSON."),
             Column("removed_fitness", FLOAT, "Internal fitness of the removed member."),
+        ),
+    ),
+    Table(
+        "retired",
+        ("evolve",),
+        "Members as they were when they were removed: the hall of fame.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            ROLE,
+            MU,
+            SIGMA,
+            Column("adapter_sha256", TEXT, "sha256 of its last adapter's weights."),
         ),
     ),
     Table(

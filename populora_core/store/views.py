@@ -47,17 +47,20 @@ _MEMBERS = """(
     FROM tables.adapters GROUP BY member_id
 ) AS newest USING (member_id)"""
 
-_TOKENS = f"""tables.updates AS updates LEFT JOIN (
-    SELECT generation, member_id, role, sum(prompt_tokens) AS prompt_tokens, sum(completion_tokens) AS generated_tokens
-    FROM {SPENT} GROUP BY ALL
-) AS spent USING (generation, member_id, role) JOIN (
+_TOKENS = f"""(
+    SELECT * FROM tables.updates FULL JOIN (
+        SELECT generation, member_id, role, sum(prompt_tokens) AS prompt_tokens,
+               sum(completion_tokens) AS generated_tokens
+        FROM {SPENT} WHERE generation IN (SELECT generation FROM tables.updates) GROUP BY ALL
+    ) USING (generation, member_id, role)
+) AS updates JOIN (
     SELECT DISTINCT member_id, slot FROM tables.population
 ) AS population USING (member_id)"""
 
 
 _COUNTS = (
-    ("prompt_tokens", "Tokens of the prompts, one prompt for every completion.", "spent.prompt_tokens"),
-    ("generated_tokens", "Tokens of the completions.", "spent.generated_tokens"),
+    ("prompt_tokens", "Tokens of the prompts, one prompt for every completion.", "updates.prompt_tokens"),
+    ("generated_tokens", "Tokens of the completions.", "updates.generated_tokens"),
     ("trained_tokens", "Tokens of the completions with an advantage.", "updates.tokens"),
     ("updates", "Policy-gradient steps: 0 where there was nothing to learn from.", STEPS_TAKEN),
 )
