@@ -67,6 +67,7 @@ SOLO = {  # what the single agent has instead
 
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
+    "anchors": {"share": 0.2, "source": "base_model.anchors:tiny"},
     "evolve": {"every": 1},
 }
 

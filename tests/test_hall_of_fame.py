@@ -55,6 +55,18 @@ def test_past_members_of_both_roles_play_write_and_answer_and_never_learn(finish
     assert past[0]["written"] > 0 and past[0]["trained"] == 0
 
 
+def test_anchors_are_asked_of_students_that_learn_from_them(finished_with_a_past: Path) -> None:
+    with open_run(finished_with_a_past) as catalogue:
+        asked = catalogue.rows(
+            """SELECT DISTINCT attempts.generation, died_generation FROM attempts JOIN problems USING (problem_id)
+               JOIN members ON student_id = member_id WHERE problems.teacher_id = 'anchor'"""
+        )
+        past = catalogue.rows(PLAYED)
+    played = {row["generation"] for row in past if row["role"] == "student"}
+    assert played & {row["generation"] for row in asked}, "a past student was there to be passed over"
+    assert all(row["died_generation"] is None or row["died_generation"] >= row["generation"] for row in asked)
+
+
 def test_a_pruned_run_still_has_its_past_and_one_that_lost_it_says_so(
     finished_with_a_past: Path, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def coverage(rows: list[tuple[int, str, Cell]]) -> list[dict]:
         {
             "generation": pa.array([generation for generation, _, _ in rows], pa.int32()),
             "problem_type": pa.array([kind for _, kind, _ in rows], pa.string()),
+            "teacher_id": pa.array(["t0"] * len(rows), pa.string()),
             "cell": pa.array([str(found) for _, _, found in rows], pa.string()),
             "novelty": pa.array([0.5] * len(rows), pa.float64()),
             "lines_of_code": pa.array([3] * len(rows), pa.int32()),

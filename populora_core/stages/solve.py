@@ -37,7 +37,9 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
     """Each problem with the match whose student answers it."""
     matches = ctx.rows("matches", "match_id", "teacher_id", "student_id")
     match_of = {match["teacher_id"]: match for match in matches}
-    turns = cycle(matches)  # anchors have no teacher: they are dealt out among the matches
+    # Anchors have no teacher: they are dealt out among the students that learn from them, not those of the past.
+    living = {member.member_id for member in ctx.members()}
+    turns = cycle([match for match in matches if match["student_id"] in living] or matches)
     return [
         (ctx.problem(row), next(turns) if row["teacher_id"] == ids.ANCHOR else match_of[row["teacher_id"]])
         for row in ctx.rows("problems", *PROBLEM, "teacher_id")
