@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
+from populora_core.compute.members import Lesson, Update, export
 from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Worker
-from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.config.sections import AdapterSection, BaseSection, UpdateSection
+from populora_core.learner.rows import UpdateRules
 from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
 from populora_core.planning.dealing import deal
@@ -22,6 +27,7 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support import ids
 from populora_core.support.aliases import Progress
+from populora_core.support.devices import product_rate
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import shipped
 
@@ -113,3 +119,41 @@ def test_what_the_torch_sampler_writes_does_not_depend_on_the_dealing() -> None:
         assert [each.token_ids for each in parts] == [each.token_ids for each in whole]
         for one, other in zip(parts, whole, strict=True):
             assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_an_update_tells_what_share_of_the_gpus_peak_it_reached(tmp_path: Path) -> None:
+    """Two answers to one prompt of 5 tokens, of 3 and 4 tokens; a third one has nothing to teach."""
+    worker = Worker(SPEC, threads=1)
+    export(worker, {"a": MemberState.newborn(worker.layout.init_row(ids.generator(3, "a")))}, tmp_path)
+    drawn = [[20, 21, 22], [20, 21, 22, 23], [20]]
+    sampled = {
+        "prompt_ids": [list(range(20, 25))] * 3,
+        "completion_ids": drawn,
+        "logprobs": [[-1.0] * len(each) for each in drawn],
+    }
+    pq.write_table(pa.table(sampled), tmp_path / "attempts.parquet")
+    lessons = [Lesson("student", row, "a", advantage, 0) for row, advantage in enumerate((1.0, -1.0, 0.0))]
+    update = Update(
+        {"a": tmp_path / "a"},
+        {"student": tmp_path / "attempts.parquet"},
+        {"student": 1.0},
+        [(lessons, UpdateRules(UpdateSection()))],
+    )
+
+    def learnt(place: str) -> dict[str, Any]:
+        return update.run(worker, tmp_path / place, lambda done: None)
+
+    assert learnt("on a CPU")["mfu"] is None
+    worker.__dict__["peak"] = 1e9
+    told, slots = learnt("on a GPU"), worker.layout.modules
+    linear = sum(slot.in_features * slot.out_features for slot in slots)
+    config = worker.base.model.config
+    layers = 5 + 3 + 4  # tokens, of which 7 are predicted
+    needed = (
+        layers * (4 * linear + 6 * worker.layout.dimension) + 7 * 4 * config.vocab_size * config.hidden_size
+    )
+    assert told["mfu"] == pytest.approx(needed / told["seconds"] / 1e9)
+
+
+def test_a_devices_peak_is_what_one_large_product_reaches() -> None:
+    assert product_rate(torch.device("cpu"), torch.bfloat16, side=32, times=2) > 0.0

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -244,6 +245,26 @@ def test_nothing_is_sampled_when_the_proof_fails(worker: Worker, served: list[Se
     made = work.run(other, Path(), sampled.append)
     assert (made.schema.metadata[b"engine"], len(made), sum(sampled)) == (b'"torch"', 1, 1)
     assert json.loads(made.schema.metadata[b"probe"])["largest_error"] < 1e-4
+    assert made.schema.metadata[b"cached"] == b"null", "this sampler has no cache of prefixes"
+
+
+def test_what_an_engine_had_in_its_cache_is_told_with_what_it_wrote(
+    worker: Worker, served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = TorchSampler(worker.stacked, worker.vocabulary.stop_ids)
+    generate = sampler.generate
+
+    def telling(*asked: Any, **how: Any) -> list[Completion]:
+        return [
+            replace(each, cached_tokens=2 + number) for number, each in enumerate(generate(*asked, **how))
+        ]
+
+    monkeypatch.setattr(sampler, "generate", telling)
+    other = Worker(SPEC, threads=1)
+    other.__dict__.update(stacked=worker.stacked, base=worker.base, sampler=sampler)
+    prompts = [Prompt("a", "<po><new>", seed, temperature=1.0, top_p=1.0, max_tokens=4) for seed in (1, 2)]
+    made = Generate(served, prompts).run(other, Path(), lambda done: None)
+    assert made.schema.metadata[b"cached"] == b"5"
 
 
 def test_the_answers_closing_tag_ends_a_completion_and_stays_in_its_text(worker: Worker) -> None:

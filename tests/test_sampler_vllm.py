@@ -290,6 +290,8 @@ def test_an_updated_adapter_is_served_fresh_on_a_shared_prefix_of_400_tokens(
     reference.load(updated)
     assert_alike(after, scored_after_the_prefix(reference, "m2"))
     assert after[0].logprobs != pytest.approx(before[0].logprobs, abs=100 * TOLERANCE)
+    cached = [each.cached_tokens or 0 for each in scored_after_the_prefix(sampler, "m2")]
+    assert min(cached) > 300, "it tells what of the prefix it had"
 
 
 def test_the_version_in_an_adapters_name_is_what_keeps_old_prefixes_away(
@@ -540,4 +542,9 @@ def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> N
         assert manifest["extra"]["sampler"]["engine"] == "vllm"
     with Catalogue(directory) as catalogue:
         rows = catalogue.rows("SELECT count(*) AS n FROM attempts WHERE completion_tokens > 0")
+        cache = catalogue.rows(
+            "SELECT stage, cache_hits FROM stages WHERE cache_hits IS NOT NULL ORDER BY stage"
+        )
     assert rows[0]["n"] > 0
+    assert [row["stage"] for row in cache] == ["propose", "solve"]
+    assert all(0.0 <= row["cache_hits"] < 1.0 for row in cache)

@@ -225,16 +225,20 @@ def test_stages_come_from_the_manifests(catalogue):
         "code_revision": "abc",
         "tokens_per_second": None,
         "gpu_busy": None,
+        "mfu": None,
+        "cache_hits": None,
         "run": "run",
     }
 
 
 def test_a_stage_tells_its_throughput_and_how_busy_its_gpus_were(tmp_path):
     write_run(tmp_path, generations=1)
-    commit_stage(tmp_path, 2, "update", {"updates": []}, extra={"tokens": 300, "gpu_busy": 0.75})
+    commit_stage(tmp_path, 2, "update", {"updates": []}, extra={"tokens": 300, "gpu_busy": 0.75, "mfu": 0.4})
+    commit_stage(tmp_path, 2, "solve", {"attempts": []}, extra={"prompt_tokens": 400, "cached_tokens": 100})
     with Catalogue(tmp_path) as opened:
-        rows = opened.rows("SELECT tokens_per_second, gpu_busy FROM stages WHERE generation = 2")
-    assert rows == [{"tokens_per_second": 200.0, "gpu_busy": 0.75}]
+        columns = "tokens_per_second, gpu_busy, mfu, cache_hits"
+        rows = opened.rows(f"SELECT {columns} FROM stages WHERE generation = 2 ORDER BY stage DESC")
+    assert [tuple(row.values()) for row in rows] == [(200.0, 0.75, 0.4, None), (None, None, None, 0.25)]
 
 
 def test_token_ids_stand_in_the_stage_tables(catalogue):

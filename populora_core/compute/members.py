@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from populora_core.compute.work import Worker
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.rows import TrainingRow, UpdateRules, moving
+from populora_core.planning.duration import update_operations
+from populora_core.planning.memory import shape_of
 from populora_core.support import ids
 from populora_core.support.aliases import Progress
+from populora_core.support.errors import BaseModelError
 
 if TYPE_CHECKING:
     from populora_core.model.state import MemberState
@@ -79,7 +82,7 @@ class Update:
 
         Returns:
             "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns; "proof" what
-            `prove_sampled` does.
+            `prove_sampled` does; "mfu" the share of the GPU's peak that learning reached, None on a CPU.
 
         Raises:
             AdapterNotServed: completions were sampled by something else than the learner's members; no one is trained.
@@ -101,6 +104,7 @@ class Update:
         return {
             "stats": {member: [asdict(step[member]) for step in stats] for member in states},
             "seconds": seconds,
+            "mfu": _mfu(worker, steps, seconds),
             "hashes": export(worker, states, folder),
             "proof": proof,
         }
@@ -118,6 +122,28 @@ class Update:
             )
 
         return (([row(lesson) for lesson in lessons], rules) for lessons, rules in self.steps)
+
+
+def _mfu(
+    worker: Worker, steps: Sequence[tuple[Sequence[TrainingRow], UpdateRules]], seconds: float
+) -> float | None:
+    """What the steps' tokens need over what one large product reaches in the same time.
+
+    Each different prompt of a member counts once per step, since completions of one may share its pass.
+    """
+    if worker.peak is None:
+        return None
+    try:
+        shape = shape_of(worker.base.model.config.to_dict(), worker.layout.rank)
+    except BaseModelError:  # nothing can be said of this base
+        return None
+    needed = 0.0
+    for rows, rules in steps:
+        learnt = moving(rows, rules.settings.kl)
+        drawn = sum(len(row.completion_ids) for row in learnt)
+        read = sum(len(prompt) for _, prompt in {(row.member_id, row.prompt_ids) for row in learnt})
+        needed += update_operations(shape, read + drawn, drawn)
+    return needed / seconds / worker.peak
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from populora_core.sharing.shared import SHARDS
 from populora_core.store.tables import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress, Row
-from populora_core.support.devices import CUDA
+from populora_core.support.devices import CUDA, product_rate
 from populora_core.support.digest import files_below
 from populora_core.support.errors import DamagedText
 from populora_core.support.received import validated
@@ -198,6 +198,12 @@ class Worker:
 
         return given_logprobs(self.stacked, None, *self.probe_text)
 
+    @cached_property
+    def peak(self) -> float | None:
+        """Operations per second that the GPU reaches in one large product; None on a CPU."""
+        stacked = self.stacked
+        return product_rate(stacked.device, stacked.compute_dtype) if stacked.device.type == CUDA else None
+
     def sampling(self) -> Sampler:
         """The sampler, before it wakes: what the learner no longer needs is given back to the GPU first.
 
@@ -323,8 +329,8 @@ class Generate:
         """Serve the adapters, prove that each is applied, and complete the prompts.
 
         Returns:
-            The columns that `proposals` and `attempts` share, a row per prompt; as metadata "engine" and "probe",
-            in JSON.
+            The columns that `proposals` and `attempts` share, a row per prompt; as metadata "engine", "probe" and
+            "cached", the tokens of prompts that the engine had already, in JSON.
 
         Raises:
             AdapterNotServed: the sampler answers with something else than the learner made; nothing was sampled.
@@ -335,7 +341,12 @@ class Generate:
         requests = worker.requests(self.prompts, self.by_dialect)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]
-        told = {"engine": worker.sampler.name, "probe": asdict(report)}
+        cached = [each.cached_tokens for each in completions if each.cached_tokens is not None]
+        told = {
+            "engine": worker.sampler.name,
+            "probe": asdict(report),
+            "cached": sum(cached) if cached else None,
+        }
         schema = pa.schema(
             [(column.name, column.type) for column in SAMPLED],
             {name: json.dumps(value) for name, value in told.items()},

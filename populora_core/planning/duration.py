@@ -67,6 +67,20 @@ def sampling_seconds(
     return steps * (max(reading, computing) * ADAPTERS + STEP_SECONDS[engine]) + prompts
 
 
+def update_operations(shape: ModelShape, tokens: int, targets: int, again: bool = False) -> float:
+    """Multiplications and additions that learning takes, attention's own products left out.
+
+    Args:
+        tokens: that go through the layers.
+        targets: of them, that are predicted: they go through the head.
+        again: whether backward runs the layers once more.
+    """
+    passes = FORWARD * (1 + again) + BACKWARD
+    # Beside what every weight takes, adapters take the products of their own gradients.
+    layers = passes * shape.linear + (passes + FORWARD) * shape.adapter
+    return tokens * layers + targets * (FORWARD + BACKWARD) * shape.vocabulary * shape.hidden
+
+
 def update_seconds(
     shape: ModelShape, load: SamplingLoad, written: float, checkpointing: bool, rates: Rates
 ) -> float:

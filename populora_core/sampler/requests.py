@@ -56,11 +56,13 @@ class Completion:
         token_ids: with the end token, or the stop sequence, at the end where finish_reason is stop.
         logprobs: of each of token_ids under softmax(logits / temperature), before top_p cut anything off;
             under softmax(logits) for greedy requests.
+        cached_tokens: of the prompt, that the engine had in its cache; None where it does not tell.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ class VllmSampler:
     def _completion(self, row: _Asked) -> Completion:
         ended = row.token_ids[-1] in self._stop_ids or row.stopped
         reason = FinishReason.STOP if ended else FinishReason.LENGTH
-        return Completion(tuple(row.token_ids), tuple(row.logprobs), reason)
+        return Completion(tuple(row.token_ids), tuple(row.logprobs), reason, row.output.num_cached_tokens)
 
     # Adapters
 

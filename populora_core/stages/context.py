@@ -141,8 +141,15 @@ class StageContext:
         ]
         record = self.extra.setdefault("sampler", {"engine": told[0]["engine"], "probes": []})
         record["probes"] += [each["probe"] for each in told]
-        drawn = sum(sum(part["completion_tokens"].to_pylist()) for part in done)
-        self.extra["tokens"] = self.extra.get("tokens", 0) + drawn
+        counted = {
+            "tokens": sum(sum(part["completion_tokens"].to_pylist()) for part in done),
+            "prompt_tokens": sum(sum(part["prompt_tokens"].to_pylist()) for part in done),
+        }
+        cached = [each["cached"] for each in told if each.get("cached") is not None]
+        if cached:
+            counted["cached_tokens"] = sum(cached)
+        for name, count in counted.items():
+            self.extra[name] = self.extra.get(name, 0) + count
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
         came = np.argsort(dealt, kind="stable")
         return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))

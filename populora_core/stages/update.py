@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 
 from populora_core.compute.members import Lesson, Update
 from populora_core.compute.shards import towards
@@ -81,6 +82,8 @@ def run(ctx: StageContext) -> None:
 
     stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.extra["tokens"] = int(sum(tokens.values()))
+    if reached := [(part["mfu"], part["seconds"]) for part in done if part.get("mfu") is not None]:
+        ctx.extra["mfu"] = fmean(*zip(*reached, strict=True))  # weighed by how long each took
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
     ctx.extra["proof"] = {member: told for part in done for member, told in part["proof"].items()}
     ctx.write(

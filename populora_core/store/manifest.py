@@ -62,7 +62,9 @@ class Extra(TypedDict, total=False):
         member_seconds: how long the update of each member took.
         members: which members an evaluation was asked for.
         tokens: that were drawn, or learnt from with their prompts.
+        prompt_tokens, cached_tokens: of the prompts that were completed; those that the engine had in its cache.
         gpu_busy: share of the time in which GPUs computed.
+        mfu: share of the GPUs' peak that an update reached.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -71,7 +73,10 @@ class Extra(TypedDict, total=False):
     member_seconds: dict[MemberId, float]
     members: str
     tokens: int
+    prompt_tokens: int
+    cached_tokens: int
     gpu_busy: float
+    mfu: float
 
 
 _EXTRA = TypeAdapter(Extra)

@@ -35,6 +35,20 @@ _DECLARED = (
                 "Share of the stage in which its GPUs computed, as the driver counts it; null without one.",
                 nullable=True,
             ),
+            Column(
+                "mfu",
+                FLOAT,
+                "Model FLOPs utilisation of an update on GPUs: what its tokens need, without what is computed again or "
+                "padded, over what one large product reaches there in the same time; null elsewhere.",
+                nullable=True,
+            ),
+            Column(
+                "cache_hits",
+                FLOAT,
+                "Share of the prompts' tokens that the engine had in its prefix cache; null where it does not tell "
+                "(vLLM does).",
+                nullable=True,
+            ),
         ),
     ),
     Table(
@@ -64,8 +78,12 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
             "rows": manifest.rows,
             "key": manifest.key,
             "code_revision": manifest.code_revision,
-            "tokens_per_second": _rate(manifest),
+            "tokens_per_second": _quotient(manifest.extra.get("tokens"), manifest.seconds),
             "gpu_busy": manifest.extra.get("gpu_busy"),
+            "mfu": manifest.extra.get("mfu"),
+            "cache_hits": _quotient(
+                manifest.extra.get("cached_tokens"), manifest.extra.get("prompt_tokens", 0)
+            ),
         }
         for manifest in manifests
     ]
@@ -77,6 +95,5 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
     return {"stages": stages, "member_seconds": member_seconds}
 
 
-def _rate(manifest: Manifest) -> float | None:
-    tokens = manifest.extra.get("tokens")
-    return None if tokens is None or not manifest.seconds else tokens / manifest.seconds
+def _quotient(count: int | None, over: float) -> float | None:
+    return None if count is None or not over else count / over

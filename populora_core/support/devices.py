@@ -16,8 +16,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from populora_core.support.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 CUDA = "cuda"
 POLL_SECONDS = 1.0
@@ -127,6 +131,24 @@ def free_memory() -> float:
 
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return float(torch.cuda.mem_get_info()[0] + unused)
+
+
+def product_rate(device: torch.device, dtype: torch.dtype, side: int = 8192, times: int = 20) -> float:
+    """Operations per second that a device reaches in a product [side, side] x [side, side]: its peak, in practice."""
+    import torch
+
+    drawn = torch.Generator(device).manual_seed(0)  # a GPU is faster on zeros, so it must be numbers
+    a, b = (torch.randn(side, side, generator=drawn, device=device, dtype=dtype) for _ in range(2))
+
+    def seconds(count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            product = torch.mm(a, b)
+        product[0, 0].item()  # waits for all of them
+        return time.perf_counter() - started
+
+    seconds(1)
+    return times * 2.0 * side**3 / seconds(times)
 
 
 def gpu_name(visible: str | None = None) -> str:
