@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import GENERATIONS, small_config, start
 
 from populora_core.config.load import apply_overrides
+from populora_core.config.machinery import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.loop import train
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sampler import engines as opening
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.requests import Served
+from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.sampler.vllm_engine import engine_arguments
 from populora_core.stages.plan import stage_key
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_manifest, stage_dir
@@ -54,6 +59,16 @@ def test_one_engine_holds_all_members_so_it_has_one_shard() -> None:
     small_config(sampler={"engine": "vllm"}, compute={"shards": 1})
     on_each_gpu = {"shards": 8, "backend": "local"}
     small_config(sampler={"engine": "vllm"}, base={"device": "cuda"}, compute=on_each_gpu)
+
+
+def test_an_engine_is_spread_over_as_many_gpus_as_the_configuration_says() -> None:
+    spread = SamplerSection(engine="vllm", tensor_parallel=2, gpu_memory_utilization=0.4)
+    asked = ModelSpec(BaseSection(device="cuda"), AdapterSection(), "none", spread, members=8, sleeps=False)
+    arguments = engine_arguments(asked, 32, 8)
+    assert (arguments["tensor_parallel_size"], arguments["gpu_memory_utilization"]) == (2, 0.4)
+    assert (arguments["max_loras"], arguments["enable_sleep_mode"]) == (9, False)
+    on_cpu = engine_arguments(replace(asked, base=BaseSection()), 32, 8)
+    assert "tensor_parallel_size" not in on_cpu
 
 
 def test_the_engine_decides_what_is_sampled_and_nothing_else(

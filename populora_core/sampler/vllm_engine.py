@@ -82,49 +82,52 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
     """
     from vllm import EngineArgs, LLMEngine
 
-    folder, settings = spec.base.folder(), spec.sampler
-    on_cpu = spec.base.device == "cpu"
+    try:
+        with _own_process():
+            engine = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(spec, rank, adapters)))
+        engine.collective_rpc("report_before_top_p")
+    except Exception as error:  # ValueError, RuntimeError, AttributeError, pydantic's, the loader's, ...
+        raise ConfigError(
+            f"vLLM cannot serve the base model in {spec.base.folder()}",
+            came=f"{type(error).__name__}: {error}",
+            remedy="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
+            'sampler.cpu_cache_gib and sampler.gpu_memory_utilization. sampler.engine = "torch" needs no vLLM',
+        ) from error
+    return engine
+
+
+def engine_arguments(spec: ModelSpec, rank: int, adapters: int) -> dict[str, Any]:
+    """What vLLM's `EngineArgs` takes for an engine with room for so many adapters of the rank from `room_for`."""
+    settings = spec.sampler
     where: dict[str, Any] = (
         {
             "kv_cache_memory_bytes": settings.cpu_cache_gib * 2**30,
             "enforce_eager": True,
             "enable_chunked_prefill": False,
         }
-        if on_cpu
+        if spec.base.device == "cpu"
         else {
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": spec.sleeps,
+            "tensor_parallel_size": settings.tensor_parallel,
             "seed": secrets.randbits(31),  # requests have none here, and a rerun is to draw again
         }
     )
-    arguments = EngineArgs(
-        model=str(folder.resolve()),
-        dtype=spec.base.dtype,
-        max_num_seqs=settings.rows,
-        enable_lora=True,
-        max_lora_rank=rank,
-        max_loras=settings.max_loras or adapters + 1,
-        max_cpu_loras=max(settings.max_loras, adapters + 1),
-        skip_tokenizer_init=True,  # token ids go in and come out
-        logprobs_mode="processed_logprobs",
-        worker_extension_cls="populora_core.sampler.vllm_worker.Extension",
-        trust_remote_code=False,
-        disable_log_stats=True,
-        use_tqdm_on_load=False,
-        **where,
-    )
-    try:
-        with _own_process():
-            engine = LLMEngine.from_engine_args(arguments)
-        engine.collective_rpc("report_before_top_p")
-    except Exception as error:  # ValueError, RuntimeError, AttributeError, pydantic's, the loader's, ...
-        raise ConfigError(
-            f"vLLM cannot serve the base model in {folder}",
-            came=f"{type(error).__name__}: {error}",
-            remedy="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
-            'sampler.cpu_cache_gib and sampler.gpu_memory_utilization. sampler.engine = "torch" needs no vLLM',
-        ) from error
-    return engine
+    return {
+        "model": str(spec.base.folder().resolve()),
+        "dtype": spec.base.dtype,
+        "max_num_seqs": settings.rows,
+        "enable_lora": True,
+        "max_lora_rank": rank,
+        "max_loras": settings.max_loras or adapters + 1,
+        "max_cpu_loras": max(settings.max_loras, adapters + 1),
+        "skip_tokenizer_init": True,  # token ids go in and come out
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": "populora_core.sampler.vllm_worker.Extension",
+        "trust_remote_code": False,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    } | where
 
 
 def clear_away() -> None:
