@@ -75,7 +75,8 @@ def _gpu_rows() -> Iterator[Check]:
         )
         if not new:
             detail += (
-                f"; the pinned torch and vLLM are built for CUDA 13, which needs {CUDA_13_DRIVER}: update it"
+                f"; the pinned torch and vLLM are built for CUDA 13, which needs {CUDA_13_DRIVER}: update it, or "
+                "install their cu129 builds as docs/how-to.md says under 'Sample with vLLM'"
             )
         if gpu.capability < BFLOAT16:
             detail += "; too old for bfloat16"
