@@ -5,10 +5,10 @@
 Needs torch, transformers and safetensors alone, and no download. Wall seconds around synchronised work, one of
 each variant a round. The updates of P members train on the same rows, cut into equal shares. `matmul_peak` is
 what one square product in the base's precision reaches here; an update's share of it counts the products with
-the frozen weights (2 operations a weight and token forward, 2 backward, 2 more where checkpointing runs a layer
-again) and with the adapters, for every token that is run, padding included. Memory is the allocator's peak, and what
-it reserves. The report is written after every round, so that a run that is cut off leaves what it has; the defaults
-take some 8 minutes at most.
+the frozen weights (2 operations a weight and token forward, 2 backward, 2 more where layers were run again) and
+with the adapters, for every token that is run, padding included. Memory is the allocator's peak, and what it
+reserves. Single parts come last (`gpu_parts`). The report is written after every figure, so that a run that is cut
+off leaves what it has; the defaults take some 8 minutes at most, by reckoning.
 """
 
 from __future__ import annotations
@@ -17,116 +17,34 @@ import argparse
 import gc
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from bench.adapters import QWEN_7B, drawn_ids, trained, training_rows
+from bench.adapters import drawn_ids, trained
+from bench.gpu_parts import parts
+from bench.gpu_setting import SETTINGS, Scenario, Step, seconds_of
 from bench.harness import BenchRow, as_json, machine, median, print_table, ratio, single
-from populora_core.learner.packing import micro_batches, pack_rows
-from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
 from populora_core.learner.update import update_members
 from populora_core.model.attention import group_queries
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.planning.duration import update_operations
 from populora_core.planning.memory import Workload, estimate, shape_of
 from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.support.devices import hold_device
+from populora_core.support.devices import hold_device, product_rate
 from populora_core.support.durable import write_atomically
 
-if TYPE_CHECKING:
-    from populora_core.config.sections import UpdateSection
-
 GIB = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """In place of the configuration's `UpdateSection`, which needs pydantic: a GPU's machine may lack it."""
-
-    token_budget: int
-    pack_tokens: int
-    gradient_checkpointing: bool
-    learning_rate: float = 2e-3
-    clip: float = 0.2
-    importance_cap: float = 0.0
-    grad_clip: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    minibatches: int = 1
-    kl: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is measured.
-
-    Attributes:
-        model: of the base's config.json.
-        rank: of the adapters, on all linear layers.
-        members: the populations whose updates are timed; the first is what the others are compared with.
-        problems, attempts: of one update, together; problems are a multiple of every population.
-        prompt, completion: tokens, shortest and longest.
-        token_budget, pack_tokens, checkpointing: as in `UpdateSection`.
-        requests, new_tokens: completions that are sampled at once, and their length.
-        square: side of the product that gives the peak.
-    """
-
-    model: Mapping[str, Any]
-    rank: int = 32
-    members: tuple[int, ...] = (1, 2, 4, 8, 16)
-    problems: int = 32
-    attempts: int = 8
-    prompt: tuple[int, int] = (256, 512)
-    completion: tuple[int, int] = (64, 512)
-    token_budget: int = 16_384
-    pack_tokens: int = 4096
-    checkpointing: bool = True
-    requests: int = 256
-    new_tokens: int = 128
-    square: int = 8192
-
-    def rows(self, members: int) -> list[TrainingRow]:
-        """What an update of so many members learns from."""
-        vocabulary = self.model["vocab_size"]
-        return training_rows(members, vocabulary, self.problems, self.attempts, self.prompt, self.completion)
-
-
-SETTINGS = {
-    "7b": Scenario(QWEN_7B),
-    "tiny": Scenario(
-        {
-            "model_type": "qwen2",
-            "vocab_size": 256,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 512,
-            "tie_word_embeddings": False,
-        },
-        rank=8,
-        members=(1, 2),
-        problems=2,
-        attempts=2,
-        prompt=(8, 12),
-        completion=(4, 8),
-        token_budget=128,
-        requests=4,
-        new_tokens=4,
-        square=64,
-    ),
-}
 
 
 def main() -> None:
@@ -169,12 +87,13 @@ def run(setting: Scenario, device: torch.device, samples: int) -> Iterator[Bench
     _say("drawing the base")
     model = random_base(setting.model, device)
     layout = AdapterLayout.of(model, setting.rank, 2.0 * setting.rank)
-    peak = _matmul_peak(setting.square, model.dtype, device, samples)
+    peak = [product_rate(device, model.dtype, setting.square) for _ in range(samples)]
     yield median("matmul_peak", [each / 1e12 for each in peak], "TFLOP/s")
     yield _grouped(setting, layout, model.dtype, device, samples)
     stacked = StackedAdapters(model, layout)
     yield from _updates(setting, stacked, float(np.median(peak)), samples)
     yield from _sampling(setting, stacked, samples)
+    yield from parts(setting, stacked)
 
 
 def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
@@ -191,8 +110,7 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
 
 def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: int) -> Iterator[BenchRow]:
     device, layout = stacked.device, stacked.layout
-    step = Step(setting.token_budget, setting.pack_tokens, setting.checkpointing)
-    rules = UpdateRules(cast("UpdateSection", step))
+    rules = Step(setting.token_budget, setting.pack_tokens, setting.checkpointing).rules
     seconds: dict[int, list[float]] = {members: [] for members in setting.members}
     memory: dict[int, tuple[float, float]] = {}
     operations: dict[int, float] = {}
@@ -202,11 +120,14 @@ def _updates(setting: Scenario, stacked: StackedAdapters, peak: float, samples: 
             rows = setting.rows(members)
             states = {str(member): MemberState.newborn(trained(layout, member)) for member in range(members)}
             _forget_peak(device)
-            taken = _seconds(lambda: update_members(stacked, states, rows, rules), device)  # noqa: B023
+            with _counted(stacked) as ran:
+                taken = seconds_of(lambda: update_members(stacked, states, rows, rules), device)  # noqa: B023
             if number:
                 seconds[members].append(taken)
             memory[members] = _peak_memory(device)
-            operations[members] = _operations(setting, stacked, rows, rules)
+            packs = pack_rows(rows, rules.settings.pack_tokens)
+            batches = list(micro_batches(packs, rules.settings.token_budget, device.type == "cuda"))
+            operations[members] = _operations(setting, batches, len(ran))
             if not number:
                 continue
             yield median(f"update_seconds_p{members}", seconds[members], "s")
@@ -241,7 +162,7 @@ def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> Iter
                 for index, prompt in enumerate(prompts)
             ]
             _forget_peak(device)
-            seconds = _seconds(lambda: sampler.generate(requests), device)  # noqa: B023
+            seconds = seconds_of(lambda: sampler.generate(requests), device)  # noqa: B023
             if number:
                 taken[members].append(seconds)
             memory[members] = _peak_memory(device)
@@ -258,7 +179,7 @@ def _sampling(setting: Scenario, stacked: StackedAdapters, samples: int) -> Iter
 def _grouped(
     setting: Scenario, layout: AdapterLayout, dtype: torch.dtype, device: torch.device, samples: int
 ) -> BenchRow:
-    """One layer's two products of all members' parts, by torch's product of groups over the batched one."""
+    """One layer's two products of all members' parts, added to the base's, by groups over batched as the learner's."""
     members, slot = max(setting.members), layout.modules[0]
     tokens = setting.token_budget // members
     x = torch.randn(members, tokens, slot.in_features, device=device).to(dtype)
@@ -266,31 +187,41 @@ def _grouped(
     b = torch.randn(members, layout.rank, slot.out_features, device=device).to(dtype)
     ends = torch.arange(1, members + 1, device=device, dtype=torch.int32) * tokens
 
+    y = torch.zeros(members, tokens, slot.out_features, device=device, dtype=dtype)
+
     def grouped() -> None:
         u = torch._grouped_mm(x.flatten(0, 1), a, ends)
-        torch._grouped_mm(u, b, ends)
+        y.flatten(0, 1).add_(torch._grouped_mm(u, b, ends))
 
-    taken: dict[Callable[[], object], list[float]] = {grouped: [], lambda: torch.bmm(torch.bmm(x, a), b): []}
+    taken: dict[Callable[[], object], list[float]] = {
+        grouped: [],
+        lambda: y.baddbmm_(torch.bmm(x, a), b): [],
+    }
     for number in range(samples + 1):
         for work, seconds in taken.items():
-            spent = _seconds(lambda: [work() for _ in range(20)], device)  # noqa: B023
+            spent = seconds_of(lambda: [work() for _ in range(20)], device)  # noqa: B023
             seconds += [spent] * (number > 0)
     over, under = taken.values()
     return ratio("grouped_over_batched", over, under)
 
 
-def _operations(
-    setting: Scenario, stacked: StackedAdapters, rows: Sequence[TrainingRow], rules: UpdateRules
-) -> float:
-    """Multiplications and additions of one update."""
-    shape = shape_of(setting.model, setting.rank)
-    head = shape.vocabulary * shape.hidden
-    linear = sum(slot.in_features * slot.out_features for slot in stacked.layout.modules)
-    packs, on_gpu = pack_rows(rows, rules.settings.pack_tokens), stacked.device.type == "cuda"
-    batches = list(micro_batches(packs, rules.settings.token_budget, on_gpu))
+def _operations(setting: Scenario, batches: Sequence[MicroBatch], passes: int) -> float:
+    """Multiplications and additions of one update, whose layers were run forward so often."""
     tokens, targets = (sum(getattr(b, name).size for b in batches) for name in ("input_ids", "targets"))
-    again = 2 if setting.checkpointing else 0
-    return tokens * ((4 + again) * linear + (6 + again) * shape.adapter) + targets * 4 * head
+    shape = shape_of(setting.model, setting.rank)
+    return update_operations(shape, tokens, targets, again=passes > len(batches))
+
+
+@contextmanager
+def _counted(stacked: StackedAdapters) -> Iterator[list[None]]:
+    """Inside, a list grows by an element whenever the first layer is run: on a GPU the learner decides how often."""
+    ran: list[None] = []
+    first = stacked.model.get_submodule(stacked.layout.modules[0].name)
+    hook = first.register_forward_hook(lambda *_: ran.append(None))
+    try:
+        yield ran
+    finally:
+        hook.remove()
 
 
 def _planned(setting: Scenario, members: int) -> int:
@@ -302,31 +233,6 @@ def _planned(setting: Scenario, members: int) -> int:
         checkpointing=setting.checkpointing,
     )
     return estimate(shape_of(setting.model, setting.rank), work).learner
-
-
-def _matmul_peak(side: int, dtype: torch.dtype, device: torch.device, samples: int) -> list[float]:
-    """Operations a second of a product [side, side] x [side, side], twenty at a time."""
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-
-    def work() -> None:
-        for _ in range(20):
-            torch.mm(a, b)
-
-    work()
-    return [20 * 2.0 * side**3 / _seconds(work, device) for _ in range(samples)]
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    _synchronise(device)
-    started = time.perf_counter()
-    work()
-    _synchronise(device)
-    return time.perf_counter() - started
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _forget_peak(device: torch.device) -> None:

@@ -122,7 +122,7 @@ def _step(
             logprob_mismatch=mismatch / count,
             largest_mismatch=float(totals.largest[slot]),
         )
-    return {**states, **_stepped(stacked, trained, grad, rules)}, stats
+    return {**states, **stepped(stacked, trained, grad, rules)}, stats
 
 
 def _has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
@@ -208,7 +208,7 @@ def _accumulate(
     return token_slots, found
 
 
-def _stepped(
+def stepped(
     stacked: StackedAdapters, states: Mapping[str, MemberState], grad: Tensor, rules: UpdateRules
 ) -> dict[str, MemberState]:
     """AdamW on every resident member; `stacked` keeps the weights that the gradient was taken at.
