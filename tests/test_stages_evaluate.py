@@ -230,6 +230,12 @@ def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported
             "SELECT teacher_id, avg((solve_rate > 0 AND solve_rate < 1)::DOUBLE) AS share FROM problems GROUP BY 1"
         )
         gone = catalogue.rows("SELECT removed_id, role, removed_fitness FROM evolutions")
+        (drawn,) = catalogue.rows("SELECT sum(completion_tokens)::BIGINT AS tokens FROM evaluation_items")
+        told = catalogue.rows(
+            "SELECT round(tokens_per_second * seconds)::BIGINT AS tokens FROM stages "
+            "WHERE stage = 'evaluate' AND generation = 2"
+        )
+    assert told == [drawn], "throughput counts what an evaluation drew"
     assert all(row["external_fitness"] is None for row in ratings if row["generation"] == 1)
     external = {row["member_id"]: row["external_fitness"] for row in ratings if row["generation"] == 2}
     expected = {row["member_id"]: row["score"] for row in scores}

@@ -7,7 +7,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -352,3 +353,15 @@ class Generate:
             {name: json.dumps(value) for name, value in told.items()},
         )
         return pa.Table.from_pylist(rows, schema)
+
+
+def tokens_of(tables: Iterable[pa.Table]) -> Counter[str]:
+    """What manifests say of the tables that `Generate` made: tokens drawn, of prompts, and of these in the cache."""
+    found: Counter[str] = Counter()
+    for table in tables:
+        found["tokens"] += sum(table["completion_tokens"].to_pylist())
+        found["prompt_tokens"] += sum(table["prompt_tokens"].to_pylist())
+        cached = json.loads(table.schema.metadata.get(b"cached", b"null"))
+        if cached is not None:
+            found["cached_tokens"] += cached
+    return found

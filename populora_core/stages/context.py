@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from populora_core.compute.shards import Shards, towards
-from populora_core.compute.work import Generate, Prompt
+from populora_core.compute.work import Generate, Prompt, tokens_of
 from populora_core.config.load import Config
 from populora_core.planning.dealing import deal
 from populora_core.population.member import Member, Role
@@ -141,14 +141,7 @@ class StageContext:
         ]
         record = self.extra.setdefault("sampler", {"engine": told[0]["engine"], "probes": []})
         record["probes"] += [each["probe"] for each in told]
-        counted = {
-            "tokens": sum(sum(part["completion_tokens"].to_pylist()) for part in done),
-            "prompt_tokens": sum(sum(part["prompt_tokens"].to_pylist()) for part in done),
-        }
-        cached = [each["cached"] for each in told if each.get("cached") is not None]
-        if cached:
-            counted["cached_tokens"] = sum(cached)
-        for name, count in counted.items():
+        for name, count in tokens_of(done).items():
             self.extra[name] = self.extra.get(name, 0) + count
         # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
         came = np.argsort(dealt, kind="stable")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards, towards
-from populora_core.compute.work import Generate, Prompt
+from populora_core.compute.work import Generate, Prompt, tokens_of
 from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -88,6 +89,7 @@ class Evaluation:
 
     Attributes:
         records: who sampled what, of the shards that were not done yet (see `compute.shards.Shards`).
+        tokens: of these (see `compute.work.tokens_of`).
     """
 
     kept = ANSWERED  # of a completion
@@ -105,6 +107,7 @@ class Evaluation:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
         self.generation, self.finished, self._problems = generation, finished, problems
         self.records: list[Row] = []
+        self.tokens: Counter[str] = Counter()
         self.family = session.run.config.base.dialect
 
     @cached_property
@@ -263,6 +266,7 @@ class Evaluation:
         done = sampling.map(
             [Generate(self._served, share, by_dialect=False) for share in shares if share], progress
         )
+        self.tokens.update(tokens_of(done))
         answers = [iter(part.select(list(self.kept)).to_pylist()) for part in done]
         return [next(answers[place[item.item_id]]) for item, _, _ in asked]
 
