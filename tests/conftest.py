@@ -60,6 +60,8 @@ SOLO = {  # what the single agent has instead
         "chance": "subtract",
         "teacher_unsolved": -0.5,
         "teacher_always_solved": -0.5,
+        "new_cell_bonus": 0.25,
+        "new_cell_window": 1,
     },
     "update": {"estimator": "trr_pp"},
     "evolve": {"every": 1},

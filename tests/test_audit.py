@@ -78,13 +78,14 @@ PAYS = {
 }
 
 
-def payment(p: float, c: float, rules: GradeSection) -> float:
+def payment(p: float, c: float, rules: GradeSection, new_cell: bool = False) -> float:
     """What a valid problem with solve rate p and chance c pays."""
     if rules.chance == "subtract":
         p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
     ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
     ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
-    paid = ends.get(p, PAYS[rules.teacher_reward](p))
+    bonus = rules.new_cell_bonus if new_cell else 0.0
+    paid = ends.get(p, PAYS[rules.teacher_reward](p) + bonus)
     return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
 
 
@@ -93,11 +94,15 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
 ) -> None:
     rows = ask(
         audited,
-        """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
-                  any_value(q.chance) AS c
+        f"""SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
+                  any_value(q.chance) AS c,
+                  NOT EXISTS (
+                      FROM problems o WHERE o.problem_type = p.problem_type AND o.cell = any_value(q.cell)
+                      AND o.generation BETWEEN p.generation - {config.grade.new_cell_window} AND p.generation - 1
+                  ) AS new_cell
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            LEFT JOIN problems q ON q.problem_id = p.problem_id
-           GROUP BY p.proposal_id, p.verdict, p.reward""",
+           GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation""",
     )
     asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
     assert len(rows) == len(generations) * asked
@@ -106,7 +111,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
             assert 0.0 <= row["c"] <= config.verify.largest_chance
-            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade)
+            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade, row["new_cell"])
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 

@@ -233,6 +233,10 @@ class GradeSection(Section):
     teacher_invalid: float = Field(-1.0, description="reward of a proposal that is no problem")
     teacher_unsolved: float = Field(0.0, description="reward of a problem that no attempt solves")
     teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")
+    new_cell_bonus: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="added where some attempts solve a problem whose cell is new to its type"
+    )
+    new_cell_window: Count = Field(10, description="generations before it that a new cell was not seen in")
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")

@@ -75,9 +75,13 @@ class StageContext:
 
     # Inputs
 
-    def rows(self, name: str, *columns: str) -> list[Row]:
-        """The rows of an input table with these columns, or all; of several generations in order."""
-        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name])
+    def rows(self, name: str, *columns: str, newest: int = 0) -> list[Row]:
+        """The rows of an input table with these columns, or all; of several generations in order.
+
+        Args:
+            newest: how many of these generations are read; 0 for all.
+        """
+        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name][-newest:])
         return [row for table in tables for row in table.to_pylist()]
 
     def input_file(self, name: str) -> Path:
@@ -103,7 +107,7 @@ class StageContext:
 
     def problems(self) -> list[Problem]:
         """The generation's own."""
-        return [self.problem(row) for row in self.rows("problems", *PROBLEM)]
+        return [self.problem(row) for row in self.rows("problems", *PROBLEM, newest=1)]
 
     @staticmethod
     def problem(row: Row) -> Problem:

@@ -179,9 +179,14 @@ def stages_of(generation: int) -> tuple[Stage, ...]:
 
 
 def as_configured(stage: Stage, config: Config) -> Stage:
-    """The stage with what decides its result: where `solve` asks what was solved, the sandbox does too."""
+    """The stage with what decides its result, where more does than usual.
+
+    What was solved, where `solve` asks for it: the sandbox. What is new, where `grade` pays for it: the past.
+    """
     if stage.name == "solve" and config.solve.extra_attempts:
         return replace(stage, config=(*stage.config, "sandbox"), sandbox=True)
+    if stage.name == "grade" and config.grade.new_cell_bonus:
+        return replace(stage, needs={**stage.needs, "problems": When.SO_FAR})
     return stage
 
 
