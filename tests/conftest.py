@@ -69,7 +69,7 @@ SOLO = {  # what the single agent has instead
 
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
-    "anchors": {"share": 0.2, "source": "base_model.anchors:tiny"},
+    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
     "evolve": {"every": 1},
 }
 

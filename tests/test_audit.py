@@ -295,12 +295,30 @@ def test_references_come_from_earlier_generations(audited: Path) -> None:
     assert rows[0]["n"] == 0
 
 
-def test_no_program_is_a_problem_of_one_type_twice(audited: Path) -> None:
+def test_no_program_is_a_problem_of_one_type_twice(audited: Path, config: Config) -> None:
+    first = "teacher_id <> 'anchor'" if config.anchors.source == "rarely_solved" else "true"
     rows = ask(
         audited,
-        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems",
+        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems "
+        f"WHERE {first}",
     )
     assert rows[0]["n"] == rows[0]["distinct_n"] > 0
+
+
+def test_what_is_asked_again_was_rarely_solved_when_it_was_last_asked(audited: Path, config: Config) -> None:
+    if config.anchors.source != "rarely_solved":
+        pytest.skip("nothing is asked again")
+    rows = ask(
+        audited,
+        """SELECT a.problem_id, o.solve_rate, o.inputs = a.inputs AND o.outputs = a.outputs AS same
+           FROM problems a LEFT JOIN problems o USING (problem_type, program_key)
+           WHERE a.teacher_id = 'anchor' AND o.generation < a.generation AND o.solve_rate IS NOT NULL
+           QUALIFY row_number() OVER (PARTITION BY a.problem_id ORDER BY o.generation DESC) = 1""",
+    )
+    (anchors,) = ask(audited, "SELECT count(*) AS n FROM problems WHERE teacher_id = 'anchor'")
+    assert len(rows) == anchors["n"] > 0
+    largest = config.anchors.parameters["largest"]
+    assert all(row["same"] and 0.0 < row["solve_rate"] <= largest for row in rows)
 
 
 def test_lineage_is_whole(audited: Path, config: Config) -> None:

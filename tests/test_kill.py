@@ -34,6 +34,7 @@ TINY: dict[str, dict[str, Any]] = {
     "match": {"hall_of_fame": 0.5},
     "propose": {"per_type": 2, "max_tokens": 64},
     "solve": {"attempts": 2, "extra_attempts": 2, "max_tokens": 32},
+    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
     "grade": {"new_cell_bonus": 0.5, "new_cell_window": 1},
     "evolve": {"every": 1},
     "compute": {"backend": "local", "shards": 1},

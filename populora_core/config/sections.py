@@ -180,16 +180,18 @@ class VerifySection(Section):
 
 
 class AnchorSection(Section):
-    """Problems from outside the population, played beside the teachers' (verify)."""
+    """Problems from outside the population, or asked again, played beside the teachers' (verify)."""
 
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="of all problems that a generation asks for; 0: none"
     )
     source: str = Field(
-        "dataset", description="where they come from: dataset, or module:function, a generator"
+        "dataset",
+        description="where they come from: dataset; rarely_solved, the run's own; or module:function, a generator",
     )
     parameters: dict[str, Setting] = Field(
-        {}, description="settings of the source: path, the file or folder of dataset"
+        {},
+        description="settings of the source: path, the file or folder of dataset; largest, the solve rate that is rare",
     )
 
     def beside(self, proposals: int) -> int:

@@ -16,7 +16,9 @@ from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
 from populora_core.planning.dealing import deal
 from populora_core.population.member import Member, Role
+from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
+from populora_core.problems.coverage import Cell
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
@@ -104,6 +106,18 @@ class StageContext:
         for row in self.rows("problems", *PROBLEM, "program_key"):
             buffer.add(self.problem(row), row["program_key"])
         return buffer
+
+    def graded(self) -> list[Graded]:
+        """All earlier generations' problems that have a solve rate, oldest first."""
+        rates = {
+            row["problem_id"]: row["solve_rate"]
+            for row in self.rows("problem_results", "problem_id", "solve_rate")
+        }
+        return [
+            Graded(self.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
+            for row in self.rows("problems", *PROBLEM, "cell")
+            if rates[row["problem_id"]] is not None
+        ]
 
     def problems(self) -> list[Problem]:
         """The generation's own."""

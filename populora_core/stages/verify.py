@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from populora_core.benchmarks.anchors import draw_anchors
+from populora_core.benchmarks.anchors import RARELY_SOLVED, draw_anchors
 from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
@@ -58,7 +58,7 @@ def run(ctx: StageContext) -> None:
 
 
 def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[str, Draft]:
-    """The generation's anchors by their ids: of each type a share beside its proposals, none played before.
+    """The generation's anchors by their ids: of each type a share beside its proposals.
 
     Raises:
         ProblemError: they cannot be drawn (see `draw_anchors`), or the generation was made with another data set.
@@ -67,13 +67,19 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
         return {}
     _require_same_source(ctx)
     asked = Counter(row["problem_type"] for row in proposals)
+    past = ctx.graded() if _asks_again(ctx) else []
     found = {}
     for problem_type, drafts in draw_anchors(
-        ctx.config.anchors, asked, buffer, lambda kind: ctx.rng("anchors", kind)
+        ctx.config.anchors, asked, buffer, past, lambda kind: ctx.rng("anchors", kind)
     ).items():
         for index, draft in enumerate(drafts):
             found[ids.anchor_id(ctx.generation, problem_type, index)] = draft
     return found
+
+
+def _asks_again(ctx: StageContext) -> bool:
+    """Whether anchors are problems of earlier generations."""
+    return ctx.config.anchors.source == RARELY_SOLVED
 
 
 def _require_same_source(ctx: StageContext) -> None:
@@ -155,7 +161,8 @@ def _admit(
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
-        if held_out().holds(problem.program, problem.inputs) or not buffer.add(problem, key):
+        again = row["teacher_id"] == ids.ANCHOR and _asks_again(ctx)
+        if held_out().holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
             duplicates.add(proposal_id)
             continue
         complexity = measure(problem.program)

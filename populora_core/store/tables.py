@@ -161,7 +161,7 @@ _DECLARED = (
             Column(
                 "teacher_id",
                 TEXT,
-                "Member that proposed it; `anchor` where it is from outside the population.",
+                "Member that proposed it; `anchor` where it is from outside the population, or asked again.",
             ),
             PROBLEM_TYPE,
             Column("program", TEXT, "Python source; its entry function is `f`."),
