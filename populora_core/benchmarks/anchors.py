@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from populora_core.benchmarks.files import read_rows
+from populora_core.benchmarks.files import own_file, read_rows
 from populora_core.config.sections import AnchorSection
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
@@ -136,16 +136,7 @@ def require_types(path: str, types: Sequence[str]) -> None:
 
 
 def _file(path: str) -> Path:
-    place = Path(path).expanduser()
-    file = place / WRITTEN if place.is_dir() else place
-    if not file.is_file():
-        raise ProblemError(
-            f"there is no data set of anchors at {path}",
-            expected="a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file",
-            came=f"nothing at {file}",
-            remedy="put it there, or correct path in anchors.parameters; it starts where populora runs",
-        )
-    return file
+    return own_file(path, WRITTEN, "data set of anchors", "path in anchors.parameters")
 
 
 @lru_cache(maxsize=1)

@@ -265,6 +265,13 @@ class UpdateSection(Section):
     kl: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="weight of the divergence from the bare base"
     )
+    corpus_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.0,
+        description="of the loss's weight: texts of a corpus, which members keep learning to write; 0: none",
+    )
+    corpus: str = Field(
+        "", description="its file, rows of prompt and completion, or a folder that `populora problems` wrote"
+    )
     shuffle_rewards: bool = Field(
         False, description="a control: deal each member's rewards of a type out among its completions"
     )
@@ -287,6 +294,12 @@ class UpdateSection(Section):
     )
     std_floor: Positive = Field(0.1, description="least standard deviation that advantages are divided by")
     advantage_clip: Positive = Field(5.0, description="largest advantage, either way")
+
+    @model_validator(mode="after")
+    def _corpus_named(self) -> UpdateSection:
+        if self.corpus_share and not self.corpus:
+            raise ValueError("corpus_share is set, so corpus must name a file")
+        return self
 
 
 class EvolveSection(Section):

@@ -29,12 +29,12 @@ from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
-from populora_core.store.artifacts import StageWriter, read_table
+from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 from populora_core.support.devices import CUDA
-from populora_core.support.errors import ArtifactError
+from populora_core.support.errors import ArtifactError, ProblemError
 
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
 
@@ -106,6 +106,26 @@ class StageContext:
         for row in self.rows("problems", *PROBLEM, "program_key"):
             buffer.add(self.problem(row), row["program_key"])
         return buffer
+
+    def require_same(self, section: str, key: str, what: str) -> None:
+        """A file to which somebody adds rows must not have a resume make a whole run again.
+
+        Args:
+            section, key: of the setting that counts by the file's content.
+
+        Raises:
+            ProblemError: the generation was made with another content.
+        """
+        manifest = read_manifest(stage_dir(self.session.run.directory, self.generation, self.plan.stage.name))
+        now = self.plan.settings[section][key]
+        before = manifest.config.get(section, {}).get(key) if manifest else None
+        if before and before != now:
+            raise ProblemError(
+                f"the {what} has changed since generation {self.generation} was made; nothing was changed",
+                expected=f"the file with sha256 {before}",
+                came=f"sha256 {now}",
+                remedy="put that file back; or go on with the new one in a fork: populora fork --help",
+            )
 
     def graded(self) -> list[Graded]:
         """All earlier generations' problems that have a solve rate, oldest first."""

@@ -18,10 +18,8 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
-from populora_core.support.errors import ProblemError
 
 
 def run(ctx: StageContext) -> None:
@@ -65,7 +63,7 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
     """
     if not ctx.config.anchors.share:
         return {}
-    _require_same_source(ctx)
+    ctx.require_same("anchors", "parameters", "data set of anchors")
     asked = Counter(row["problem_type"] for row in proposals)
     past = ctx.graded() if _asks_again(ctx) else []
     found = {}
@@ -80,21 +78,6 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
 def _asks_again(ctx: StageContext) -> bool:
     """Whether anchors are problems of earlier generations."""
     return ctx.config.anchors.source == RARELY_SOLVED
-
-
-def _require_same_source(ctx: StageContext) -> None:
-    """A data set to which somebody adds rows must not have a resume make a whole run again."""
-    run = ctx.session.run
-    manifest = read_manifest(stage_dir(run.directory, ctx.generation, ctx.plan.stage.name))
-    now = ctx.plan.settings["anchors"]["parameters"]
-    before = manifest.config.get("anchors", {}).get("parameters", now) if manifest else now
-    if before != now:
-        raise ProblemError(
-            f"the data set of anchors has changed since generation {ctx.generation} was made; nothing was changed",
-            expected=f"the file with sha256 {before}",
-            came=f"sha256 {now}",
-            remedy="put that file back; or go on with the new one in a fork: populora fork --help",
-        )
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
