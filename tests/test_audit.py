@@ -242,7 +242,7 @@ def test_no_id_dangles(audited: Path, config: Config, view: str, column: str, ta
 
 
 def test_every_completion_stands_beside_the_prompt_that_it_answers(audited: Path, config: Config) -> None:
-    spoken = dialect(config.base.dialect)
+    spoken = dialect(config.base.dialect, config.propose.inputs)
     problems = {p["problem_id"]: StageContext.problem(p) for p in ask(audited, "SELECT * FROM problems")}
     attempts = ask(audited, "SELECT problem_id, student_id, prompt FROM attempts")
     assert attempts

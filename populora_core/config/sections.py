@@ -146,6 +146,9 @@ class ProposeSection(Section):
         ("code_o", "code_i", "code_f"), description="problem types that teachers are asked for"
     )
     per_type: Count = Field(32, description="proposals of each type, per teacher and generation")
+    inputs: Annotated[Integer, Field(ge=1, le=9)] = Field(
+        1, description="of a code_o or code_i problem, all to be answered; above 1 with instruct"
+    )
     references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
     reference_source: Literal["buffer", "archive"] = Field(
         "buffer",

@@ -165,7 +165,7 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.population.replacement import REPLACEMENTS
     from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
-    from populora_core.problems.dialects import DIALECTS
+    from populora_core.problems.dialects import DIALECTS, dialect
     from populora_core.problems.rewards import TEACHER_REWARDS
     from populora_core.problems.types import PROBLEM_TYPES
 
@@ -211,6 +211,8 @@ def check_names(config: Config, source: str) -> None:
             came=f"evaluate.every = {every}",
             remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
         )
+    with _said_of(f"{source}: propose.inputs"):
+        dialect(config.base.dialect, config.propose.inputs)
     _check_gpus(config, source)
 
 
