@@ -62,6 +62,11 @@ class Document:
         """The whole document."""
         return "".join(piece.text for piece in self.pieces)
 
+    @property
+    def completion(self) -> str:
+        """What follows the prompt when the role is played, without the end token."""
+        return self.text.removeprefix(self.prompt).partition("<eos>")[0]
+
 
 def _input_lines(found: Sample, count: int) -> str:
     return "".join(f"\n#{arguments_text(arguments)}" for arguments in found.inputs[:count])

@@ -39,6 +39,7 @@ if PROFILE == "same":
     # would follow from which tests it has run before.
     providers._get_local_constants = lambda: providers._local_constants
 
+CORPUS = Path(__file__).resolve().parent / "data" / "corpus.jsonl"  # documents of the tiny base
 GENERATIONS = 3
 SMALL = {
     "run": {"generations": GENERATIONS, "seed": 5},
@@ -60,6 +61,8 @@ SOLO = {  # what the single agent has instead
         "chance": "subtract",
         "teacher_unsolved": -0.5,
         "teacher_always_solved": -0.5,
+        "new_cell_bonus": 0.25,
+        "new_cell_window": 1,
     },
     "update": {"estimator": "trr_pp"},
     "evolve": {"every": 1},
@@ -67,7 +70,8 @@ SOLO = {  # what the single agent has instead
 
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
-    "anchors": {"share": 0.2, "source": "base_model.anchors:tiny"},
+    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
+    "update": {"corpus_share": 0.2, "corpus": str(CORPUS)},
     "evolve": {"every": 1},
 }
 

@@ -59,7 +59,10 @@ def train_alone(
         weight_decay=rules.weight_decay,
     )
     rows = [row for row in rows if row.advantage is not None]
-    total = sum(len(row.completion_ids) for row in rows)
+    sampled, texts = (
+        sum(len(row.completion_ids) for row in rows if row.supervised is kind) for kind in (False, True)
+    )
+    share = rules.corpus_share if texts else 0.0
 
     def vector(of: dict[str, Tensor]) -> Tensor:
         result = torch.zeros_like(weights)
@@ -71,15 +74,17 @@ def train_alone(
         optimiser.zero_grad()
         for start in range(0, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            (_loss(peft_model, batch, rules.clip, rules.kl) / total).backward()
+            of_batch = _losses(peft_model, batch, rules.clip, rules.kl)
+            weights_of = [share / texts if row.supervised else (1.0 - share) / sampled for row in batch]
+            sum(loss * weight for loss, weight in zip(of_batch, weights_of, strict=True)).backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), rules.grad_clip)
         gradient = vector({name: parameter.grad for name, parameter in parameters.items()})
         optimiser.step()
         yield Step(gradient, vector(parameters))
 
 
-def _loss(model: PeftModel, rows: Sequence[TrainingRow], clip: float, kl: float) -> Tensor:
-    """The sum over the completion tokens of rows padded on the right, where causal attention never looks."""
+def _losses(model: PeftModel, rows: Sequence[TrainingRow], clip: float, kl: float) -> list[Tensor]:
+    """Each row's sum over its completion tokens; rows are padded on the right, where causal attention never looks."""
     ids = torch.zeros(
         len(rows), max(len(row.prompt_ids + row.completion_ids) for row in rows), dtype=torch.long
     )
@@ -96,10 +101,13 @@ def _loss(model: PeftModel, rows: Sequence[TrainingRow], clip: float, kl: float)
         start, count = len(row.prompt_ids) - 1, len(row.completion_ids)
         logprobs = torch.log_softmax(logits[index, start : start + count] / row.temperature, -1)
         taken = logprobs[range(count), row.completion_ids]
+        if row.supervised:
+            losses.append(-taken.sum())
+            continue
         ratio = torch.exp(taken - torch.tensor(row.old_logprobs, dtype=logits.dtype))
         clipped = ratio.clamp(1 - clip, 1 + clip)
         losses.append(-torch.minimum(ratio * row.advantage, clipped * row.advantage).sum())
         if kl:
             base = torch.log_softmax(bare[index, start : start + count] / row.temperature, -1)
-            losses.append(kl * F.kl_div(base, logprobs, reduction="sum", log_target=True))
-    return torch.stack(losses).sum()
+            losses[-1] = losses[-1] + kl * F.kl_div(base, logprobs, reduction="sum", log_target=True)
+    return losses

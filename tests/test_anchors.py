@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,9 @@ from populora_core.config.load import Config
 from populora_core.config.sections import AnchorSection
 from populora_core.lifecycle.curriculum import CARD, write_curriculum
 from populora_core.lifecycle.loop import fork, train
+from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
+from populora_core.problems.coverage import Cell
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import check_proposals
 from populora_core.problems.model import Draft
@@ -60,9 +62,9 @@ def settings(share: float = 0.2, source: str = "dataset", **parameters: object) 
 
 
 def drawn(
-    chosen: AnchorSection, asked: dict[str, int], played: Buffer | None = None
+    chosen: AnchorSection, asked: dict[str, int], played: Buffer | None = None, past: Sequence[Graded] = ()
 ) -> dict[str, list[Draft]]:
-    return draw_anchors(chosen, asked, played or Buffer(10), lambda _: np.random.default_rng(7))
+    return draw_anchors(chosen, asked, played or Buffer(10), past, lambda _: np.random.default_rng(7))
 
 
 def several(rng: np.random.Generator, count: int, problem_type: str, *, factor: int = 1) -> Iterator[Draft]:
@@ -101,6 +103,38 @@ def test_what_was_played_does_not_come_again(tmp_path: Path) -> None:
     left = drawn(chosen, {"code_o": 3}, played)["code_o"]
     assert len(left) == 2 and not any(played.add(draft.problem("again", ("1",))) is False for draft in left)
     assert not drawn(chosen, {"code_o": 3}, played)["code_o"], "it is used up"
+
+
+def asked_before(*solve_rates: float, problem_type: str = "code_o") -> list[Graded]:
+    """Problems that were played with these solve rates; the program of each is its place."""
+    return [
+        Graded(
+            Draft(problem_type, f"def f(a):\n return a+{place}", ("(1,)",), "").problem(f"p{place}", ("1",)),
+            Cell((), ()),
+            rate,
+        )
+        for place, rate in enumerate(solve_rates)
+    ]
+
+
+def test_what_is_solved_rarely_is_asked_again_although_it_was_played() -> None:
+    past = [*asked_before(0.0, 0.125, 0.25, 0.5, 1.0), *asked_before(0.125, problem_type="code_i")]
+    played = Buffer(10)
+    for each in past:
+        played.add(each.problem)
+    chosen = settings(0.5, "rarely_solved")
+    first = drawn(chosen, {"code_o": 8}, played, past)["code_o"]
+    assert sorted(draft.program[-1] for draft in first) == ["1", "2"]
+    assert first == drawn(chosen, {"code_o": 8}, played, past)["code_o"]
+    assert len(drawn(chosen, {"code_o": 1}, played, past)["code_o"]) == 1
+    rarer = drawn(settings(0.5, "rarely_solved", largest=0.2), {"code_o": 8}, played, past)["code_o"]
+    assert [draft.program[-1] for draft in rarer] == ["1"]
+
+
+def test_of_what_was_asked_several_times_the_newest_solve_rate_counts() -> None:
+    past = asked_before(0.125, 0.125, 0.125, 1.0) + asked_before(0.25, 0.5, 0.0, 0.125)
+    again = drawn(settings(0.5, "rarely_solved"), {"code_o": 8}, past=past)["code_o"]
+    assert sorted(draft.program[-1] for draft in again) == ["0", "3"], "each once"
 
 
 def test_a_generator_is_named_by_its_place_and_has_settings() -> None:

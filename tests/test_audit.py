@@ -78,13 +78,14 @@ PAYS = {
 }
 
 
-def payment(p: float, c: float, rules: GradeSection) -> float:
+def payment(p: float, c: float, rules: GradeSection, new_cell: bool = False) -> float:
     """What a valid problem with solve rate p and chance c pays."""
     if rules.chance == "subtract":
         p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
     ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
     ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
-    paid = ends.get(p, PAYS[rules.teacher_reward](p))
+    bonus = rules.new_cell_bonus if new_cell else 0.0
+    paid = ends.get(p, PAYS[rules.teacher_reward](p) + bonus)
     return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
 
 
@@ -93,11 +94,15 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
 ) -> None:
     rows = ask(
         audited,
-        """SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
-                  any_value(q.chance) AS c
+        f"""SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
+                  any_value(q.chance) AS c,
+                  NOT EXISTS (
+                      FROM problems o WHERE o.problem_type = p.problem_type AND o.cell = any_value(q.cell)
+                      AND o.generation BETWEEN p.generation - {config.grade.new_cell_window} AND p.generation - 1
+                  ) AS new_cell
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            LEFT JOIN problems q ON q.problem_id = p.problem_id
-           GROUP BY p.proposal_id, p.verdict, p.reward""",
+           GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation""",
     )
     asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
     assert len(rows) == len(generations) * asked
@@ -106,7 +111,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
             assert 0.0 <= row["c"] <= config.verify.largest_chance
-            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade)
+            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade, row["new_cell"])
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 
@@ -237,7 +242,7 @@ def test_no_id_dangles(audited: Path, config: Config, view: str, column: str, ta
 
 
 def test_every_completion_stands_beside_the_prompt_that_it_answers(audited: Path, config: Config) -> None:
-    spoken = dialect(config.base.dialect)
+    spoken = dialect(config.base.dialect, config.propose.inputs)
     problems = {p["problem_id"]: StageContext.problem(p) for p in ask(audited, "SELECT * FROM problems")}
     attempts = ask(audited, "SELECT problem_id, student_id, prompt FROM attempts")
     assert attempts
@@ -290,12 +295,30 @@ def test_references_come_from_earlier_generations(audited: Path) -> None:
     assert rows[0]["n"] == 0
 
 
-def test_no_program_is_a_problem_of_one_type_twice(audited: Path) -> None:
+def test_no_program_is_a_problem_of_one_type_twice(audited: Path, config: Config) -> None:
+    first = "teacher_id <> 'anchor'" if config.anchors.source == "rarely_solved" else "true"
     rows = ask(
         audited,
-        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems",
+        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems "
+        f"WHERE {first}",
     )
     assert rows[0]["n"] == rows[0]["distinct_n"] > 0
+
+
+def test_what_is_asked_again_was_rarely_solved_when_it_was_last_asked(audited: Path, config: Config) -> None:
+    if config.anchors.source != "rarely_solved":
+        pytest.skip("nothing is asked again")
+    rows = ask(
+        audited,
+        """SELECT a.problem_id, o.solve_rate, o.inputs = a.inputs AND o.outputs = a.outputs AS same
+           FROM problems a LEFT JOIN problems o USING (problem_type, program_key)
+           WHERE a.teacher_id = 'anchor' AND o.generation < a.generation AND o.solve_rate IS NOT NULL
+           QUALIFY row_number() OVER (PARTITION BY a.problem_id ORDER BY o.generation DESC) = 1""",
+    )
+    (anchors,) = ask(audited, "SELECT count(*) AS n FROM problems WHERE teacher_id = 'anchor'")
+    assert len(rows) == anchors["n"] > 0
+    largest = config.anchors.parameters["largest"]
+    assert all(row["same"] and 0.0 < row["solve_rate"] <= largest for row in rows)
 
 
 def test_lineage_is_whole(audited: Path, config: Config) -> None:

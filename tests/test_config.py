@@ -64,6 +64,13 @@ def test_shards_on_ray_are_refused_where_it_is_missing(
         load_runnable(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 
+def test_several_inputs_are_refused_where_the_dialect_shows_one(tmp_path: Path) -> None:
+    several = _file(tmp_path, "[propose]\ninputs = 3")
+    with pytest.raises(ConfigError, match=r"propose\.inputs: the dialect compact asks for one input"):
+        load_runnable(several)
+    assert load_runnable(several, ["base.dialect=instruct"]).propose.inputs == 3
+
+
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="no configuration file"):
         load_config("nowhere.toml")

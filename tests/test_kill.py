@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import PATIENCE, alive, commits, contents, small_config, start, wait_for
+from conftest import CORPUS, PATIENCE, alive, commits, contents, small_config, start, wait_for
 
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
@@ -34,6 +34,9 @@ TINY: dict[str, dict[str, Any]] = {
     "match": {"hall_of_fame": 0.5},
     "propose": {"per_type": 2, "max_tokens": 64},
     "solve": {"attempts": 2, "extra_attempts": 2, "max_tokens": 32},
+    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
+    "update": {"corpus_share": 0.2, "corpus": str(CORPUS)},
+    "grade": {"new_cell_bonus": 0.5, "new_cell_window": 1},
     "evolve": {"every": 1},
     "compute": {"backend": "local", "shards": 1},
 }

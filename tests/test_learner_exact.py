@@ -71,14 +71,15 @@ def train_together(
 
 
 @cache
-def each_alone(kl: float) -> dict[str, list[Step]]:
+def each_alone(kl: float, share: float) -> dict[str, list[Step]]:
     """Five steps of every member by itself under PEFT, which knows nothing of packing and checkpointing."""
-    layout, rows = layout_of(tiny_model(torch.float64)), training_rows(PROBLEMS)
-    rules, found = UpdateRules(RULES.settings.model_copy(update={"kl": kl}), RULES.members), {}
+    layout, rows = layout_of(tiny_model(torch.float64)), training_rows(PROBLEMS, texts=3 if share else 0)
+    settings = RULES.settings.model_copy(update={"kl": kl, "corpus_share": share})
+    rules, found = UpdateRules(settings, RULES.members), {}
     for member, weights in random_rows(layout, *PROBLEMS).items():
         own = [row for row in rows if row.member_id == member]
-        model, settings = tiny_model(torch.float64), settings_of(rules, member)
-        found[member] = list(train_alone(model, layout, weights.double(), own, settings, steps=5))
+        model, own_settings = tiny_model(torch.float64), settings_of(rules, member)
+        found[member] = list(train_alone(model, layout, weights.double(), own, own_settings, steps=5))
     return found
 
 
@@ -94,20 +95,28 @@ def settings_of(rules: UpdateRules, member: str) -> UpdateSection:
 
 
 @pytest.mark.parametrize(
-    ("pack_tokens", "checkpointing", "kl"),
-    [(1, False, 0.0), (24, False, 0.0), (24, True, 0.0), (200, False, 0.0), (24, True, 0.3)],
+    ("pack_tokens", "checkpointing", "kl", "share"),
+    [
+        (1, False, 0.0, 0.0),
+        (24, False, 0.0, 0.0),
+        (24, True, 0.0, 0.0),
+        (200, False, 0.0, 0.0),
+        (24, True, 0.3, 0.4),
+    ],
 )
 def test_five_steps_of_four_members_equal_each_ones_own_run_in_float64(
-    norms_in_float64: None, pack_tokens: int, checkpointing: bool, kl: float
+    norms_in_float64: None, pack_tokens: int, checkpointing: bool, kl: float, share: float
 ):
     model = tiny_model(torch.float64)
     layout = layout_of(model)
     weights = {member: row.double() for member, row in random_rows(layout, *PROBLEMS).items()}
-    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing, "kl": kl}
+    packed = {"pack_tokens": pack_tokens, "gradient_checkpointing": checkpointing}
+    packed |= {"kl": kl, "corpus_share": share}
     rules = UpdateRules(RULES.settings.model_copy(update=packed), RULES.members)
+    rows = training_rows(PROBLEMS, texts=3 if share else 0)
     stacked = StackedAdapters(model, layout, torch.float64)
-    together = train_together(stacked, weights, training_rows(PROBLEMS), rules, steps=5)
-    for member, alone in each_alone(kl).items():
+    together = train_together(stacked, weights, rows, rules, steps=5)
+    for member, alone in each_alone(kl, share).items():
         before = weights[member]
         for ours, theirs in zip((step[member] for step in together), alone, strict=True):
             assert apart(ours.gradient, theirs.gradient) < 1e-10

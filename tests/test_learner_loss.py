@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from populora_core.learner import loss as loss_module
-from populora_core.learner.loss import backward_policy_gradient
+from populora_core.learner.loss import TokenStats, backward_policy_gradient
 
 N, WIDTH, VOCABULARY = 7, 6, 11
 
@@ -84,6 +84,31 @@ def test_an_importance_cap_weights_the_plain_policy_gradient(head: torch.nn.Line
     torch.testing.assert_close(given["hidden"].grad, reference["hidden"].grad, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found.loss, -weight * reference["advantages"], rtol=1e-12, atol=1e-12)
     assert not found.clipped.any()
+
+
+@pytest.mark.parametrize("cap", [0.0, 2.0])
+def test_a_supervised_token_has_the_gradient_of_its_likelihood_whatever_the_old_one(
+    head: torch.nn.Linear, cap: float
+):
+    base = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    given, plain, written = inputs(), inputs(), inputs()
+    supervised = torch.tensor([True, False] * 3 + [True])
+    shared = {"importance_cap": cap, "reference": base, "kl_weight": 0.3}
+    found = backward_policy_gradient(head, supervised=supervised, **given, **shared)
+    without = backward_policy_gradient(head, **plain, **shared)
+
+    logits = head(written["hidden"]) / written["temperatures"][:, None]
+    logprobs = torch.log_softmax(logits, -1)[range(N), written["targets"]]
+    (-written["advantages"] * logprobs * written["token_weights"]).sum().backward()
+    expected = torch.where(supervised[:, None], written["hidden"].grad, plain["hidden"].grad)
+    torch.testing.assert_close(given["hidden"].grad, expected, rtol=1e-12, atol=1e-12)
+    assert not found.clipped[supervised].any() and not found.kl[supervised].any()
+    for one, other in zip(*(vars_of(each.at(~supervised)) for each in (found, without)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def vars_of(found: TokenStats) -> list[torch.Tensor]:
+    return [found.loss, found.entropy, found.clipped, found.kl, found.mismatch]
 
 
 def test_a_ratio_of_one_gives_minus_the_advantage_and_is_not_clipped(head: torch.nn.Linear):

@@ -9,8 +9,9 @@ from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_r
 
 from populora_core.config.sections import UpdateSection
 from populora_core.learner import update as update_module
-from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules
+from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules, UpdateStats
 from populora_core.learner.update import update_members
+from populora_core.model.probe import given_logprobs
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.support.errors import PopulationError
@@ -71,6 +72,45 @@ def test_a_member_without_a_nonzero_advantage_keeps_its_state():
     assert (stats["b"].grad_norm, stats["b"].entropy, stats["b"].n_rows) == (0.0, None, 12)
     assert (stats["idle"].tokens, stats["idle"].n_rows) == (0, 0)
     assert after["a"].steps == 1
+
+
+def test_texts_of_a_corpus_are_learnt_beside_what_was_sampled_and_are_in_no_figure():
+    stacked, rows = stack(), some_rows()
+    texts = [
+        TrainingRow(member, (3, 4), (5, 6, 7, 8), (), 1.0, group=group, supervised=True)
+        for member in MEMBERS
+        for group in range(2)
+    ]
+    before = newborns(stacked, *MEMBERS)
+    _, alone = update_members(stacked, before, rows, RULES)
+    after, beside = update_members(stacked, before, [*rows, *texts], changed(corpus_share=0.5))
+    for member in MEMBERS:
+        figures = [name for name in UpdateStats.__slots__ if name not in ("grad_norm", "kl")]
+        told, expected = ([getattr(each[member], name) for name in figures] for each in (beside, alone))
+        assert told == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert after[member].steps == 1
+        assert beside[member].grad_norm != pytest.approx(alone[member].grad_norm, rel=1e-2)
+
+
+def test_nobody_learns_a_corpus_alone():
+    stacked = stack()
+    rows = [replace(row, advantage=0.0) for row in some_rows()]
+    text = TrainingRow("a", (3, 4), (5, 6), (), 1.0, supervised=True)
+    before = newborns(stacked, *MEMBERS)
+    after, _ = update_members(stacked, before, [*rows, text], changed(corpus_share=0.5, kl=0.1))
+    assert after["a"] is before["a"]
+
+
+def test_a_corpus_makes_its_texts_more_probable():
+    stacked = stack()
+    sampled = TrainingRow("a", (9, 9), (2,), (-3.0,), 0.01)
+    text = TrainingRow("a", (3, 4), (5, 6, 1), (), 1.0, supervised=True)
+    states, found = newborns(stacked, "a"), []
+    for _ in range(3):
+        stacked.load({"a": states["a"].weights})
+        found.append(sum(given_logprobs(stacked, "a", text.prompt_ids, text.completion_ids)))
+        states, _ = update_members(stacked, states, [sampled, text], changed(corpus_share=0.5))
+    assert found == sorted(found) and found[0] < found[-1] - 0.1
 
 
 def test_an_update_without_rows_changes_nothing():

@@ -156,9 +156,9 @@ def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
     anchors = {"share": 0.5, "source": name}
     config = small_config(propose={"types": ("countdown",)}, anchors=anchors)
     check_names(config, "the configuration")
-    drafts = draw_anchors(config.anchors, {"countdown": 20}, Buffer(10), lambda _: np.random.default_rng(0))[
-        "countdown"
-    ]
+    drafts = draw_anchors(
+        config.anchors, {"countdown": 20}, Buffer(10), [], lambda _: np.random.default_rng(0)
+    )["countdown"]
     checks = check_proposals(dialect("instruct"), sandbox.run, drafts)
     valid = [check for check in checks if check.verdict is ProposalVerdict.VALID]
     assert len(drafts) == 20 and len(valid) >= 16, "but for a few whose target is among the numbers"

@@ -58,6 +58,16 @@ def test_a_free_value_is_hardly_guessed(run_jobs: RunJobs, kind: str) -> None:
     assert alone(run_jobs, problem(kind, "a*a*a+3*a", ["(777,)"], ["469099764"])) == 0.0
 
 
+@pytest.mark.parametrize("kind", ["code_o", "code_i"])
+def test_of_several_outputs_each_must_be_guessed(run_jobs: RunJobs, kind: str) -> None:
+    once = [
+        alone(run_jobs, problem(kind, "a%2", [given], [output]))
+        for given, output in (("(3,)", "1"), ("(4,)", "0"))
+    ]
+    both = alone(run_jobs, problem(kind, "a%2", ["(3,)", "(4,)"], ["1", "0"]))
+    assert both == pytest.approx(0.25, abs=0.1) and both < min(once)
+
+
 def test_guesses_on_which_a_program_fails_are_missed(run_jobs: RunJobs) -> None:
     asked = problem("code_i", "[1, 2, 3][a]", ["(1,)"], ["2"])
     assert 0.0 < alone(run_jobs, asked) < NEAR, "1 and -2 of -10 to 10"

@@ -163,6 +163,48 @@ def test_instruct_reads_answers_of_every_form():
     assert INSTRUCT.parse_answer(problem("code_f", 10), completion(fence("python", PROGRAM))) == PROGRAM
 
 
+def test_instruct_asks_for_several_inputs_and_for_an_answer_to_each():
+    several, (deduce, abduce) = INSTRUCT.asking(3), (problem(name, 3) for name in ("code_o", "code_i"))
+    for name in ("code_o", "code_i"):
+        assert "3 different inputs" in several.propose_prompt(name, [deduce]).replace("\n", " ")
+        assert "$" not in several.propose_prompt(name, [])
+    shown = several.solve_prompt(deduce), several.solve_prompt(abduce)
+    for index in range(3):
+        assert (
+            fence("input", f"{index}, [1, 2]") in shown[0] and fence("output", OUTPUTS[index]) not in shown[0]
+        )
+        assert (
+            fence("output", OUTPUTS[index]) in shown[1] and fence("input", f"{index}, [1, 2]") not in shown[1]
+        )
+    assert shown == (INSTRUCT.solve_prompt(deduce), INSTRUCT.solve_prompt(abduce)), (
+        "the problem says how many"
+    )
+    outputs = [fence("output", text) for text in ("3", "{2, 1}", "5")]
+    assert several.parse_answer(deduce, completion(*outputs)) == "3\n{1, 2}\n5"
+    with pytest.raises(FormatError, match="expected 3 output"):
+        several.parse_answer(deduce, completion(*outputs[:2]))
+    blocks = [fence("input", f"{index}, []") for index in range(3)]
+    assert len(several.parse_proposal("code_o", completion(fence("python", PROGRAM), *blocks)).inputs) == 3
+    with pytest.raises(FormatError, match="expected 3 input"):
+        several.parse_proposal("code_i", completion(fence("python", PROGRAM), blocks[0]))
+
+
+def test_several_inputs_make_another_language_and_change_no_other_prompt():
+    several = INSTRUCT.asking(3)
+    assert len({INSTRUCT.digest, several.digest, INSTRUCT.asking(2).digest}) == 3
+    assert INSTRUCT.asking(1).digest == INSTRUCT.digest
+    induce = problem("code_f", 10, "It adds.")
+    assert several.solve_prompt(induce) == INSTRUCT.solve_prompt(induce)
+    assert several.propose_prompt("code_f", [induce]) == INSTRUCT.propose_prompt("code_f", [induce])
+
+
+def test_a_dialect_that_shows_one_input_refuses_several():
+    assert dialect("instruct", 3).rules.inputs == 3
+    with pytest.raises(ProblemError, match="compact asks for one input") as refused:
+        dialect("compact", 3)
+    assert refused.value.expected and refused.value.came and refused.value.remedy
+
+
 def test_instruct_counts_the_text_after_the_last_answer_tag():
     text = (
         "First <answer>"

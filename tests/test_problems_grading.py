@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.grading import check_proposals, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -109,6 +110,38 @@ def test_an_output_is_judged_without_running_anything() -> None:
     judged = judge_attempts(COMPACT, table, [(PREDICT, attempt("u2\n=2")), (PREDICT, attempt("\n=3"))])
     assert [j.verdict for j in judged] == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
     assert table.asked == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "verdict"),
+    [
+        ("1 2 3", ProposalVerdict.VALID),
+        ("1 2", ProposalVerdict.FORMAT_ERROR),
+        ("1 2 1", ProposalVerdict.TRIVIAL),
+    ],
+)
+def test_a_proposal_has_as_many_different_inputs_as_were_asked_for(
+    inputs: str, verdict: ProposalVerdict
+) -> None:
+    written = answered(fence("python", PROGRAM), *(fence("input", text) for text in inputs.split()))
+    (check,) = check_proposals(dialect("instruct", 3), Table(), [proposal(written)])
+    assert (check.verdict, check.outputs) == (verdict, ("2", "3", "4") if verdict == "valid" else ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "right", "wrong"),
+    [("code_o", "output", "2 3 4", "2 3 3"), ("code_i", "input", "1 2 3", "1 2 4")],
+)
+def test_every_answer_of_several_must_be_right(kind: str, tag: str, right: str, wrong: str) -> None:
+    asked = Problem("p", kind, PROGRAM, ("(1,)", "(2,)", "(3,)"), ("2", "3", "4"), "")
+    written = [answered(*(fence(tag, text) for text in texts.split())) for texts in (right, wrong, "2")]
+    judged = judge_attempts(dialect("instruct", 3), Table(), [(asked, attempt(text)) for text in written])
+    verdicts = [AttemptVerdict.CORRECT, AttemptVerdict.WRONG, AttemptVerdict.FORMAT_ERROR]
+    assert [judgement.verdict for judgement in judged] == verdicts
+
+
+def answered(*blocks: str) -> str:
+    return "\n".join(["</think>", "<answer>", *blocks, "</answer>"])
 
 
 def test_infrastructure_failure_is_never_a_wrong_answer() -> None:

@@ -86,6 +86,22 @@ def test_discounting_chance_takes_its_share_of_what_is_paid_and_of_no_fine() -> 
     assert reward(rules, 0.0, chance=0.25) == -0.25
 
 
+def test_a_new_cell_is_paid_for_only_where_some_attempts_succeed() -> None:
+    rules = GradeSection(new_cell_bonus=0.25, teacher_unsolved=-0.5, teacher_always_solved=-0.25)
+    paid = [reward(rules, p, new_cell=True) for p in (0.0, 0.125, 0.5, 1.0)]
+    assert paid == [-0.5, 0.875 + 0.25, 0.5 + 0.25, -0.25]
+    assert reward(rules, 0.5) == 0.5, "the cell was seen"
+    assert teacher_reward(ProposalVerdict.DUPLICATE, None, rules, new_cell=True) == -1.0
+
+
+def test_chance_is_taken_out_of_the_bonus_for_a_new_cell_too() -> None:
+    subtracted = GradeSection(chance="subtract", new_cell_bonus=0.25)
+    assert reward(subtracted, 0.625, chance=0.25, new_cell=True) == 0.5 + 0.25
+    assert reward(subtracted, 0.25, chance=0.25, new_cell=True) == 0.0, "as never solved"
+    discounted = GradeSection(chance="discount", new_cell_bonus=0.25)
+    assert reward(discounted, 0.5, chance=0.5, new_cell=True) == (0.5 + 0.25) * 0.5**2
+
+
 def test_chance_that_is_off_changes_no_payment() -> None:
     assert reward(RULES, 0.5, chance=0.9) == 0.5
 
@@ -114,8 +130,10 @@ def guessers_pay(rules: GradeSection, chance: float, attempts: int = 8) -> float
     )
 
 
-def reward(rules: GradeSection, solve_rate: float, chance: float = 0.0) -> float | None:
-    return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance)
+def reward(
+    rules: GradeSection, solve_rate: float, chance: float = 0.0, new_cell: bool = False
+) -> float | None:
+    return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance, new_cell)
 
 
 @pytest.mark.parametrize("verdict", list(AttemptVerdict))

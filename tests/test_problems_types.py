@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,21 @@ def result(*outputs: str, status: Status = Status.OK) -> JobResult:
 @pytest.mark.parametrize("name", TYPES)
 def test_a_sound_draft_is_not_refused(name):
     assert refused(draft(name)) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "verdict"),
+    [
+        (("2", "4", "6"), None),
+        (("1", "4", "6"), None),
+        (("1", "2", "3"), ProposalVerdict.TRIVIAL),
+        (("2", "2", "2"), ProposalVerdict.TRIVIAL),
+    ],
+)
+@pytest.mark.parametrize("name", ["code_o", "code_i"])
+def test_several_inputs_that_all_echo_or_give_one_output_are_trivial(name, outputs, verdict):
+    asked = replace(RULES, inputs=3)
+    assert problem_type(name).refuse(draft(name, inputs=INPUTS), asked, outputs) is verdict
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,14 @@ def random_rows(layout: AdapterLayout, *members: str, seed: int = 5) -> dict[str
     return rows
 
 
-def training_rows(problems: dict[str, int], longest: int = 9, seed: int = 0) -> list[TrainingRow]:
-    """Each member's problems with four attempts: shared prompts, zero and null advantages, two temperatures."""
+def training_rows(
+    problems: dict[str, int], longest: int = 9, seed: int = 0, texts: int = 0
+) -> list[TrainingRow]:
+    """Each member's problems with four attempts: shared prompts, zero and null advantages, two temperatures.
+
+    Args:
+        texts: of a corpus, for each member.
+    """
     rng = np.random.default_rng(seed)
 
     def ids() -> tuple[int, ...]:
@@ -76,4 +82,6 @@ def training_rows(problems: dict[str, int], longest: int = 9, seed: int = 0) -> 
                 old = tuple(float(value) for value in rng.normal(-3.0, 0.3, len(completion)))
                 advantage = [0.0, None, *rng.normal(size=2)][attempt]
                 rows.append(TrainingRow(member, prompt, completion, old, advantage, [1.0, 0.7][attempt % 2]))
+    for member in problems:
+        rows += [TrainingRow(member, ids(), ids(), (), 1.0, supervised=True) for _ in range(texts)]
     return rows

@@ -1,8 +1,8 @@
-"""Anchors: problems from outside the population, from a generator or a data set of the user's.
+"""Anchors: problems from outside the population, from a generator or a data set of the user's; or asked again.
 
 A source is a function (random numbers, count, problem type, *, settings) -> drafts that `anchors.source` names: ours,
 one of another package's entry points, or a place. What it gives is checked as a teacher's proposal is: nothing is
-played that the sandbox has not run.
+played that the sandbox has not run. `rarely_solved` alone sees what was played, and gives some of it again.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from populora_core.benchmarks.files import read_rows
+from populora_core.benchmarks.files import own_file, read_rows
 from populora_core.config.sections import AnchorSection
+from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.model import Draft
 from populora_core.problems.normal import program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ProblemError
-from populora_core.support.registry import Registry
+from populora_core.support.registry import Registry, Share
 
 AnchorSource = Callable[..., Iterable[Draft]]
 DATASET = "dataset"
+RARELY_SOLVED = "rarely_solved"
 WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
 _DRAFT = TypeAdapter(Draft)
 
@@ -43,8 +45,31 @@ def dataset(rng: np.random.Generator, count: int, problem_type: str, *, path: st
     return [drafts[place] for place in rng.permutation(len(drafts))]
 
 
+def rarely_solved(
+    rng: np.random.Generator,
+    count: int,
+    problem_type: str,
+    past: Iterable[Graded],
+    *,
+    largest: Share = 0.25,
+) -> list[Draft]:
+    """The run's own problems of the type that are solved rarely, in random order, to be asked again.
+
+    Of a program that was asked several times the newest solve rate counts: one that is solved often by now, or by no
+    one any more, does not come again.
+
+    Args:
+        count: is passed over, as by `dataset`.
+        past: earlier problems with their solve rates, oldest first.
+        largest: solve rate that is rare; 0 is not.
+    """
+    newest = {each.problem.program: each for each in past if each.problem.problem_type == problem_type}
+    rare = [each.problem for each in newest.values() if 0.0 < each.solve_rate <= largest]
+    return [rare[place].draft() for place in rng.permutation(len(rare))]
+
+
 ANCHOR_SOURCES = Registry(
-    {DATASET: dataset},
+    {DATASET: dataset, RARELY_SOLVED: rarely_solved},
     group="populora.anchors",
     what="source of anchors",
     setting="anchors.source",
@@ -56,24 +81,29 @@ def draw_anchors(
     settings: AnchorSection,
     asked: Mapping[str, int],
     played: Buffer,
+    past: Sequence[Graded],
     stream: Callable[[str], np.random.Generator],
 ) -> dict[str, list[Draft]]:
     """The anchors of a generation by problem type; fewer than its share where the source has no more.
 
     Args:
         asked: problem type -> how many proposals of it were asked for.
-        played: earlier problems, none of which comes again.
+        played: earlier problems, none of which comes again but by `rarely_solved`.
+        past: those with a solve rate, oldest first, for `rarely_solved`.
         stream: the random numbers of each type.
 
     Raises:
         ProblemError: the source cannot be used, or gives what is no draft of the type.
     """
     source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
-    found = {}
+    again, found = settings.source == RARELY_SOLVED, {}
     for problem_type, proposals in asked.items():
         count = settings.beside(proposals)
-        given = _required(source(stream(problem_type), count, problem_type), problem_type, settings.source)
-        found[problem_type] = list(islice((draft for draft in given if not _known(draft, played)), count))
+        drafts = source(stream(problem_type), count, problem_type, *([past] if again else []))
+        given = _required(drafts, problem_type, settings.source)
+        found[problem_type] = list(
+            islice((draft for draft in given if again or not _known(draft, played)), count)
+        )
     return found
 
 
@@ -106,16 +136,7 @@ def require_types(path: str, types: Sequence[str]) -> None:
 
 
 def _file(path: str) -> Path:
-    place = Path(path).expanduser()
-    file = place / WRITTEN if place.is_dir() else place
-    if not file.is_file():
-        raise ProblemError(
-            f"there is no data set of anchors at {path}",
-            expected="a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file",
-            came=f"nothing at {file}",
-            remedy="put it there, or correct path in anchors.parameters; it starts where populora runs",
-        )
-    return file
+    return own_file(path, WRITTEN, "data set of anchors", "path in anchors.parameters")
 
 
 @lru_cache(maxsize=1)

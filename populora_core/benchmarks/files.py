@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from populora_core.support.aliases import Row
-from populora_core.support.errors import BenchmarkError
+from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.received import parse_json, read_json
 
 
@@ -53,6 +53,28 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
     if not all(isinstance(row, dict) for row in rows):
         raise BenchmarkError(f"{path} does not hold rows", expected="one object a row")
     return rows
+
+
+def own_file(path: str, written: Path, what: str, setting: str) -> Path:
+    """A file of the user's, given by its place or by that of a folder that `populora problems` wrote.
+
+    Args:
+        written: where such a folder holds it.
+        what: it is, and `setting` that names it, for the error.
+
+    Raises:
+        ProblemError: it is not there.
+    """
+    place = Path(path).expanduser()
+    file = place / written if place.is_dir() else place
+    if not file.is_file():
+        raise ProblemError(
+            f"there is no {what} at {path}",
+            expected=f"a folder that `populora problems` wrote, or a {', '.join(READERS)} file",
+            came=f"nothing at {file}",
+            remedy=f"put it there, or correct {setting}; it starts where populora runs",
+        )
+    return file
 
 
 def _parquet(path: Path) -> list[Row]:

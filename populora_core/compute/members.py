@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from populora_core.compute.work import Worker
-from populora_core.learner.rows import TrainingRow, UpdateRules, moving
+from populora_core.learner.rows import CorpusText, TrainingRow, UpdateRules, moving
 from populora_core.planning.duration import update_operations
 from populora_core.planning.memory import shape_of
 from populora_core.support import ids
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Hashes = dict[str, str]  # file name -> sha256
 TOKENS = ("prompt_ids", "completion_ids", "logprobs")
+CORPUS = "corpus"
+"""Stands where the role stands, of a lesson that no member sampled."""
 WRITERS = 4  # members that are written at a time, while the learner makes their probes
 
 
@@ -49,7 +51,7 @@ class Lesson:
     """A completion to learn from.
 
     Attributes:
-        row: of the table that holds the completions of the role.
+        row: of the table that holds the completions of the role; among the texts, where the role is `CORPUS`.
         group: lessons of one group, the attempts at a problem, come into the same minibatch.
     """
 
@@ -58,6 +60,11 @@ class Lesson:
     member_id: str
     advantage: float
     group: int
+
+    @property
+    def supervised(self) -> bool:
+        """Whether it is a text of a corpus."""
+        return self.role == CORPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class Update:
         completions: role -> the Parquet file of what was sampled in it, at its temperature.
         steps: what each role's steps learn from, and their rules.
         earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
+        texts: of a corpus, that lessons name.
     """
 
     members: Mapping[str, Path]
@@ -76,13 +84,15 @@ class Update:
     temperatures: Mapping[str, float]
     steps: Sequence[tuple[Sequence[Lesson], UpdateRules]]
     earlier: Mapping[str, Path] = field(default_factory=dict)
+    texts: Sequence[CorpusText] = ()
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
 
         Returns:
             "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns; "proof" what
-            `prove_sampled` does; "mfu" the share of the GPU's peak that learning reached, None on a CPU.
+            `prove_sampled` does; "mfu" the share of the GPU's peak that learning reached, None on a CPU;
+            "corpus_tokens" how many tokens of texts were learnt.
 
         Raises:
             AdapterNotServed: completions were sampled by something else than the learner's members; no one is trained.
@@ -94,8 +104,8 @@ class Update:
         started = time.perf_counter()
         stacked = worker.learn()
         states = {member: read_state(source) for member, source in self.members.items()}
-        stats, steps = [], list(self._rows())
-        sampled = [row for rows, _ in steps for row in rows]
+        stats, steps = [], list(self._rows(worker))
+        sampled = [row for rows, _ in steps for row in rows if not row.supervised]
         proof = prove_sampled(worker, stacked, states, self.earlier, sampled)
         for rows, rules in steps:
             states, of_step = update_members(stacked, states, rows, rules, progress)
@@ -107,13 +117,21 @@ class Update:
             "mfu": _mfu(worker, steps, seconds),
             "hashes": export(worker, states, folder),
             "proof": proof,
+            "corpus_tokens": sum(
+                len(row.completion_ids) for rows, _ in steps for row in rows if row.supervised
+            ),
         }
 
-    def _rows(self) -> Iterator[tuple[list[TrainingRow], UpdateRules]]:
+    def _rows(self, worker: Worker) -> Iterator[tuple[list[TrainingRow], UpdateRules]]:
         """What each role's steps learn from. Tokens are read here: they pass through no driver and no key."""
         tables = {role: pq.ParquetFile(file).read(TOKENS) for role, file in self.completions.items()}
 
         def row(lesson: Lesson) -> TrainingRow:
+            if lesson.supervised:
+                prompt, completion = worker.text_ids(self.texts[lesson.row])
+                return TrainingRow(
+                    lesson.member_id, prompt, completion, (), lesson.advantage, 1.0, lesson.group, True
+                )
             table = tables[lesson.role]
             prompt, completion, logprobs = (tuple(table[name][lesson.row].as_py()) for name in TOKENS)
             temperature = self.temperatures[lesson.role]

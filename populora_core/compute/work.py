@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from populora_core.compute.results import encode
+from populora_core.learner.rows import CorpusText
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
@@ -292,6 +293,14 @@ class Worker:
             )
             for prompt in prompts
         ]
+
+    def text_ids(self, text: CorpusText) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Prompt and completion of a corpus's text in tokens, the end token included."""
+        speech, vocabulary = dialect(self.spec.base.dialect), self.vocabulary
+        completion = vocabulary.tokenizer(text.completion, add_special_tokens=False)["input_ids"]
+        end = vocabulary.tokenizer.eos_token_id
+        end = end if end in vocabulary.stop_ids else min(vocabulary.stop_ids)
+        return tuple(speech.encode(vocabulary.tokenizer, text.prompt)), (*completion, end)
 
     def row(self, prompt: Prompt, request: Request, completion: Completion) -> Row:
         """The columns that `proposals` and `attempts` share."""

@@ -146,6 +146,9 @@ class ProposeSection(Section):
         ("code_o", "code_i", "code_f"), description="problem types that teachers are asked for"
     )
     per_type: Count = Field(32, description="proposals of each type, per teacher and generation")
+    inputs: Annotated[Integer, Field(ge=1, le=9)] = Field(
+        1, description="of a code_o or code_i problem, all to be answered; above 1 with instruct"
+    )
     references: tuple[int, int] = Field((0, 2), description="fewest and most reference problems shown")
     reference_source: Literal["buffer", "archive"] = Field(
         "buffer",
@@ -180,16 +183,18 @@ class VerifySection(Section):
 
 
 class AnchorSection(Section):
-    """Problems from outside the population, played beside the teachers' (verify)."""
+    """Problems from outside the population, or asked again, played beside the teachers' (verify)."""
 
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="of all problems that a generation asks for; 0: none"
     )
     source: str = Field(
-        "dataset", description="where they come from: dataset, or module:function, a generator"
+        "dataset",
+        description="where they come from: dataset; rarely_solved, the run's own; or module:function, a generator",
     )
     parameters: dict[str, Setting] = Field(
-        {}, description="settings of the source: path, the file or folder of dataset"
+        {},
+        description="settings of the source: path, the file or folder of dataset; largest, the solve rate that is rare",
     )
 
     def beside(self, proposals: int) -> int:
@@ -233,6 +238,10 @@ class GradeSection(Section):
     teacher_invalid: float = Field(-1.0, description="reward of a proposal that is no problem")
     teacher_unsolved: float = Field(0.0, description="reward of a problem that no attempt solves")
     teacher_always_solved: float = Field(0.0, description="AZR's own rule pays -0.5 here and for unsolved")
+    new_cell_bonus: Annotated[float, Field(ge=0.0)] = Field(
+        0.0, description="added where some attempts solve a problem whose cell is new to its type"
+    )
+    new_cell_window: Count = Field(10, description="generations before it that a new cell was not seen in")
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")
@@ -259,6 +268,13 @@ class UpdateSection(Section):
     kl: Annotated[float, Field(ge=0.0)] = Field(
         0.0, description="weight of the divergence from the bare base"
     )
+    corpus_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.0,
+        description="of the loss's weight: texts of a corpus, which members keep learning to write; 0: none",
+    )
+    corpus: str = Field(
+        "", description="its file, rows of prompt and completion, or a folder that `populora problems` wrote"
+    )
     shuffle_rewards: bool = Field(
         False, description="a control: deal each member's rewards of a type out among its completions"
     )
@@ -281,6 +297,12 @@ class UpdateSection(Section):
     )
     std_floor: Positive = Field(0.1, description="least standard deviation that advantages are divided by")
     advantage_clip: Positive = Field(5.0, description="largest advantage, either way")
+
+    @model_validator(mode="after")
+    def _corpus_named(self) -> UpdateSection:
+        if self.corpus_share and not self.corpus:
+            raise ValueError("corpus_share is set, so corpus must name a file")
+        return self
 
 
 class EvolveSection(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -21,6 +21,11 @@ class TokenStats:
     kl: Tensor
     mismatch: Tensor
 
+    def at(self, chosen: Tensor) -> TokenStats:
+        """Those tokens alone, chosen by bools [n]."""
+        columns = (getattr(self, column.name) for column in fields(self))
+        return TokenStats(*(column[chosen.to(column.device)] for column in columns))
+
 
 def backward_policy_gradient(
     output_layer: Callable[[Tensor], Tensor],
@@ -35,6 +40,7 @@ def backward_policy_gradient(
     importance_cap: float = 0.0,
     reference: Tensor | None = None,
     kl_weight: float = 0.0,
+    supervised: Tensor | None = None,
 ) -> TokenStats:
     """Back-propagate sum over tokens of weight * (-min(ratio A, clamp(ratio, 1 - clip, 1 + clip) A) + kl_weight KL).
 
@@ -47,6 +53,9 @@ def backward_policy_gradient(
     is taken against the learner itself: it is 1 and nothing is clipped. Where these are no longer the weights
     that sampled, a second step on the same generation, the weight corrects for that as well.
 
+    A supervised token, of a corpus, takes the present log-probability for the old one: its ratio is 1, nothing is
+    clipped, and its gradient is that of -A log p. It has no KL term.
+
     The output layer is frozen, so the gradient with respect to `hidden` can be taken chunk by chunk: no more
     than `CHUNK_LOGITS` logits exist at once, and one backward pass goes through the decoder.
 
@@ -56,6 +65,7 @@ def backward_policy_gradient(
         targets: [n] int64. old_logprobs, advantages, temperatures, clips: [n].
         token_weights: [n], 1 / tokens of the token's member for a token mean in each member.
         reference: [n, d], the states of the bare base at the same tokens, without a graph.
+        supervised: [n] bool; None where no token is.
 
     Returns:
         Per-token policy-gradient loss (unweighted), entropy in nats, whether the clip cut its gradient off, KL to
@@ -71,6 +81,8 @@ def backward_policy_gradient(
         logprobs = _logprobs(output_layer(leaf), temperatures[chosen])
         taken = logprobs.gather(-1, targets[chosen, None]).squeeze(-1)
         old, advantage = old_logprobs[chosen], advantages[chosen]
+        if supervised is not None:
+            old = torch.where(supervised[chosen], taken.detach(), old)
         mismatch = (taken.detach() - old).abs()
         if importance_cap:
             advantage = advantage * torch.exp(taken.detach() - old).clamp(max=importance_cap)
@@ -83,6 +95,8 @@ def backward_policy_gradient(
         if reference is not None:
             base = _logprobs(output_layer(reference[chosen]), temperatures[chosen])
             kl = (logprobs.exp() * (logprobs - base)).sum(-1)
+            if supervised is not None:
+                kl = kl * ~supervised[chosen]
             objective = loss + kl_weight * kl
         (gradient[chosen],) = torch.autograd.grad((objective * token_weights[chosen]).sum(), leaf)
         with torch.no_grad():

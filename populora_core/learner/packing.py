@@ -47,6 +47,7 @@ class MicroBatch:
         visible: [N, T, T], which key each query may see, or None where no sequence does: plain causal attention.
         sequence, position: [n], where the hidden state that predicts each completion token is.
         targets, old_logprobs, advantages, temperatures: [n].
+        supervised: [n], whether the token is a corpus's, whose old log-probability counts for nothing.
     """
 
     n_rows: int
@@ -60,6 +61,7 @@ class MicroBatch:
     old_logprobs: npt.NDArray[np.float64]
     advantages: npt.NDArray[np.float64]
     temperatures: npt.NDArray[np.float64]
+    supervised: npt.NDArray[np.bool_]
 
 
 def pack_rows(rows: Iterable[TrainingRow], max_tokens: int) -> list[Pack]:
@@ -142,9 +144,15 @@ def collate(packs: Sequence[Pack]) -> MicroBatch:
         sequence=np.concatenate(sequence),
         position=np.concatenate(position),
         targets=np.concatenate([np.asarray(row.completion_ids) for row in rows]),
-        old_logprobs=np.concatenate([np.asarray(row.old_logprobs, np.float64) for row in rows]),
+        old_logprobs=np.concatenate(
+            [
+                np.zeros(count) if row.supervised else np.asarray(row.old_logprobs, np.float64)
+                for row, count in zip(rows, counts, strict=True)
+            ]
+        ),
         advantages=np.repeat([float(row.advantage or 0.0) for row in rows], counts),
         temperatures=np.repeat([row.temperature for row in rows], counts),
+        supervised=np.repeat([row.supervised for row in rows], counts),
     )
 
 

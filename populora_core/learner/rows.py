@@ -12,22 +12,27 @@ if TYPE_CHECKING:
 
 
 class Paid(Protocol):
-    """What has an advantage for a member."""
+    """What has an advantage for a member, or is a text of a corpus for it."""
 
     @property
     def member_id(self) -> str: ...
     @property
     def advantage(self) -> float | None: ...
+    @property
+    def supervised(self) -> bool: ...
 
 
 G = TypeVar("G", bound=Paid)
 
 
 def moving(rows: Iterable[G], kl: float) -> list[G]:
-    """The rows that an update runs: those with an advantage that is not 0; with a KL term all rows of their members."""
+    """The rows that an update runs: those with an advantage that is not 0; with a KL term all rows of their members.
+
+    A member learns a corpus's texts beside what it sampled, never alone.
+    """
     graded = [row for row in rows if row.advantage is not None]
-    learning = {row.member_id for row in graded if row.advantage}
-    return [row for row in graded if row.advantage or (kl and row.member_id in learning)]
+    learning = {row.member_id for row in graded if row.advantage and not row.supervised}
+    return [row for row in graded if row.member_id in learning and (row.advantage or kl)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class TrainingRow:
         advantage: None where infrastructure failed: the row takes no part.
         temperature: the temperature that the completion was sampled at; 1 for greedy ones.
         group: rows of one group, the attempts at a problem, come into the same minibatch.
+        supervised: whether it is a text of a corpus, which no member sampled: it has no old log-probabilities, and
+            its advantage is 1.
     """
 
     member_id: str
@@ -50,15 +57,25 @@ class TrainingRow:
     advantage: float | None
     temperature: float = 1.0
     group: int = 0
+    supervised: bool = False
 
     def __post_init__(self) -> None:
         if not self.prompt_ids or not self.completion_ids:
             raise ValueError("a training row needs a prompt and a completion")
-        if len(self.old_logprobs) != len(self.completion_ids):
+        if len(self.old_logprobs) != (0 if self.supervised else len(self.completion_ids)):
             raise ValueError(
-                f"a training row needs a log-probability a token: {len(self.completion_ids)} tokens, "
+                "a training row needs a log-probability a token, and a text of a corpus none: "
+                f"{len(self.completion_ids)} tokens, "
                 f"{len(self.old_logprobs)} log-probabilities"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusText:
+    """A prompt as a dialect writes it, and the completion that is to follow, without the end token."""
+
+    prompt: str
+    completion: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +112,7 @@ class UpdateRules:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What an update did to one member.
+    """What an update did to one member, told by what was sampled; texts of a corpus are in no figure but grad_norm.
 
     Attributes:
         tokens: completion tokens of its rows with an advantage, the denominator of its loss.

@@ -3,6 +3,9 @@
 Rows whose advantage is exactly zero cannot move anything and are not run, unless a KL term moves by every row;
 their tokens still count in the token mean of their member, so that skipping them changes no gradient. A member
 without any nonzero advantage has nothing to learn from and keeps its state, optimiser moments and step count included.
+
+With a share s of a corpus a member's loss is (1 - s) L / T + s C / U: L the sum over its T sampled tokens, KL included,
+C the sum of -log p over the U tokens of the corpus's texts that are in the same step. Where there are none it is L / T.
 """
 
 from __future__ import annotations
@@ -78,10 +81,10 @@ def _step(
     settings = rules.settings
     graded = [row for row in rows if row.advantage is not None]
     useful = moving(graded, settings.kl)
-    tokens, n_rows = dict.fromkeys(states, 0), dict.fromkeys(states, 0)
+    tokens, texts, n_rows = (dict.fromkeys(states, 0) for _ in range(3))
     for row in graded:
-        tokens[row.member_id] += len(row.completion_ids)
-        n_rows[row.member_id] += 1
+        (texts if row.supervised else tokens)[row.member_id] += len(row.completion_ids)
+        n_rows[row.member_id] += not row.supervised
 
     stats = {
         member: UpdateStats(n_rows[member], tokens[member], rules.learning_rate(member, state.steps))
@@ -94,7 +97,10 @@ def _step(
     stacked.load({member_id: state.weights for member_id, state in trained.items()})
     grad = stacked.zero_grad()
     totals = _Totals.zero(len(trained))
-    token_weights = torch.tensor([1.0 / tokens[member] for member in stacked.members], dtype=torch.float64)
+    token_weights = torch.tensor(
+        [_weights(tokens[member], texts[member], settings.corpus_share) for member in stacked.members],
+        dtype=torch.float64,
+    )
     clips, largest = (
         torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
         for name in ("clip", "grad_clip")
@@ -123,6 +129,11 @@ def _step(
             largest_mismatch=float(totals.largest[slot]),
         )
     return {**states, **stepped(stacked, trained, grad, rules)}, stats
+
+
+def _weights(tokens: int, texts: int, share: float) -> tuple[float, float]:
+    """What a sampled token and one of a corpus weigh in their member's loss, of which there are so many."""
+    return ((1.0 - share) / tokens, share / texts) if texts else (1.0 / tokens, 0.0)
 
 
 def _has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
@@ -168,10 +179,11 @@ class _Totals:
 def _accumulate(
     stacked: StackedAdapters, batch: MicroBatch, token_weights: Tensor, clips: Tensor, settings: UpdateSection
 ) -> tuple[Tensor, TokenStats]:
-    """Add the micro-batch's gradients; returns each token's population row [n] and what was found there.
+    """Add the micro-batch's gradients; returns each sampled token's population row [n] and what was found there.
 
     Args:
-        token_weights, clips: of each member [P].
+        token_weights: of each member's sampled tokens and of its corpus's [P, 2].
+        clips: of each member [P].
     """
     model, device = stacked.model, stacked.device
     real = torch.promote_types(stacked.compute_dtype, torch.float32)
@@ -185,7 +197,8 @@ def _accumulate(
         attention["attention_mask"] = mask.masked_fill_(unseen, torch.finfo(mask.dtype).min)
         attention["position_ids"] = torch.from_numpy(batch.position_ids).to(device)
     input_ids = torch.from_numpy(batch.input_ids).to(device)
-    reference = None
+    supervised, reference = torch.from_numpy(batch.supervised), None
+    mixed = bool(supervised.any())
     if settings.kl:
         with torch.no_grad(), stacked.routed([None] * len(slots), batch.input_ids.shape[1]):
             base = hidden_states(model, input_ids=input_ids, use_cache=False, **attention)
@@ -199,13 +212,14 @@ def _accumulate(
             old_logprobs=torch.from_numpy(batch.old_logprobs).to(device, real),
             advantages=torch.from_numpy(batch.advantages).to(device, real),
             temperatures=torch.from_numpy(batch.temperatures).to(device, real),
-            token_weights=token_weights[token_slots].to(device, real),
+            token_weights=token_weights[token_slots, supervised.long()].to(device, real),
             clips=clips[token_slots].to(device, real),
             importance_cap=settings.importance_cap,
             reference=reference,
             kl_weight=settings.kl,
+            supervised=supervised.to(device) if mixed else None,
         )
-    return token_slots, found
+    return (token_slots[~supervised], found.at(~supervised)) if mixed else (token_slots, found)
 
 
 def stepped(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import islice
+from math import prod
 
 import numpy as np
 
@@ -77,18 +78,21 @@ def chances(
 
 
 def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: RunJobs) -> list[float]:
-    """The share of blind inputs on which each program gives the output of the problem; failing is missing it."""
+    """The share of blind inputs on which each program gives the output of the problem; failing is missing it.
+
+    Of several outputs each is guessed for itself: the product of their shares.
+    """
     popular: dict[_Signature, Counter[str]] = defaultdict(Counter)
     for problem, _ in asked:
-        popular[_signature(problem)][problem.inputs[0]] += 1
+        popular[_signature(problem)].update(problem.inputs)
     jobs = []
     for problem, source in asked:
-        known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + 1)]
-        borrowed = [text for text in known if text != problem.inputs[0]][:BORROWED]
+        known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + len(problem.inputs))]
+        borrowed = [text for text in known if text not in problem.inputs][:BORROWED]
         drawn = [blind_input(problem.inputs[0], source) for _ in range(INPUTS - len(borrowed))]
         jobs.append(Job(problem.problem_id, problem.program + _GUARD, (*borrowed, *drawn)))
     return [
-        result.outputs.count(problem.outputs[0]) / INPUTS
+        prod(result.outputs.count(output) / INPUTS for output in problem.outputs)
         for (problem, _), result in zip(asked, run_jobs(jobs), strict=True)
     ]
 

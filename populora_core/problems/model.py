@@ -36,3 +36,7 @@ class Problem:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     message: str
+
+    def draft(self) -> Draft:
+        """What it was before it was verified."""
+        return Draft(self.problem_type, self.program, self.inputs, self.message)

@@ -45,13 +45,18 @@ TEACHER_REWARDS = Registry(
 
 
 def teacher_reward(
-    verdict: ProposalVerdict, solve_rate: float | None, rules: GradeSection, chance: float = 0.0
+    verdict: ProposalVerdict,
+    solve_rate: float | None,
+    rules: GradeSection,
+    chance: float = 0.0,
+    new_cell: bool = False,
 ) -> float | None:
     """The reward of one proposal, or None where infrastructure failed.
 
     Args:
         solve_rate: the matched student's share of correct attempts, None when no attempt was judged.
         chance: how often a blind guess solves the problem.
+        new_cell: whether the bonus for a new cell is due, where the solve rate that is paid is neither 0 nor 1.
 
     Raises:
         PopulationError: `rules` name no teacher's reward.
@@ -63,14 +68,11 @@ def teacher_reward(
     if solve_rate is None:
         return None
     pay: TeacherReward = TEACHER_REWARDS.find(rules.teacher_reward)
-    match rules.chance:
-        case "subtract":
-            return pay(beyond_chance(solve_rate, chance), rules)
-        case "discount":
-            paid = pay(solve_rate, rules)
-            return paid * (1.0 - chance) ** 2 if paid > 0.0 else paid
-        case _:
-            return pay(solve_rate, rules)
+    rate = beyond_chance(solve_rate, chance) if rules.chance == "subtract" else solve_rate
+    paid = pay(rate, rules)
+    if new_cell and 0.0 < rate < 1.0:
+        paid += rules.new_cell_bonus
+    return paid * (1.0 - chance) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
 
 
 def beyond_chance(solve_rate: float, chance: float) -> float:

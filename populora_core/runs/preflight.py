@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from populora_core.benchmarks.anchors import DATASET, dataset, require_types
+from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.warm_start import require_files, start_folders
@@ -63,6 +64,9 @@ def check_folders(config: Config, source: str) -> None:
         with _said_of(f"{source}: anchors.source cannot be used"):
             given = settings_of(DATASET, dataset, config.anchors.parameters)
             require_types(given["path"], config.propose.types)
+    if config.update.corpus_share:
+        with _said_of(f"{source}: update.corpus cannot be used"):
+            read_corpus(config.update.corpus)
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
@@ -161,7 +165,7 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.population.replacement import REPLACEMENTS
     from populora_core.population.selection import SELECTIONS
     from populora_core.population.variation import CROSSOVERS, MUTATIONS
-    from populora_core.problems.dialects import DIALECTS
+    from populora_core.problems.dialects import DIALECTS, dialect
     from populora_core.problems.rewards import TEACHER_REWARDS
     from populora_core.problems.types import PROBLEM_TYPES
 
@@ -207,6 +211,8 @@ def check_names(config: Config, source: str) -> None:
             came=f"evaluate.every = {every}",
             remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
         )
+    with _said_of(f"{source}: propose.inputs"):
+        dialect(config.base.dialect, config.propose.inputs)
     _check_gpus(config, source)
 
 

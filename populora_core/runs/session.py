@@ -65,7 +65,7 @@ class Session:
 
     @cached_property
     def dialect(self) -> Dialect:
-        return dialect(self.run.config.base.dialect)
+        return dialect(self.run.config.base.dialect, self.run.config.propose.inputs)
 
     @cached_property
     def cluster(self) -> RayCluster:

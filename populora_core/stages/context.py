@@ -16,7 +16,9 @@ from populora_core.compute.work import Generate, Prompt, tokens_of
 from populora_core.config.load import Config
 from populora_core.planning.dealing import deal
 from populora_core.population.member import Member, Role
+from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
+from populora_core.problems.coverage import Cell
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
@@ -27,12 +29,12 @@ from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
-from populora_core.store.artifacts import StageWriter, read_table
+from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 from populora_core.support.devices import CUDA
-from populora_core.support.errors import ArtifactError
+from populora_core.support.errors import ArtifactError, ProblemError
 
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
 
@@ -75,9 +77,13 @@ class StageContext:
 
     # Inputs
 
-    def rows(self, name: str, *columns: str) -> list[Row]:
-        """The rows of an input table with these columns, or all; of several generations in order."""
-        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name])
+    def rows(self, name: str, *columns: str, newest: int = 0) -> list[Row]:
+        """The rows of an input table with these columns, or all; of several generations in order.
+
+        Args:
+            newest: how many of these generations are read; 0 for all.
+        """
+        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name][-newest:])
         return [row for table in tables for row in table.to_pylist()]
 
     def input_file(self, name: str) -> Path:
@@ -101,9 +107,41 @@ class StageContext:
             buffer.add(self.problem(row), row["program_key"])
         return buffer
 
+    def require_same(self, section: str, key: str, what: str) -> None:
+        """A file to which somebody adds rows must not have a resume make a whole run again.
+
+        Args:
+            section, key: of the setting that counts by the file's content.
+
+        Raises:
+            ProblemError: the generation was made with another content.
+        """
+        manifest = read_manifest(stage_dir(self.session.run.directory, self.generation, self.plan.stage.name))
+        now = self.plan.settings[section][key]
+        before = manifest.config.get(section, {}).get(key) if manifest else None
+        if before and before != now:
+            raise ProblemError(
+                f"the {what} has changed since generation {self.generation} was made; nothing was changed",
+                expected=f"the file with sha256 {before}",
+                came=f"sha256 {now}",
+                remedy="put that file back; or go on with the new one in a fork: populora fork --help",
+            )
+
+    def graded(self) -> list[Graded]:
+        """All earlier generations' problems that have a solve rate, oldest first."""
+        rates = {
+            row["problem_id"]: row["solve_rate"]
+            for row in self.rows("problem_results", "problem_id", "solve_rate")
+        }
+        return [
+            Graded(self.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
+            for row in self.rows("problems", *PROBLEM, "cell")
+            if rates[row["problem_id"]] is not None
+        ]
+
     def problems(self) -> list[Problem]:
         """The generation's own."""
-        return [self.problem(row) for row in self.rows("problems", *PROBLEM)]
+        return [self.problem(row) for row in self.rows("problems", *PROBLEM, newest=1)]
 
     @staticmethod
     def problem(row: Row) -> Problem:

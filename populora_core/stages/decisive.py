@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from populora_core.benchmarks.anchors import DATASET, dataset_sha256
+from populora_core.benchmarks.corpus import corpus_sha256
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
 from populora_core.config.load import Config
@@ -41,12 +42,12 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
 def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What of these sections decides results: section -> key -> value.
 
-    A section of which nothing does is left out. A suite, and a data set of anchors, count by their content, not by
-    their place. Adapters to start from are left out: their content is an input of the stage `found`.
+    A section of which nothing does is left out. A suite, a corpus, and a data set of anchors, count by their content,
+    not by their place. Adapters to start from are left out: their content is an input of the stage `found`.
 
     Raises:
         BenchmarkError: the suite of the loop cannot be read.
-        ProblemError: the data set of anchors cannot be read.
+        ProblemError: the data set of anchors, or the corpus, cannot be read.
     """
     everything = config.as_json()
     chosen = {
@@ -56,6 +57,8 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
     }
     if "anchors" in chosen and config.anchors.source == DATASET:
         chosen["anchors"]["parameters"] = dataset_sha256(str(config.anchors.parameters.get("path")))
+    if config.update.corpus_share and "update" in chosen:
+        chosen["update"]["corpus"] = corpus_sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
         guarded = config.evaluate.guard != "off"  # the base answers too; what is done about it changes no row
         chosen["evaluate"] |= {

@@ -32,7 +32,9 @@ def run(ctx: StageContext) -> None:
     ]
     results = _problem_results(problems, attempts, grades)
     checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
-    guessed = {row["problem_id"]: row["chance"] for row in ctx.rows("problems", "problem_id", "chance")}
+    guessed = {
+        row["problem_id"]: row["chance"] for row in ctx.rows("problems", "problem_id", "chance", newest=1)
+    }
     proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "match_id")
     outcomes = _match_results(ctx, proposals, checks, results)
 
@@ -67,15 +69,35 @@ def _proposal_grades(
     results: Mapping[str, Row],
     guessed: Mapping[str, float],
 ) -> list[Row]:
-    rows = []
+    rows, opening = [], _in_new_cells(ctx)
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
         solve_rate = results[problem_id]["solve_rate"] if problem_id else None
         chance = guessed[problem_id] if problem_id else 0.0
-        reward = teacher_reward(ProposalVerdict(check["verdict"]), solve_rate, ctx.config.grade, chance)
+        verdict, new_cell = ProposalVerdict(check["verdict"]), problem_id in opening
+        reward = teacher_reward(verdict, solve_rate, ctx.config.grade, chance, new_cell)
         rows.append({"proposal_id": proposal["proposal_id"], "reward": reward})
     return rows
+
+
+def _in_new_cells(ctx: StageContext) -> set[str]:
+    """The generation's problems whose cell no problem of their type had in the window before; all that share it.
+
+    None where that pays nothing.
+    """
+    rules = ctx.config.grade
+    if not rules.new_cell_bonus:
+        return set()
+    rows = ctx.rows(
+        "problems", "problem_id", "generation", "problem_type", "cell", newest=rules.new_cell_window + 1
+    )
+    seen = {(row["problem_type"], row["cell"]) for row in rows if row["generation"] < ctx.generation}
+    return {
+        row["problem_id"]
+        for row in rows
+        if row["generation"] == ctx.generation and (row["problem_type"], row["cell"]) not in seen
+    }
 
 
 def _match_results(

@@ -114,7 +114,7 @@ def stage_sources(
     past, own = past or Past(run), stages_of(generation)
     before = own[: own.index(stage)] if stage in own else ()
     found: dict[str, list[Source]] = {}
-    for artifact, when in stage.needs.items():
+    for artifact, when in as_configured(stage, run.config).needs.items():
         if when is When.NOW:
             found[artifact] = [_source(run, generation, giver(artifact, before), artifact)]
         elif when is When.BEFORE:

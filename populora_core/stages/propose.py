@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt
 from populora_core.population.member import Role
-from populora_core.problems.archive import Archive, Graded
-from populora_core.problems.coverage import Cell
-from populora_core.stages.context import PROBLEM, StageContext
+from populora_core.problems.archive import Archive
+from populora_core.stages.context import StageContext
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -58,14 +57,6 @@ def _references(ctx: StageContext) -> Buffer | Archive:
     """Where references are drawn from, made again from the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
-    rates = {
-        row["problem_id"]: row["solve_rate"]
-        for row in ctx.rows("problem_results", "problem_id", "solve_rate")
-    }
     archive = Archive()
-    archive.add(
-        Graded(ctx.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
-        for row in ctx.rows("problems", *PROBLEM, "cell")
-        if rates[row["problem_id"]] is not None
-    )
+    archive.add(ctx.graded())
     return archive

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from populora_core.benchmarks.anchors import RARELY_SOLVED
+
 if TYPE_CHECKING:
     from populora_core.config.load import Config
 
@@ -179,9 +181,17 @@ def stages_of(generation: int) -> tuple[Stage, ...]:
 
 
 def as_configured(stage: Stage, config: Config) -> Stage:
-    """The stage with what decides its result: where `solve` asks what was solved, the sandbox does too."""
+    """The stage with what decides its result, where more does than usual.
+
+    What was solved, where `solve` asks for it: the sandbox. How often, where `verify` asks the past again. What is
+    new, where `grade` pays for it: the past.
+    """
+    if stage.name == "verify" and config.anchors.share and config.anchors.source == RARELY_SOLVED:
+        return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
     if stage.name == "solve" and config.solve.extra_attempts:
         return replace(stage, config=(*stage.config, "sandbox"), sandbox=True)
+    if stage.name == "grade" and config.grade.new_cell_bonus:
+        return replace(stage, needs={**stage.needs, "problems": When.SO_FAR})
     return stage
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
-from populora_core.compute.members import Lesson, Update
+from populora_core.benchmarks.corpus import read_corpus
+from populora_core.compute.members import CORPUS, Lesson, Update
 from populora_core.compute.shards import towards
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages, alike_by_type
-from populora_core.learner.rows import MemberRules, UpdateRules, moving
+from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
@@ -57,9 +58,10 @@ def run(ctx: StageContext) -> None:
         lessons = {role: own if settings.roles == f"{role}s" else [] for role, own in lessons.items()}
     members = ctx.members()
     steps = _steps(members, lessons, settings)
+    tokens = _tokens(steps, {Role.TEACHER: proposals, Role.STUDENT: attempts})
+    texts = _add_corpus(ctx, steps)
 
     before = ctx.member_folders()
-    tokens = _tokens(steps, {Role.TEACHER: proposals, Role.STUDENT: attempts})
     parts = [
         Update(
             members={member: before[member] for member in share},
@@ -74,6 +76,7 @@ def run(ctx: StageContext) -> None:
             },
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in steps],
             earlier=ctx.earlier_folders(share),
+            texts=texts,
         )
         for share in ctx.shares({member: tokens[member] for member in before})
     ]
@@ -84,6 +87,8 @@ def run(ctx: StageContext) -> None:
     ctx.extra["tokens"] = int(sum(tokens.values()))
     if reached := [(part["mfu"], part["seconds"]) for part in done if part.get("mfu") is not None]:
         ctx.extra["mfu"] = fmean(*zip(*reached, strict=True))  # weighed by how long each took
+    if texts:
+        ctx.extra["corpus_tokens"] = sum(part["corpus_tokens"] for part in done)
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
     ctx.extra["proof"] = {member: told for part in done for member, told in part["proof"].items()}
     ctx.write(
@@ -125,6 +130,29 @@ def _steps(
         )
         for step in range(max(map(len, plays.values())))
     ]
+
+
+def _add_corpus(ctx: StageContext, steps: Sequence[tuple[list[Lesson], UpdateRules]]) -> list[CorpusText]:
+    """Give every member that learns texts of the corpus in each step, beside what it sampled; returns the texts.
+
+    Their number is to that of its completions as s to 1 - s, at least 1, none twice in a step; what they weigh is the
+    share s whatever their number and length (see `learner.update`).
+    """
+    settings, texts = ctx.config.update, list[CorpusText]()
+    if not settings.corpus_share:
+        return texts
+    ctx.require_same("update", "corpus", "corpus")
+    corpus = read_corpus(settings.corpus)
+    odds = settings.corpus_share / (1.0 - settings.corpus_share)
+    for number, (lessons, _) in enumerate(steps):
+        own = Counter(each.member_id for each in lessons)
+        for member in sorted({each.member_id for each in moving(lessons, settings.kl)}):
+            count = min(max(1, round(odds * own[member])), len(corpus))
+            chosen = ctx.rng("corpus", member, number).choice(len(corpus), size=count, replace=False)
+            for place, drawn in enumerate(chosen.tolist()):
+                lessons.append(Lesson(CORPUS, len(texts), member, 1.0, place))
+                texts.append(corpus[drawn])
+    return texts
 
 
 def _tokens(

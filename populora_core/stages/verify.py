@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from populora_core.benchmarks.anchors import draw_anchors
+from populora_core.benchmarks.anchors import RARELY_SOLVED, draw_anchors
 from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
@@ -18,10 +18,8 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
-from populora_core.support.errors import ProblemError
 
 
 def run(ctx: StageContext) -> None:
@@ -58,37 +56,28 @@ def run(ctx: StageContext) -> None:
 
 
 def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[str, Draft]:
-    """The generation's anchors by their ids: of each type a share beside its proposals, none played before.
+    """The generation's anchors by their ids: of each type a share beside its proposals.
 
     Raises:
         ProblemError: they cannot be drawn (see `draw_anchors`), or the generation was made with another data set.
     """
     if not ctx.config.anchors.share:
         return {}
-    _require_same_source(ctx)
+    ctx.require_same("anchors", "parameters", "data set of anchors")
     asked = Counter(row["problem_type"] for row in proposals)
+    past = ctx.graded() if _asks_again(ctx) else []
     found = {}
     for problem_type, drafts in draw_anchors(
-        ctx.config.anchors, asked, buffer, lambda kind: ctx.rng("anchors", kind)
+        ctx.config.anchors, asked, buffer, past, lambda kind: ctx.rng("anchors", kind)
     ).items():
         for index, draft in enumerate(drafts):
             found[ids.anchor_id(ctx.generation, problem_type, index)] = draft
     return found
 
 
-def _require_same_source(ctx: StageContext) -> None:
-    """A data set to which somebody adds rows must not have a resume make a whole run again."""
-    run = ctx.session.run
-    manifest = read_manifest(stage_dir(run.directory, ctx.generation, ctx.plan.stage.name))
-    now = ctx.plan.settings["anchors"]["parameters"]
-    before = manifest.config.get("anchors", {}).get("parameters", now) if manifest else now
-    if before != now:
-        raise ProblemError(
-            f"the data set of anchors has changed since generation {ctx.generation} was made; nothing was changed",
-            expected=f"the file with sha256 {before}",
-            came=f"sha256 {now}",
-            remedy="put that file back; or go on with the new one in a fork: populora fork --help",
-        )
+def _asks_again(ctx: StageContext) -> bool:
+    """Whether anchors are problems of earlier generations."""
+    return ctx.config.anchors.source == RARELY_SOLVED
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
@@ -155,7 +144,8 @@ def _admit(
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
-        if held_out().holds(problem.program, problem.inputs) or not buffer.add(problem, key):
+        again = row["teacher_id"] == ids.ANCHOR and _asks_again(ctx)
+        if held_out().holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
             duplicates.add(proposal_id)
             continue
         complexity = measure(problem.program)

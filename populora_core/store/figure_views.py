@@ -109,7 +109,7 @@ _SOLVED = _part(
 _ANCHORED = _part(
     "anchored",
     f"(SELECT * FROM problems WHERE teacher_id = '{ANCHOR}')",
-    ("anchors", INT, "Anchors: problems from outside the population.", _COUNT),
+    ("anchors", INT, "Anchors: problems from outside the population, or asked again.", _COUNT),
     (
         "anchor_solve_rate",
         FLOAT,

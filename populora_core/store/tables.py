@@ -161,7 +161,7 @@ _DECLARED = (
             Column(
                 "teacher_id",
                 TEXT,
-                "Member that proposed it; `anchor` where it is from outside the population.",
+                "Member that proposed it; `anchor` where it is from outside the population, or asked again.",
             ),
             PROBLEM_TYPE,
             Column("program", TEXT, "Python source; its entry function is `f`."),
@@ -209,7 +209,12 @@ _DECLARED = (
         "What the verifier found about each attempt.",
         (
             ATTEMPT_ID,
-            Column("answer", TEXT, "Answer in the completion; null for none.", nullable=True),
+            Column(
+                "answer",
+                TEXT,
+                "Answer in the completion, a line for each input that it answers; null for none.",
+                nullable=True,
+            ),
             Column("verdict", TEXT, "Verdict on the attempt."),
             REWARD,
         ),

@@ -18,11 +18,24 @@ DIALECTS = Registry(
 )
 
 
-def dialect(name: str) -> Dialect:
+def dialect(name: str, inputs: int = 1) -> Dialect:
     """The dialect of that name, or at that place.
 
+    Args:
+        inputs: of a problem of a type whose answer has a part for each.
+
     Raises:
-        ProblemError: there is none, or it lacks a method.
+        ProblemError: there is none, or it lacks a method; or it asks for one input only.
     """
     spoken: Dialect = DIALECTS.find(name)
-    return spoken
+    if inputs == 1:
+        return spoken
+    if not hasattr(spoken, "asking"):
+        raise ProblemError(
+            f"the dialect {name} asks for one input a problem",
+            expected="propose.inputs = 1, or a dialect with a method `asking`, such as instruct",
+            came=f"propose.inputs = {inputs}",
+            remedy="a base that was trained on one input cannot be asked for more in a prompt; leave it at 1",
+        )
+    several: Dialect = spoken.asking(inputs)
+    return several

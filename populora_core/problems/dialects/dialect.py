@@ -23,7 +23,11 @@ class Tokenizer(Protocol):
 
 
 class Dialect(Protocol):
-    """One way of speaking with a base model. A dialect has one grammar, at every stage of a run."""
+    """One way of speaking with a base model. A dialect has one grammar, at every stage of a run.
+
+    One that can put several inputs into a prompt (`propose.inputs`) also has a method `asking(inputs)`, which gives the
+    dialect that does.
+    """
 
     @property
     def name(self) -> str:

@@ -14,6 +14,9 @@ blocks come in any order, prose may stand between them, and each tag must come e
     solve code_i              input 1
     solve code_f              python 1
 
+With several inputs a problem (`propose.inputs`) code_o and code_i have so many blocks in place of the one input or
+output, in the order of the problem's.
+
 An input block holds the arguments of one call, separated by commas; an output block holds one literal.
 """
 
@@ -40,7 +43,11 @@ FENCE = "```"
 PYTHON, INPUT, OUTPUT, MESSAGE = "python", "input", "output", "message"
 MAX_MESSAGE_CHARS = 2_000
 REFERENCE_EXAMPLES = 2
-_ANSWER_TAG = {AnswerForm.OUTPUT: OUTPUT, AnswerForm.ARGUMENTS: INPUT, AnswerForm.PROGRAM: PYTHON}
+_ANSWERS = {
+    AnswerForm.OUTPUT: (OUTPUT, read_output),
+    AnswerForm.ARGUMENTS: (INPUT, read_arguments),
+    AnswerForm.PROGRAM: (PYTHON, read_program),
+}
 
 
 class InstructDialect:
@@ -48,38 +55,49 @@ class InstructDialect:
 
     name = "instruct"
     stop = (ANSWER_CLOSE,)
-    rules = TypeRules(code_f_inputs_min=10, code_f_inputs_max=10, code_f_shown=5)
 
-    def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct") -> None:
+    def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct", inputs: int = 1) -> None:
         self._templates = TemplateFolder(folder)
+        self._several = TemplateFolder(folder / "several")  # asks for several inputs, or shows them
+        self.rules = TypeRules(code_f_inputs_min=10, code_f_inputs_max=10, code_f_shown=5, inputs=inputs)
 
     @cached_property
     def digest(self) -> str:
-        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), _modules(), *self.stop)
+        several = (str(self.rules.inputs), self._several.digest()) if self.rules.inputs > 1 else ()
+        return self._templates.digest(
+            self.name, GRAMMAR_VERSION, repr(self.rules), _modules(), *self.stop, *several
+        )
+
+    def asking(self, inputs: int) -> InstructDialect:
+        """The same, with so many inputs a problem where an answer has a part for each."""
+        return InstructDialect(inputs=inputs)
 
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
-        return self._templates.fill(
+        kind = types.problem_type(problem_type)
+        count = kind.input_count(self.rules)[1]
+        return self._for(kind.answer_form, count).fill(
             f"propose_{problem_type}",
-            types.problem_type(problem_type).templates.get(f"{self.name}/propose"),
+            kind.templates.get(f"{self.name}/propose"),
             rules=self._templates.fill("rules", modules=_modules()),
             references="\n\n".join(
                 self._templates.fill("reference", number=str(number), blocks=_reference(reference))
                 for number, reference in enumerate(references, start=1)
             )
             or self._templates.fill("no_reference"),
-            input_count=str(self.rules.code_f_inputs_max),
+            input_count=str(count),
             shown_count=str(self.rules.code_f_shown),
         )
 
     def solve_prompt(self, problem: Problem) -> str:
         kind = types.problem_type(problem.problem_type)
         shown = kind.shown(problem, self.rules)
-        return self._templates.fill(
+        return self._for(kind.answer_form, len(shown)).fill(
             f"solve_{problem.problem_type}",
             kind.templates.get(f"{self.name}/solve"),
             program=fence(PYTHON, problem.program),
-            input=_input_block(problem.inputs[shown[0]]),
-            output=fence(OUTPUT, problem.outputs[shown[0]]),
+            input="\n".join(_input_block(problem.inputs[index]) for index in shown),
+            output="\n".join(fence(OUTPUT, problem.outputs[index]) for index in shown),
+            count=str(len(shown)),
             examples=_examples(problem, shown),
             message=fence(MESSAGE, problem.message),
             modules=_modules(),
@@ -98,16 +116,14 @@ class InstructDialect:
         return Draft(problem_type, read_program(blocks[PYTHON][0]), inputs, message)
 
     def parse_answer(self, problem: Problem, completion: str) -> str:
-        form = types.problem_type(problem.problem_type).answer_form
-        tag = _ANSWER_TAG[form]
-        (text,) = read_blocks(answer_section(completion), {tag: (1, 1)})[tag]
-        match form:
-            case AnswerForm.OUTPUT:
-                return read_output(text)
-            case AnswerForm.ARGUMENTS:
-                return read_arguments(text)
-            case AnswerForm.PROGRAM:
-                return read_program(text)
+        kind = types.problem_type(problem.problem_type)
+        tag, read = _ANSWERS[kind.answer_form]
+        count = 1 if kind.answer_form is AnswerForm.PROGRAM else len(kind.shown(problem, self.rules))
+        return "\n".join(map(read, read_blocks(answer_section(completion), {tag: (count, count)})[tag]))
+
+    def _for(self, form: AnswerForm, count: int) -> TemplateFolder:
+        """The templates for problems of this form with so many inputs; a function always has several."""
+        return self._several if count > 1 and form is not AnswerForm.PROGRAM else self._templates
 
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         """Wrap the prompt by the model's chat template, or as plain User/Assistant text; open the think tag.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -14,20 +14,27 @@ from populora_core.sandbox.jobs import Job, JobResult
 
 @dataclass(frozen=True, slots=True)
 class TypeRules:
-    """What a dialect asks of the types: how many inputs a code_f problem has, and how many a student sees."""
+    """What a dialect asks of the types: how many inputs a code_f problem has, and how many of them a student sees.
+
+    Attributes:
+        inputs: of a problem of another type whose answer has a part for each.
+    """
 
     code_f_inputs_min: int
     code_f_inputs_max: int
     code_f_shown: int
+    inputs: int = field(
+        default=1, repr=False
+    )  # a dialect's digest holds the rest, and this where it is not 1
 
 
 class AnswerForm(StrEnum):
     """What a student writes; dialects read answers by form, so that they need not know the types."""
 
     OUTPUT = "output"
-    """One literal."""
+    """One literal for each input that is shown, a line each."""
     ARGUMENTS = "arguments"
-    """The arguments of one call."""
+    """The arguments of one call for each output that is shown, a line each."""
     PROGRAM = "program"
     """A program that defines `f`."""
 

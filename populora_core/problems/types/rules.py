@@ -33,20 +33,31 @@ class OneExample(PlainType):
     def refuse(
         self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
-        if outputs is None:
-            return refuse_call(draft, self.input_count(rules))
-        if echoes(draft.inputs[0], outputs[0]):
-            return ProposalVerdict.TRIVIAL
-        return refuse_long(outputs)
+        return refuse_examples(draft, self.input_count(rules), outputs)
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
         return (0,)
 
 
-class CodeO(OneExample):
-    """Deduction: given a program and an input, predict the output.
+class SeveralExamples(PlainType):
+    """The part shared by types whose problem has as many inputs as the rules ask for, and an answer a part for each."""
 
-    The answer is a literal, so the sandbox has nothing to run.
+    def input_count(self, rules: TypeRules) -> tuple[int, int]:
+        return rules.inputs, rules.inputs
+
+    def refuse(
+        self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
+    ) -> ProposalVerdict | None:
+        return refuse_examples(draft, self.input_count(rules), outputs)
+
+    def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
+        return tuple(range(len(problem.inputs)))
+
+
+class CodeO(SeveralExamples):
+    """Deduction: given a program and an input, or several, predict the outputs.
+
+    The answer is a literal for each, so the sandbox has nothing to run.
     """
 
     title = "predict output"
@@ -56,20 +67,20 @@ class CodeO(OneExample):
         return None
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
-        return AttemptVerdict.CORRECT if answer == problem.outputs[0] else AttemptVerdict.WRONG
+        return AttemptVerdict.CORRECT if parts(answer) == problem.outputs else AttemptVerdict.WRONG
 
 
-class CodeI(OneExample):
-    """Abduction: given a program and an output, find an input that gives it.
+class CodeI(SeveralExamples):
+    """Abduction: given a program and an output, or several, find an input that gives it.
 
-    Any preimage counts: the program runs on the answer and must give the same output.
+    Any preimage counts: the program runs on the answer and must give the same outputs.
     """
 
     title = "find input"
     answer_form = AnswerForm.ARGUMENTS
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
-        return job(problem, problem.program, (answer,), answer)
+        return job(problem, problem.program, parts(answer), answer)
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         return judge_outputs(result, problem.outputs)
@@ -91,14 +102,10 @@ class CodeF(PlainType):
     def refuse(
         self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
-        if outputs is None:
-            if refused := refuse_call(draft, self.input_count(rules)):
-                return refused
-            repeated = len(set(draft.inputs)) < len(draft.inputs)
-            return ProposalVerdict.TRIVIAL if repeated or reveals(draft.message, draft.program) else None
-        if len(set(outputs)) == 1 or all(map(echoes, draft.inputs, outputs)):
+        refused = refuse_examples(draft, self.input_count(rules), outputs)
+        if refused is None and outputs is None and reveals(draft.message, draft.program):
             return ProposalVerdict.TRIVIAL
-        return refuse_long(outputs)
+        return refused
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
         return tuple(range(min(rules.code_f_shown, len(problem.inputs))))
@@ -108,6 +115,20 @@ class CodeF(PlainType):
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         return judge_outputs(result, problem.outputs)
+
+
+def refuse_examples(
+    draft: Draft, input_count: tuple[int, int], outputs: tuple[str, ...] | None
+) -> ProposalVerdict | None:
+    """Refuse a call that cannot be made, and examples that ask for nothing: repeated, echoed, all with one output."""
+    if outputs is None:
+        if refused := refuse_call(draft, input_count):
+            return refused
+        return ProposalVerdict.TRIVIAL if len(set(draft.inputs)) < len(draft.inputs) else None
+    constant = len(outputs) > 1 and len(set(outputs)) == 1
+    if constant or all(map(echoes, draft.inputs, outputs)):
+        return ProposalVerdict.TRIVIAL
+    return refuse_long(outputs)
 
 
 def refuse_call(draft: Draft, input_count: tuple[int, int]) -> ProposalVerdict | None:
@@ -124,6 +145,11 @@ def refuse_call(draft: Draft, input_count: tuple[int, int]) -> ProposalVerdict |
 def refuse_long(outputs: tuple[str, ...]) -> ProposalVerdict | None:
     """Refuse an output that no student could write down, because its literal would not be read."""
     return ProposalVerdict.OUTPUT_LIMIT if any(len(text) > MAX_LITERAL_CHARS for text in outputs) else None
+
+
+def parts(answer: str) -> tuple[str, ...]:
+    """The answer to each input, in order: a line each, since no literal has a line end in it."""
+    return tuple(answer.split("\n"))
 
 
 def echoes(arguments: str, output: str) -> bool:

@@ -1,0 +1,58 @@
+"""Texts that members keep learning to write beside what they are paid for: prompts with the completions wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from populora_core.benchmarks.files import own_file, read_rows
+from populora_core.learner.rows import CorpusText
+from populora_core.support.digest import file_sha256
+from populora_core.support.errors import ProblemError
+
+WRITTEN = Path("supervised", "train.parquet")  # what `populora problems` writes, in its folder
+
+
+def read_corpus(path: str) -> Sequence[CorpusText]:
+    """The texts of a corpus, in order.
+
+    Args:
+        path: a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file whose rows have prompt and
+            completion.
+
+    Raises:
+        ProblemError: there is no such file, no row, or a row without both.
+        BenchmarkError: the file cannot be read.
+    """
+    file = _file(path)
+    return _read(file, file_sha256(file))
+
+
+def corpus_sha256(path: str) -> str:
+    """The sha256 of a corpus's file; raises ProblemError where there is none."""
+    return file_sha256(_file(path))
+
+
+def _file(path: str) -> Path:
+    return own_file(path, WRITTEN, "corpus", "update.corpus")
+
+
+@lru_cache(maxsize=1)
+def _read(file: Path, sha256: str) -> Sequence[CorpusText]:
+    texts = [_text(row, f"{file}, row {number}") for number, row in enumerate(read_rows(file, sha256), 1)]
+    if not texts:
+        raise ProblemError(f"{file} holds no text", expected="rows with prompt and completion", came="no row")
+    return texts
+
+
+def _text(row: Mapping[str, object], where: str) -> CorpusText:
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if not (isinstance(prompt, str) and prompt and isinstance(completion, str) and completion):
+        raise ProblemError(
+            f"{where} is no text to learn",
+            expected="prompt and completion, both text that is not empty",
+            came=repr(row)[:200],
+            remedy="correct the row or take it out",
+        )
+    return CorpusText(prompt, completion)
