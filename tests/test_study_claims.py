@@ -12,10 +12,9 @@ import pytest
 from populora_core.study.budget import Basis, spent, window, windows
 from populora_core.study.claims import CLAIMS, LEAST_SEEDS, ClaimArm, Verdict, answers, decide, overall
 from populora_core.study.config import load_study
-from populora_core.study.measures import Value
 from populora_core.study.report import render, write_report
 from populora_core.study.statistics import Test
-from populora_core.study.summary import Origin, Summary, write_summary
+from populora_core.study.summary import Origin, Summary, Value, write_summary
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
 from populora_core.support.shipped import REPOSITORY
 

@@ -38,6 +38,11 @@ PROBLEMS = {  # AST depth, attempts that were judged, solve rate, program, execu
     "B": (6, 1, 1.0, "same", None),
     "C": (10, 4, 0.0, "other", "7"),
 }
+GUESSES = {  # chance, slack, statements
+    "A": (0.3, 0.5, 6),
+    "B": (0.1, 0.0, 5),
+    "C": (0.05, None, 4),
+}
 ATTEMPTS = (  # problem, verdict, reward, tokens
     ("A", "correct", 1.0, 3),
     ("A", "wrong", -0.5, 5),
@@ -74,6 +79,7 @@ def planted(generation: int) -> dict[str, dict[str, list[Row]]]:
             | {"problem_id": own(name), "proposal_id": own(name)}
             | {"problem_type": kinds[name], "ast_depth": depth}
             | {"program_key": program, "cell": name}
+            | dict(zip(("chance", "slack", "lines_of_code"), GUESSES[name], strict=True))
             for name, (depth, _, _, program, _) in PROBLEMS.items()
         ],
         "proposal_checks": [
@@ -170,6 +176,9 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, str
         ("student_reward", 0.5, -0.5),
         ("attempt_length", 4.0, 10.0),
         ("executed_steps", 3.0, 7.0),
+        ("chance", 0.2, 0.05),
+        ("guessable", 0.5, 0.0),
+        ("level", 2.5, 2.0),  # statements between `def` and `return`, less those that can be left out
     ],
 )
 def test_types_count_alike_however_many_rows_they_have(

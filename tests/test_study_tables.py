@@ -15,10 +15,9 @@ from populora_core.report.palette import LINES
 from populora_core.report.text import percent
 from populora_core.study.budget import Basis
 from populora_core.study.claims import CLAIMS, ClaimResult, Verdict, answers, overall
-from populora_core.study.measures import Value
 from populora_core.study.report import render
 from populora_core.study.statistics import Test
-from populora_core.study.summary import Summary
+from populora_core.study.summary import Summary, Value
 from populora_core.study.tables import arms_table, benchmarks_table, claims_table, deciding, why
 from populora_core.study.verdicts import Results, read_results
 

@@ -13,7 +13,6 @@ from enum import StrEnum
 import numpy as np
 
 from populora_core.study.budget import Basis, Window, windows
-from populora_core.study.measures import ALL, HELD_OUT
 from populora_core.study.statistics import (
     Test,
     detrended,
@@ -23,7 +22,7 @@ from populora_core.study.statistics import (
     swings,
     two_samples,
 )
-from populora_core.study.summary import Summary
+from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.support import ids
 
 ALPHA = 0.05

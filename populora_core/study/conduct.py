@@ -18,6 +18,7 @@ from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
+from populora_core.study.heldout import sampled_suite
 from populora_core.study.play import Assignment, serve
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
@@ -72,6 +73,9 @@ def plan(path: str | Path) -> StudyPlan:
     study, configs = load_study(path)
     _refuse_record(study)
     suite = load_suite(EvaluateSection(suite=study.suite).file())
+    sampled = sampled_suite(suite, study.sampled) if study.sampled else None
+    others = ([suite_digest(sampled)] if sampled else []) + [study.members] * (study.members != "all")
+    asked = " ".join([suite_digest(suite), *others])
     digests: dict[Path, str] = {}
     for config in configs.values():
         folder = config.base.folder()
@@ -81,9 +85,7 @@ def plan(path: str | Path) -> StudyPlan:
     done, void, left = [], {}, []
     for name, seed in _ordered(study):
         config = _seeded(configs[name], seed)
-        origin = origin_of(
-            name, seed, config, digests[config.base.folder()], suite_digest(suite), study.evaluate_every
-        )
+        origin = origin_of(name, seed, config, digests[config.base.folder()], asked, study.evaluate_every)
         summary = study.results / f"{origin.name}.parquet"
         reason = _void(summary, origin)
         if reason is None:
@@ -91,7 +93,10 @@ def plan(path: str | Path) -> StudyPlan:
             continue
         if reason:
             void[origin.name] = reason
-        left.append(Assignment(origin, config, suite, study.runs / origin.name, summary, study.keep_runs))
+        directory = study.runs / origin.name
+        left.append(
+            Assignment(origin, config, suite, sampled, study.members, directory, summary, study.keep_runs)
+        )
     planned = {*done, *(run.name for run in left)}
     for summary in sorted(study.results.glob(SUMMARIES)):
         if summary.stem not in planned:

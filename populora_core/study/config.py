@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config.fields import Count, DrawSeed, Section
+from populora_core.config.fields import Count, DrawSeed, Natural, Section
 from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
 from populora_core.runs.preflight import preflight
@@ -47,6 +47,10 @@ class StudyConfig(Section):
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     evaluate_every: Count = Field(
         15, description="generations between evaluations on the suite's reported half"
+    )
+    members: Literal["all", "solvers"] = Field("all", description="who is evaluated")
+    sampled: Natural = Field(
+        0, description="problems of the suite answered eight times at the first and last evaluation"
     )
     processes: Count = Field(
         2, description="runs that are made at the same time, each by a process of its own"

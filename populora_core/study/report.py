@@ -16,8 +16,7 @@ from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.study.budget import Basis, common_budget, spent
 from populora_core.study.claims import LEAST_SEEDS, Claim, ClaimResult, Verdict
-from populora_core.study.measures import ALL, HELD_OUT
-from populora_core.study.summary import Summary
+from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.tables import (
     arms_table,
     bases_table,

@@ -10,7 +10,7 @@ from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
 from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Verdict
-from populora_core.study.measures import HELD_OUT
+from populora_core.study.summary import HELD_OUT
 from populora_core.study.verdicts import Results, hedges_g
 
 UNKNOWN = "–"
