@@ -202,6 +202,23 @@ def test_what_a_generation_spends_is_by_adapter_or_of_all(values: dict[tuple[int
     assert values[1, "total_tokens", "all"] == 8 + prompts + written
 
 
+def test_teachers_that_never_learn_halve_no_mean_of_updates(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, generations=0)
+    for stage, tables in generation_tables(1).items():
+        if stage == "update":
+            teacher, student = tables["updates"]
+            tables["updates"] = [teacher | {"n_rows": 0, "tokens": 0, "steps": 0}, student]
+        commit_stage(directory, 1, stage, tables)
+
+    def lost(jobs: Sequence[Job]) -> list[JobResult]:
+        return [JobResult(job.job_id, Status.TIMEOUT, ()) for job in jobs]
+
+    with Catalogue(directory) as catalogue:
+        values = measure(catalogue, suite("tiny_code_o"), lost)
+    spent = {value.measure: value.value for value in values if value.part == "all"}
+    assert (spent["updates"], spent["trained_tokens"]) == (1.0, 4.0)
+
+
 def test_the_lead_changes_where_the_higher_mean_rating_does(
     values: dict[tuple[int, str, str], float],
 ) -> None:

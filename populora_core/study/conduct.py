@@ -20,6 +20,7 @@ from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.heldout import sampled_suite
 from populora_core.study.play import Assignment, serve
+from populora_core.study.reckoning import costs
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
@@ -60,6 +61,11 @@ class StudyPlan:
             generations = sum(run.generations for run in self.left)
             yield f"  {len(self.left)} runs of {generations} generations are left, {self.study.processes} at a time"
             yield f"  run directories in {self.study.runs}, results in {self.study.results}"
+        finished = [read_summary(self.study.results / f"{name}.parquet") for name in self.done]
+        reckoned = list(costs(self.study, finished))
+        yield from (f"  {cost}" for cost in reckoned)
+        if reckoned:
+            yield f"  {sum(cost.hours for cost in reckoned):.1f} core hours in all"
 
 
 def plan(path: str | Path) -> StudyPlan:

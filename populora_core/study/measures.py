@@ -37,12 +37,15 @@ PROBLEMS = """
 OTHERS = (
     "SELECT generation, role AS part, avg(entropy) AS entropy FROM figures_member GROUP BY ALL",
     "SELECT generation, role AS part, avg(mu) AS rating FROM ratings WHERE role <> 'solo' GROUP BY ALL",
-    # Spent in the generation; a solo adapter plays two roles and counts once.
+    # Spent in the generation; a solo adapter plays two roles and counts once, a role that never learns not at all.
     """
     SELECT generation, proposals, distinct_programs / problems AS distinct_programs, new_cells,
-           updates / members AS updates, trained_tokens / members AS trained_tokens,
+           updates / learners AS updates, trained_tokens / learners AS trained_tokens,
            trained_tokens + sampled_tokens AS total_tokens
-    FROM figures_generation
+    FROM figures_generation LEFT JOIN (
+        SELECT generation, count(DISTINCT member_id) AS learners FROM updates
+        WHERE role IN (SELECT role FROM updates WHERE tokens > 0) GROUP BY generation
+    ) USING (generation)
     """,
 )
 HELD_OUT_SCORES = """
