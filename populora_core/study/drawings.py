@@ -79,8 +79,11 @@ def forest(found: Sequence[Answered]) -> Plot | None:
             table.append(
                 (None, (claim.title, AT_EQUAL[answer.basis], *_numbers(answer), answer.verdict.value))
             )
-    parts.append(svg.x_axis(area, "effect in margins; the shaded band is the margin either way"))
-    says = "Right of zero is the claim's direction. A line is the 95 % interval, drawn up to six margins."
+    parts.append(svg.x_axis(area, "effect, in margins"))
+    says = (
+        "Right of zero is the claim's direction. A line is the 95 % interval, drawn up to six margins; shaded is one "
+        "either way."
+    )
     header = ("claim", "at equal", "effect", "low", "high", "verdict")
     drawing = svg.drawing(f"Claims. {says}", parts, height)
     return Plot("Effects and verdicts", says, drawing, table=PlotTable(header, table))
