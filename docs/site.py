@@ -26,6 +26,7 @@ BESIDE = {
     "base_model/frontier.md": "base-frontier.md",
     "bench/results/README.md": "results.md",
     "bench/results/study-1/study.md": "study-1.md",
+    "bench/results/study-2/study.md": "study-2.md",
     "bench/results/calibration.svg": "images/calibration.svg",
 }
 """File of the repository -> its name in the site."""

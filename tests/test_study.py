@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import PATIENCE, alive, wait_for
 
-from populora_core.study.claims import ClaimResult
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
+from populora_core.study.judgement import ClaimResult
 from populora_core.study.play import Assignment
 from populora_core.study.report import write_report
 from populora_core.study.summary import MOST_BYTES, read_summary, recorded_by, stage_versions, write_summary

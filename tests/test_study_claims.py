@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 
 from populora_core.study.budget import Basis, spent, window, windows
-from populora_core.study.claims import CLAIMS, LEAST_SEEDS, ClaimArm, Verdict, answers, decide, overall
+from populora_core.study.claims import CLAIMS
 from populora_core.study.config import load_study
-from populora_core.study.measures import Value
+from populora_core.study.judgement import (
+    LEAST_SEEDS,
+    ClaimArm,
+    ClaimResult,
+    Verdict,
+    answers,
+    decide,
+    overall,
+)
 from populora_core.study.report import render, write_report
 from populora_core.study.statistics import Test
-from populora_core.study.summary import Origin, Summary, write_summary
+from populora_core.study.summary import Origin, Summary, Value, write_summary
 from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
 from populora_core.support.shipped import REPOSITORY
 
@@ -82,8 +90,13 @@ def study_of(measures: Callable, seeds: int = 6, noise: float = 0.02) -> list[li
     return [[made(arm, seed, measures, noise) for seed in range(seeds)] for arm in ("pop-4+4", "solo")]
 
 
+def answered(population: Sequence[Summary], solo: Sequence[Summary], basis: Basis) -> list[ClaimResult]:
+    """The paper's claims."""
+    return answers(CLAIMS, {ClaimArm.POPULATION: population, ClaimArm.SOLO: solo}, basis)
+
+
 def verdicts(groups: Sequence[Sequence[Summary]], basis: Basis) -> dict[str, Verdict]:
-    return {answer.claim.key: answer.verdict for answer in answers(*groups, basis)}
+    return {answer.claim.key: answer.verdict for answer in answered(*groups, basis)}
 
 
 def test_windows_hold_equal_budgets_not_equal_generations() -> None:
@@ -135,10 +148,10 @@ def test_too_few_seeds_cannot_tell() -> None:
 
 
 def test_a_verdict_needs_every_basis() -> None:
-    by_basis = [answers(*study_of(as_the_paper_says), basis) for basis in Basis]
+    by_basis = [answered(*study_of(as_the_paper_says), basis) for basis in Basis]
     own = [found[0] for found in by_basis]
     assert overall(own) is Verdict.REPRODUCED
-    none = answers([], [], Basis.TOTAL)[0]
+    none = answered([], [], Basis.TOTAL)[0]
     assert overall([*own[:2], none]) is Verdict.CANNOT_TELL
 
 
@@ -207,7 +220,7 @@ def test_the_report_is_one_page_with_claims_first(results: Path, tmp_path: Path)
     assert body.index('id="claims"') < body.index('id="learning"') < body.index('id="runs"')
     for claim in CLAIMS:
         assert claim.title.replace("'", "&#39;") in body
-    assert page.count("<figure") == 19  # one a measure
+    assert page.count("<figure") == 20  # one a measure, and the forest of claims
     named = page.replace("http-equiv", "").replace(
         "'http://www.w3.org/2000/svg'", ""
     )  # a namespace loads nothing

@@ -38,6 +38,11 @@ PROBLEMS = {  # AST depth, attempts that were judged, solve rate, program, execu
     "B": (6, 1, 1.0, "same", None),
     "C": (10, 4, 0.0, "other", "7"),
 }
+GUESSES = {  # chance, slack, statements
+    "A": (0.3, 0.5, 6),
+    "B": (0.1, 0.0, 5),
+    "C": (0.05, None, 4),
+}
 ATTEMPTS = (  # problem, verdict, reward, tokens
     ("A", "correct", 1.0, 3),
     ("A", "wrong", -0.5, 5),
@@ -74,6 +79,7 @@ def planted(generation: int) -> dict[str, dict[str, list[Row]]]:
             | {"problem_id": own(name), "proposal_id": own(name)}
             | {"problem_type": kinds[name], "ast_depth": depth}
             | {"program_key": program, "cell": name}
+            | dict(zip(("chance", "slack", "lines_of_code"), GUESSES[name], strict=True))
             for name, (depth, _, _, program, _) in PROBLEMS.items()
         ],
         "proposal_checks": [
@@ -170,6 +176,9 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str, str
         ("student_reward", 0.5, -0.5),
         ("attempt_length", 4.0, 10.0),
         ("executed_steps", 3.0, 7.0),
+        ("chance", 0.2, 0.05),
+        ("guessable", 0.5, 0.0),
+        ("level", 2.5, 2.0),  # statements between `def` and `return`, less those that can be left out
     ],
 )
 def test_types_count_alike_however_many_rows_they_have(
@@ -191,6 +200,23 @@ def test_what_a_generation_spends_is_by_adapter_or_of_all(values: dict[tuple[int
     assert values[1, "trained_tokens", "all"] == 4.0, "four of each of two members"
     prompts, written = 5 + 8, sum(row[-1] for row in PROPOSALS) + sum(row[-1] for row in ATTEMPTS)
     assert values[1, "total_tokens", "all"] == 8 + prompts + written
+
+
+def test_teachers_that_never_learn_halve_no_mean_of_updates(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, generations=0)
+    for stage, tables in generation_tables(1).items():
+        if stage == "update":
+            teacher, student = tables["updates"]
+            tables["updates"] = [teacher | {"n_rows": 0, "tokens": 0, "steps": 0}, student]
+        commit_stage(directory, 1, stage, tables)
+
+    def lost(jobs: Sequence[Job]) -> list[JobResult]:
+        return [JobResult(job.job_id, Status.TIMEOUT, ()) for job in jobs]
+
+    with Catalogue(directory) as catalogue:
+        values = measure(catalogue, suite("tiny_code_o"), lost)
+    spent = {value.measure: value.value for value in values if value.part == "all"}
+    assert (spent["updates"], spent["trained_tokens"]) == (1.0, 4.0)
 
 
 def test_the_lead_changes_where_the_higher_mean_rating_does(

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_study_claims import as_the_paper_says, made, study_of, write_planted
+from test_study_claims import answered, as_the_paper_says, made, study_of, write_planted
 
 from populora_core.report.charts import MOST_ROWS, Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.text import percent
 from populora_core.study.budget import Basis
-from populora_core.study.claims import CLAIMS, ClaimResult, Verdict, answers, overall
-from populora_core.study.measures import Value
+from populora_core.study.claims import CLAIMS
+from populora_core.study.judgement import ClaimResult, Verdict, overall
 from populora_core.study.report import render
 from populora_core.study.statistics import Test
-from populora_core.study.summary import Summary
+from populora_core.study.summary import Summary, Value
 from populora_core.study.tables import arms_table, benchmarks_table, claims_table, deciding, why
 from populora_core.study.verdicts import Results, read_results
 
@@ -84,7 +84,7 @@ def test_why_names_conditions_and_the_bases_on_which_they_are_so() -> None:
 @pytest.mark.parametrize("seeds", [0, 2, 4])
 def test_too_few_seeds_are_the_reason_that_is_given(seeds: int) -> None:
     groups = study_of(as_the_paper_says, seeds=seeds) if seeds else [[], []]
-    by_basis = [answers(*groups, basis) for basis in Basis]
+    by_basis = [answered(*groups, basis) for basis in Basis]
     table = claims_table(
         [(claim, overall(own), own) for claim, own in zip(CLAIMS, zip(*by_basis, strict=True), strict=True)]
     )

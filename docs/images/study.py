@@ -17,8 +17,7 @@ from populora_core.report.palette import GREY, Style, variables
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
 from populora_core.study.budget import Basis, common_budget, spent, window
-from populora_core.study.measures import ALL, HELD_OUT
-from populora_core.study.summary import Summary
+from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.verdicts import Results, read_results
 
 STUDY = Path(__file__).parents[2] / "bench" / "results" / "study-1"

@@ -61,6 +61,7 @@ class RunEvaluation:
         members: `all`, `solvers`, `best` (the fittest of each role, by play), or a member's id.
         generation: after which; None for the newest that is complete.
         problems: of each benchmark; None for those that the suite names.
+        base: whether the base answers too, and every member is compared with it.
 
     Raises:
         RunDirectoryError: no such generation, or no such member in it.
@@ -74,8 +75,9 @@ class RunEvaluation:
         members: str = "all",
         generation: int | None = None,
         problems: SuiteItems | None = None,
+        base: bool = True,
     ) -> None:
-        self.session, self.suite = session, suite
+        self.session, self.suite, self._base = session, suite, base
         run = session.run
         self.generation = newest_generation(run) if generation is None else generation
         self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
@@ -88,7 +90,7 @@ class RunEvaluation:
             session,
             suite,
             Part.TEST,
-            [*players_of(chosen), BASE_PLAYER],
+            [*players_of(chosen), *([BASE_PLAYER] if base else [])],
             self.generation,
             finished,
             problems,
@@ -114,7 +116,7 @@ class RunEvaluation:
         started = time.time()
         with StageWriter(run.directory, self.generation, self._folder.name) as writer:
             items = self.evaluation.run(progress)
-            rows = score_rows(items.to_pylist(), self.suite, base=BASE)
+            rows = score_rows(items.to_pylist(), self.suite, base=BASE if self._base else None)
             writer.write_table(ITEMS, items)
             writer.write_table("evaluations", to_table("evaluations", rows))
             writer.commit(

@@ -12,8 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from populora_core.study.measures import ALL, HELD_OUT
-from populora_core.study.summary import Summary
+from populora_core.study.summary import ALL, HELD_OUT, Summary
 
 EARLY, LATE = 0.15, 0.25
 """Shares of the common budget: what counts as the beginning and as the end of a run."""
@@ -72,14 +71,14 @@ class Window:
         series = self.run.series(measure, part)
         return sum(series.get(generation, 0.0) for generation in generations)
 
-    def held_out(self, part: str) -> float | None:
-        """The score of one slot at the budget's end, on a line between the evaluations beside it.
+    def held_out(self, part: str, measure: str = HELD_OUT) -> float | None:
+        """A held-out score of one slot at the budget's end, on a line between the evaluations beside it.
 
         Before any update every member is the base. None where it was not evaluated on both sides.
         """
         paid = {0: 0.0} | spent(self.run, self.basis)
-        scores = self.run.series(HELD_OUT, part)
-        base = self.run.series(HELD_OUT, "base")
+        scores = self.run.series(measure, part)
+        base = self.run.series(measure, "base")
         points = [(paid[g], score) for g, score in sorted(scores.items()) if g in paid]
         if base and (not points or points[0][0] > 0.0):
             points.insert(0, (0.0, base[min(base)]))

@@ -18,7 +18,9 @@ from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
+from populora_core.study.heldout import sampled_suite
 from populora_core.study.play import Assignment, serve
+from populora_core.study.reckoning import costs
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
@@ -59,6 +61,11 @@ class StudyPlan:
             generations = sum(run.generations for run in self.left)
             yield f"  {len(self.left)} runs of {generations} generations are left, {self.study.processes} at a time"
             yield f"  run directories in {self.study.runs}, results in {self.study.results}"
+        finished = [read_summary(self.study.results / f"{name}.parquet") for name in self.done]
+        reckoned = list(costs(self.study, finished))
+        yield from (f"  {cost}" for cost in reckoned)
+        if reckoned:
+            yield f"  {sum(cost.hours for cost in reckoned):.1f} core hours in all"
 
 
 def plan(path: str | Path) -> StudyPlan:
@@ -72,6 +79,9 @@ def plan(path: str | Path) -> StudyPlan:
     study, configs = load_study(path)
     _refuse_record(study)
     suite = load_suite(EvaluateSection(suite=study.suite).file())
+    sampled = sampled_suite(suite, study.sampled) if study.sampled else None
+    others = ([suite_digest(sampled)] if sampled else []) + [study.members] * (study.members != "all")
+    asked = " ".join([suite_digest(suite), *others])
     digests: dict[Path, str] = {}
     for config in configs.values():
         folder = config.base.folder()
@@ -81,9 +91,7 @@ def plan(path: str | Path) -> StudyPlan:
     done, void, left = [], {}, []
     for name, seed in _ordered(study):
         config = _seeded(configs[name], seed)
-        origin = origin_of(
-            name, seed, config, digests[config.base.folder()], suite_digest(suite), study.evaluate_every
-        )
+        origin = origin_of(name, seed, config, digests[config.base.folder()], asked, study.evaluate_every)
         summary = study.results / f"{origin.name}.parquet"
         reason = _void(summary, origin)
         if reason is None:
@@ -91,7 +99,10 @@ def plan(path: str | Path) -> StudyPlan:
             continue
         if reason:
             void[origin.name] = reason
-        left.append(Assignment(origin, config, suite, study.runs / origin.name, summary, study.keep_runs))
+        directory = study.runs / origin.name
+        left.append(
+            Assignment(origin, config, suite, sampled, study.members, directory, summary, study.keep_runs)
+        )
     planned = {*done, *(run.name for run in left)}
     for summary in sorted(study.results.glob(SUMMARIES)):
         if summary.stem not in planned:

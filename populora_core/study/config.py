@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from populora_core.config.fields import Count, DrawSeed, Section
+from populora_core.config.fields import Count, DrawSeed, Natural, Positive, Section
 from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
 from populora_core.runs.preflight import preflight
@@ -24,6 +24,9 @@ class Arm(Section):
     config: str = Field(description="a configuration file, relative to the study's")
     seeds: Annotated[tuple[DrawSeed, ...], Field(min_length=1)]
     generations: Count = 60
+    core_seconds: Positive | None = Field(
+        None, description="of a generation with its share of evaluations, for --dry-run"
+    )
     settings: ArmSettings = Field({}, description="sections of the configuration, in place of the file's own")
 
     @model_validator(mode="after")
@@ -44,9 +47,18 @@ class StudyConfig(Section):
     results: Path = Field(description="folder of the summaries, the table of verdicts and the report")
     population: str = Field(description="the arm whose runs are held against ...")
     solo: str = Field(description="... those of this one")
+    claims: Literal["paper", "frontier"] = Field(
+        "paper", description="what is judged: the paper's claims, or those of the second study"
+    )
+    frozen: str | None = Field(None, description="claims frontier: the arm whose teachers never learn")
+    pair: str | None = Field(None, description="claims frontier: the arm of one teacher and one student")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     evaluate_every: Count = Field(
         15, description="generations between evaluations on the suite's reported half"
+    )
+    members: Literal["all", "solvers"] = Field("all", description="who is evaluated")
+    sampled: Natural = Field(
+        0, description="problems of the suite answered eight times at the first and last evaluation"
     )
     processes: Count = Field(
         2, description="runs that are made at the same time, each by a process of its own"
@@ -60,11 +72,14 @@ class StudyConfig(Section):
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names):
             raise ValueError("every arm needs a name of its own")
-        for arm in (self.population, self.solo):
+        compared = [self.population, self.solo]
+        if self.claims == "frontier":
+            compared += [self.frozen or "", self.pair or ""]
+        for arm in compared:
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")
-        if self.population == self.solo:
-            raise ValueError("population and solo must be two arms")
+        if len(set(compared)) < len(compared):
+            raise ValueError("population, solo and what else is compared must be different arms")
         return self
 
     def arm(self, name: str) -> Arm:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from populora_core.benchmarks.scores import headline_rows, headlines
 from populora_core.benchmarks.suite import Suite
@@ -20,35 +20,32 @@ from populora_core.problems.steps import counting
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
+from populora_core.study.heldout import held_out_by_level
+from populora_core.study.summary import ALL, HELD_OUT, Value
 
-ALL = "all"
-HELD_OUT = "held_out"
-
-
-class Value(NamedTuple):
-    """One figure of one generation."""
-
-    generation: int
-    measure: str
-    part: str
-    value: float
-
-
-# Their mean over types is the part `all`.
+# The mean over types of these and of what is said of problems is the part `all`.
 BY_TYPE = """
     SELECT generation, problem_type AS part, valid AS validity, teacher_reward, proposal_length, solve_rate, learnable,
            ast_depth, cyclomatic_complexity, lines_of_code, variable_count, novelty, student_reward, attempt_length
     FROM figures_type
 """
+PROBLEMS = """
+    SELECT generation, problem_type AS part, avg(chance) AS chance, avg((chance > 0.2)::INT) AS guessable,
+           avg(slack) AS slack, avg((lines_of_code - 2) * (1 - coalesce(slack, 0))) AS level
+    FROM problems WHERE teacher_id <> 'anchor' GROUP BY ALL
+"""
 OTHERS = (
     "SELECT generation, role AS part, avg(entropy) AS entropy FROM figures_member GROUP BY ALL",
     "SELECT generation, role AS part, avg(mu) AS rating FROM ratings WHERE role <> 'solo' GROUP BY ALL",
-    # Spent in the generation; a solo adapter plays two roles and counts once.
+    # Spent in the generation; a solo adapter plays two roles and counts once, a role that never learns not at all.
     """
     SELECT generation, proposals, distinct_programs / problems AS distinct_programs, new_cells,
-           updates / members AS updates, trained_tokens / members AS trained_tokens,
+           updates / learners AS updates, trained_tokens / learners AS trained_tokens,
            trained_tokens + sampled_tokens AS total_tokens
-    FROM figures_generation
+    FROM figures_generation LEFT JOIN (
+        SELECT generation, count(DISTINCT member_id) AS learners FROM updates
+        WHERE role IN (SELECT role FROM updates WHERE tokens > 0) GROUP BY generation
+    ) USING (generation)
     """,
 )
 HELD_OUT_SCORES = """
@@ -70,21 +67,26 @@ PROGRAMS = """
 """
 
 
-def measure(catalogue: Catalogue, suite: Suite, run_jobs: RunJobs) -> list[Value]:
+def measure(
+    catalogue: Catalogue, suite: Suite, run_jobs: RunJobs, sampled: Suite | None = None
+) -> list[Value]:
     """All measures of a run.
 
     Args:
         suite: the held-out suite.
+        sampled: the sample of it that was answered eight times; None for none.
         run_jobs: runs programs in a sandbox; for the steps that programs execute.
     """
     found: list[Value] = []
-    for values in (list(_unpivoted(catalogue.rows(BY_TYPE))), _steps(catalogue, run_jobs)):
+    by_type = [_unpivoted(catalogue.rows(sql)) for sql in (BY_TYPE, PROBLEMS)]
+    for values in (*map(list, by_type), _steps(catalogue, run_jobs)):
         found += [*values, *_over_types(values)]
     for sql in OTHERS:
         found += _unpivoted(catalogue.rows(sql))
     found += _lead_changes(found)
     found += _pair_spread(catalogue)
     found += _held_out(catalogue, suite)
+    found += held_out_by_level(catalogue, suite, sampled)
     return sorted(set(found))
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,12 +25,21 @@ from populora_core.support.aliases import Say
 from populora_core.support.children import end_with_parent
 from populora_core.support.errors import PopuloraError, RunDirectoryError
 
+MADE = """
+    SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS seconds,
+           sum(seconds) FILTER (stage LIKE 'evaluate%') AS evaluation_seconds
+    FROM stages
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """A run to make, with all that a process of its own needs to know.
 
     Attributes:
+        suite: answered greedily at every evaluation.
+        sampled: answered at the first and the last one; None for not at all.
+        members: who answers: all, or solvers.
         directory: of the run.
         summary: file that its summary is written to.
         keep: whether the run directory stays afterwards.
@@ -38,6 +48,8 @@ class Assignment:
     origin: Origin
     config: Config
     suite: Suite
+    sampled: Suite | None
+    members: str
     directory: Path
     summary: Path
     keep: bool
@@ -64,9 +76,9 @@ def play(assignment: Assignment, say: Say) -> None:
     run = _open(assignment)
     with Session(run, _Teller(assignment.generations, say)) as session:
         train(session, assignment.generations)
-        for generation in _evaluated(assignment):
-            say(f"evaluating generation {generation}")
-            RunEvaluation(session, assignment.suite, "all", generation).run()
+        for suite, generation, base in _evaluations(assignment):
+            say(f"evaluating generation {generation} on {suite.suite}")
+            RunEvaluation(session, suite, assignment.members, generation, base=base).run()
         say("measuring")
 
         def run_jobs(jobs: list[Job]) -> list[JobResult]:
@@ -75,11 +87,14 @@ def play(assignment: Assignment, say: Say) -> None:
             return verify_or_raise(session.sandbox, jobs, determinism=False)
 
         with Catalogue(run.directory) as catalogue:
-            values = measure(catalogue, assignment.suite, run_jobs)  # type: ignore[arg-type]
-            made = catalogue.rows(
-                "SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS s FROM stages"
-            )[0]
-        origin = replace(assignment.origin, code_revisions=tuple(sorted(made["codes"])), seconds=made["s"])
+            values = measure(catalogue, assignment.suite, run_jobs, assignment.sampled)  # type: ignore[arg-type]
+            (made,) = catalogue.rows(MADE)
+        origin = replace(
+            assignment.origin,
+            code_revisions=tuple(sorted(made["codes"])),
+            seconds=made["seconds"],
+            evaluation_seconds=made["evaluation_seconds"] or 0.0,
+        )
         write_summary(assignment.summary, origin, values)
     if not assignment.keep:
         shutil.rmtree(run.directory)
@@ -119,10 +134,18 @@ def _open(assignment: Assignment) -> Run:
     return replace(run, config=config)
 
 
-def _evaluated(assignment: Assignment) -> list[int]:
-    """The generations whose members are measured on the suite: every n-th, and the last."""
+def _evaluations(assignment: Assignment) -> Iterator[tuple[Suite, int, bool]]:
+    """(suite, generation, whether the base answers too): every n-th generation and the last.
+
+    The base never changes, so that it answers each suite once.
+    """
     every, last = assignment.origin.evaluate_every, assignment.generations
-    return sorted({*range(every, last + 1, every), last})
+    generations = sorted({*range(every, last + 1, every), last})
+    first = generations[0]
+    for generation in generations:
+        yield assignment.suite, generation, generation == first
+        if assignment.sampled is not None and generation in (first, last):
+            yield assignment.sampled, generation, generation == first
 
 
 class _Teller(Observer):

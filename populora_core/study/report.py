@@ -11,13 +11,13 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
 from populora_core.report.page import page
-from populora_core.report.palette import GREY, Style, styled
+from populora_core.report.palette import GREY, Style
 from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.study.budget import Basis, common_budget, spent
-from populora_core.study.claims import LEAST_SEEDS, Claim, ClaimResult, Verdict
-from populora_core.study.measures import ALL, HELD_OUT
-from populora_core.study.summary import Summary
+from populora_core.study.drawings import arm_styles, forest, level_plots
+from populora_core.study.judgement import LEAST_SEEDS, Verdict
+from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.tables import (
     arms_table,
     bases_table,
@@ -25,10 +25,19 @@ from populora_core.study.tables import (
     claims_table,
     runs_table,
 )
-from populora_core.study.verdicts import Results, read_results
+from populora_core.study.verdicts import Answered, Results, read_results
 from populora_core.support.durable import write_atomically
 
 REPORT = "report.html"
+QUESTIONS = {
+    "paper": "does co-evolution beat the single agent?",
+    "frontier": "does the population push the frontier?",
+}
+WORDS = {
+    "paper": (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.CANNOT_TELL),
+    "frontier": (Verdict.SUPPORTED, Verdict.NO_DIFFERENCE, Verdict.REFUTED, Verdict.CANNOT_TELL),
+}
+"""The verdicts of each study's own family."""
 SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."
 
 
@@ -61,6 +70,7 @@ COMPLEXITY = (
     Shown("Cyclomatic complexity", "cyclomatic_complexity", ALL, "paths", zero=False),
     Shown("Lines of code", "lines_of_code", ALL, "statements", zero=False),
     Shown("Variables", "variable_count", ALL, "names", zero=False),
+    Shown("Level", "level", ALL, "statements that matter", zero=False),
     Shown("Executed steps", "executed_steps", ALL, "statements an input", zero=False),
 )
 DIVERSITY = (
@@ -72,6 +82,11 @@ DIVERSITY = (
     Shown("Length of proposals", "proposal_length", ALL, "tokens"),
     Shown("Length of attempts", "attempt_length", ALL, "tokens"),
 )
+LUCK = (
+    Shown("Chance of problems", "chance", ALL, "blind guesses right", percent),
+    Shown("Problems with a chance above a fifth", "guessable", ALL, "of new problems", percent),
+    Shown("Slack", "slack", ALL, "statements to leave out", percent),
+)
 PLAY = (
     Shown("Rating of teachers", "rating", "teacher", "mean mu", zero=False),
     Shown("Rating of students", "rating", "student", "mean mu", zero=False),
@@ -82,6 +97,7 @@ SECTIONS = (
     ("learning", "Do they learn, and does the solve rate swing?", LEARNING),
     ("complexity", "Do problems grow more complex?", COMPLEXITY),
     ("diversity", "Do they keep exploring?", DIVERSITY),
+    ("luck", "Do teachers win by luck?", LUCK),
     ("play", "Who leads, and do pairs specialise?", PLAY),
 )
 TOTAL_SHOWN = (*LEARNING[:1], *COMPLEXITY[:4], DIVERSITY[0], DIVERSITY[3])
@@ -101,17 +117,17 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
 
 def render(results: Results) -> str:
     """The page."""
-    found = results.answers()
+    question = QUESTIONS[results.claims]
     return page(
-        f"Study {results.name}: does co-evolution beat the single agent?",
-        [_card(results, found)],
-        [section for section in _sections(results, found) if not section.empty],
+        f"Study {results.name}: {question}",
+        [_card(results, results.answers())],
+        [section for section in _sections(results) if not section.empty],
         SOURCE,
     )
 
 
-def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> dict[str, Any]:
-    count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in Verdict}
+def _card(results: Results, found: Sequence[Answered]) -> dict[str, Any]:
+    count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in WORDS[results.claims]}
     tiles = [
         *((str(number_of), verdict.value) for verdict, number_of in count.items()),
         *((str(len(results.of(arm))), f"runs of {arm}") for arm in results.arms),
@@ -119,11 +135,22 @@ def _card(results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[Claim
     ]
     return {
         "label": results.name,
-        "headline": f"Of {len(found)} claims of the paper, {_are(count[Verdict.REPRODUCED])} reproduced at this scale, "
-        f"{_are(count[Verdict.NOT_REPRODUCED])} not, and of {count[Verdict.CANNOT_TELL]} it cannot tell.",
+        "headline": _headline(results.claims, len(found), count),
         "tiles": tiles,
         "notes": list(_notes(results)),
     }
+
+
+def _headline(claims: str, number_of: int, count: Mapping[Verdict, int]) -> str:
+    if claims == "paper":
+        return (
+            f"Of {number_of} claims of the paper, {_are(count[Verdict.REPRODUCED])} reproduced at this scale, "
+            f"{_are(count[Verdict.NOT_REPRODUCED])} not, and of {count[Verdict.CANNOT_TELL]} it cannot tell."
+        )
+    return (
+        f"Of {number_of} claims, {_are(count[Verdict.SUPPORTED])} supported, {_are(count[Verdict.REFUTED])} refuted, "
+        f"in {count[Verdict.NO_DIFFERENCE]} there is no difference, and of {count[Verdict.CANNOT_TELL]} it cannot tell."
+    )
 
 
 def _are(count: int) -> str:
@@ -131,28 +158,33 @@ def _are(count: int) -> str:
 
 
 def _notes(results: Results) -> Iterable[Note]:
-    population, solo = len(results.of(results.population)), len(results.of(results.solo))
-    if min(population, solo) < LEAST_SEEDS:
-        text = (
-            f"{population} runs of {results.population} and {solo} of {results.solo} are there; a verdict "
-            f"needs {LEAST_SEEDS} of each, so none is given yet."
+    runs = {name: len(results.of(name)) for name in results.compared.values()}
+    if min(runs.values()) < LEAST_SEEDS:
+        there = " and ".join(
+            f"{runs[name]} {'runs ' * (not place)}of {name}" for place, name in enumerate(runs)
         )
+        text = f"{there} are there; a verdict needs {LEAST_SEEDS} of each, so none is given yet."
         yield Note("watch", text, "claims")
 
 
-def _sections(
-    results: Results, found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]
-) -> Iterable[ReportSection]:
+def _sections(results: Results) -> Iterable[ReportSection]:
+    for family in results.families:
+        found = results.answers(family)
+        yield ReportSection(
+            family.key,
+            family.title,
+            family.says,
+            drawn([forest(found)]),
+            (claims_table(found), bases_table(found)),
+            folded=False,
+        )
     yield ReportSection(
-        "claims",
-        "What the paper says, and what was measured",
-        "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter "
-        "and at equal tokens of all adapters; the row shows the basis on which it holds most narrowly, or all three "
-        "where they leave it open. Effects are in the direction that the paper claims, with 95 % intervals over "
-        "seeds, exact if the arms differ by a shift. Of the oscillation the interval is the range of the seeds, and p "
-        "comes from shuffles: swings slower than noise count, whatever makes them. Only “reproduced” is corrected "
-        "for the number of claims.",
-        tables=(claims_table(found), bases_table(found)),
+        "levels",
+        "How deep do they get?",
+        "Greedy scores of students and of the single agent on held-out problems by level: the mean over members and "
+        f"seeds, as far as {results.population} and {results.solo} both go. Bands, of the arms that are compared, are "
+        "from the lowest to the highest seed.",
+        drawn(level_plots(results)),
         folded=False,
     )
     yield ReportSection(
@@ -168,7 +200,7 @@ def _sections(
             key,
             title,
             f"Over updates an adapter took, as far as {results.population} and {results.solo} both go; the mean over "
-            "seeds, and for these two the band from the lowest to the highest seed.",
+            "seeds, and for arms that are compared the band from the lowest to the highest seed.",
             _plots(results, shown, Basis.UPDATES),
         )
     yield ReportSection(
@@ -192,13 +224,14 @@ def _sections(
 
 
 def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot, ...]:
-    styles = styled(results.arms)
+    styles = arm_styles(results)
     compared = [run for arm in (results.population, results.solo) for run in results.of(arm)]
     budget = common_budget(compared or results.runs, basis)
+    banded = results.compared.values()
 
     def plot(item: Shown) -> Plot | None:
         lines = [
-            line if arm in (results.population, results.solo) else replace(line, bands=())
+            line if arm in banded else replace(line, bands=())
             for arm in results.arms
             if (line := _line(arm, results.of(arm), item, basis, styles[arm], budget)) is not None
         ]
@@ -239,7 +272,7 @@ def _so_far(series: Mapping[int, float]) -> dict[int, float]:
 
 def _held_out(results: Results) -> Iterable[Plot | None]:
     """One plot for those who solve and one for teachers, whom nothing trains to solve."""
-    styles = styled(results.arms)
+    styles = arm_styles(results)
     for title, roles in (("Students and the single agent", ("student", "solo")), ("Teachers", ("teacher",))):
         lines = []
         for arm in results.arms:

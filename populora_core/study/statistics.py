@@ -8,7 +8,7 @@ for three.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -71,6 +71,22 @@ def one_sample(values: ArrayLike) -> Test:
     moved = [_subset_means(x, size) for size in range(1, len(x) + 1)]
     spread = float(x.std(ddof=1)) if len(x) > 1 else 0.0
     return _test(x.mean(), np.concatenate(moved), x.mean() / spread if spread > 0 else None)
+
+
+def equivalence(test: Callable[..., Test], margin: float, *groups: ArrayLike) -> float:
+    """The p of an effect that is below `margin` either way: the larger of two one-sided tests'.
+
+    At p up to .05 the 90 % interval lies within the margins (Schuirmann 1987, Journal of Pharmacokinetics and
+    Biopharmaceutics 15, 657-680).
+
+    Args:
+        test: `one_sample`, or `two_samples`.
+        groups: what it takes.
+    """
+    first, *others = map(_finite, groups)
+    above = test(margin + first, *others)
+    below = test(margin - first, *(-other for other in others))
+    return max(above.p, below.p)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 from populora_core.config.load import Config
 from populora_core.stages.decisive import deciding_keys
 from populora_core.stages.table import STAGES
-from populora_core.study.measures import Value
 from populora_core.support import durable
 from populora_core.support.errors import ArtifactError
 from populora_core.support.received import parse_json, read_json
 
-VERSION = 1
+ALL = "all"
+HELD_OUT = "held_out"
+
+VERSION = 2
 """Raised whenever equal runs would be measured differently."""
 
 MOST_BYTES = 300_000
@@ -41,6 +43,15 @@ _FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.b
 _AUTO = "auto"
 
 
+class Value(NamedTuple):
+    """One figure of one generation."""
+
+    generation: int
+    measure: str
+    part: str
+    value: float
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a summary was made by.
@@ -48,9 +59,10 @@ class Origin:
     Attributes:
         config: the arm's resolved configuration with this seed, as JSON.
         stage_versions: of every stage, and of the summary itself.
-        suite: digest of the held-out suite.
+        suite: digest of the held-out suite, with that of its sample and who answered where these were set.
         code_revisions: of every code that made a stage of the run.
         seconds: wall time in stages and evaluations.
+        evaluation_seconds: of it, in evaluations.
     """
 
     arm: str
@@ -62,6 +74,7 @@ class Origin:
     evaluate_every: int
     code_revisions: tuple[str, ...] = ()
     seconds: float = 0.0
+    evaluation_seconds: float = 0.0
 
     @property
     def name(self) -> str:

@@ -9,16 +9,27 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
-from populora_core.study.claims import ALPHA, CLAIMS, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Verdict
-from populora_core.study.measures import HELD_OUT
-from populora_core.study.verdicts import Results, hedges_g
+from populora_core.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
+from populora_core.study.summary import HELD_OUT
+from populora_core.study.verdicts import Answered, Results, hedges_g
 
 UNKNOWN = "–"
 MINUS = "−"
+_SUPPORTED = "effect beyond the margin, significant"
+_WITHIN = "the 90 % interval lies within the margin either way"
+DECIDED = {
+    Verdict.SUPPORTED: {Rule.DIFFERENCE: _SUPPORTED, Rule.EQUIVALENCE: _WITHIN},
+    Verdict.NO_DIFFERENCE: {Rule.DIFFERENCE: _WITHIN},
+    Verdict.REFUTED: {
+        Rule.DIFFERENCE: "the whole interval is below zero",
+        Rule.EQUIVALENCE: "the whole interval lies beyond the margin",
+    },
+}
+"""Why a claim of the second study's family is decided so."""
 SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
 
 
-def claims_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
+def claims_table(found: Sequence[Answered]) -> ReportTable:
     """One row a claim."""
     return ReportTable("Claims", [_claim_row(*row) for row in found], folded=False)
 
@@ -29,7 +40,7 @@ def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> di
         "claim": claim.title,
         "verdict": verdict.value,
         "why": why(own),
-        "the paper says": claim.paper,
+        "the paper says" if claim.rule is Rule.REPRODUCTION else "claimed": claim.paper,
         "measured": claim.measured,
         "effect (95 % interval)": effects or UNKNOWN,
         "margin": f"{_shown(claim.margin)} {claim.unit}",
@@ -42,7 +53,7 @@ def deciding(verdict: Verdict, own: Sequence[ClaimResult]) -> list[ClaimResult]:
     known = [(answer, answer.test) for answer in own if answer.test is not None]
     if not known or verdict is Verdict.CANNOT_TELL:
         return [answer for answer, _ in known]
-    if verdict is Verdict.REPRODUCED:
+    if verdict in (Verdict.REPRODUCED, Verdict.SUPPORTED):
         return [min(known, key=lambda pair: pair[1].value)[0]]
     return [max(known, key=lambda pair: pair[1].high)[0]]
 
@@ -67,6 +78,8 @@ def _reasons(answer: ClaimResult) -> list[str]:
         return [f"needs {LEAST_SEEDS} runs of each arm, with a value each"]
     if answer.verdict is Verdict.REPRODUCED:
         return ["effect beyond the margin, significant, every condition met"]
+    if answer.verdict in DECIDED:
+        return [DECIDED[answer.verdict][answer.claim.rule]]
     if answer.verdict is Verdict.NOT_REPRODUCED:
         if test.high <= answer.claim.margin:
             return ["the whole interval is at or below the margin"]
@@ -76,24 +89,26 @@ def _reasons(answer: ClaimResult) -> list[str]:
     doubts = [f"unclear: {says}" for says, met in answer.conditions.items() if met is None]
     if answer.p_adjusted > ALPHA:
         doubts.append("not significant")
-    if test.value < answer.claim.margin:
+    if answer.claim.rule is not Rule.EQUIVALENCE and test.value < answer.claim.margin:
         doubts.append("effect below the margin")
     return doubts or [f"needs {LEAST_SEEDS} runs of each arm"]
 
 
-def bases_table(found: Sequence[tuple[Claim, Verdict, Sequence[ClaimResult]]]) -> ReportTable:
+def bases_table(found: Sequence[Answered]) -> ReportTable:
     """One row a claim and basis."""
-    return ReportTable("Every basis", [_basis_row(answer) for _, _, own in found for answer in own])
+    given = [answer for _, _, own in found for answer in own]
+    compared = [arm for arm in ClaimArm if any(arm in (ClaimArm.POPULATION, a.claim.against) for a in given)]
+    return ReportTable("Every basis", [_basis_row(answer, compared) for answer in given])
 
 
-def _basis_row(answer: ClaimResult) -> dict[str, str]:
+def _basis_row(answer: ClaimResult, compared: Sequence[ClaimArm]) -> dict[str, str]:
     marks = {True: "yes", False: "no", None: "unclear"}
     effect, interval = _effect(answer)
     conditions = "; ".join(f"{says}: {marks[met]}" for says, met in answer.conditions.items())
     return {
         "claim": answer.claim.title,
         "at equal": answer.basis.label,
-        **{arm.value: _shown(answer.means.get(arm)) for arm in ClaimArm},
+        **{arm.value: _shown(answer.means.get(arm)) for arm in compared},
         "effect": effect,
         "95 % interval": interval,
         "g": _shown(hedges_g(answer)),
@@ -127,7 +142,8 @@ def _shown(value: float | None) -> str:
 
 def arms_table(results: Results, basis: Basis) -> ReportTable:
     """Every arm over the budget at which the claims are answered; an arm that spends less has no row."""
-    compared = [claim for claim in CLAIMS if not claim.oscillation]
+    claims = {claim.statistic: claim for family in results.families for claim in family.claims}
+    compared = [claim for claim in claims.values() if not claim.oscillation]
     both = [*results.of(results.population), *results.of(results.solo)]
     if not both:
         return ReportTable(f"At equal {basis.label}", [])

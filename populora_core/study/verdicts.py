@@ -10,26 +10,39 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.study.budget import EARLY, LATE, Basis
-from populora_core.study.claims import (
+from populora_core.study.claims import PAPER
+from populora_core.study.config import StudyConfig
+from populora_core.study.frontier import FRONTIER, RESTATED
+from populora_core.study.judgement import (
     ALPHA,
-    CLAIMS,
     DEGREE,
     LEAST_CHANGES,
     LEAST_SEEDS,
     SHUFFLES,
     Claim,
+    ClaimArm,
     ClaimResult,
+    Family,
+    Rule,
     Verdict,
     answers,
     overall,
 )
-from populora_core.study.config import StudyConfig
 from populora_core.study.summary import Summary, read_summaries
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import StudyError
 from populora_core.support.received import read_json
 
 VERDICTS = "verdicts.json"
+FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED)}
+"""What a study judges, by its key `claims`: its own family first."""
+Answered = tuple[Claim, Verdict, list[ClaimResult]]
+"""A claim with its verdict and the answers on each basis."""
+
+
+NAMED = ("name", "population", "solo", "claims", "frozen", "pair")
+"""What the table of verdicts says of the study; what stands in UNSAID goes without saying."""
+UNSAID = {"claims": "paper", "frozen": None, "pair": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +50,9 @@ class Results:
     """A folder of results, read.
 
     Attributes:
-        population, solo: names of the arms that claims compare.
+        population, solo, frozen, pair: names of the arms that claims compare.
         arms: all arms of the study, in its order.
+        claims: key of its families.
     """
 
     name: str
@@ -46,15 +60,30 @@ class Results:
     solo: str
     arms: tuple[str, ...]
     runs: tuple[Summary, ...]
+    claims: str = "paper"
+    frozen: str | None = None
+    pair: str | None = None
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return FAMILIES[self.claims]
+
+    @property
+    def compared(self) -> dict[ClaimArm, str]:
+        """What each arm of the claims is called here."""
+        names = {arm: getattr(self, arm.value) for arm in ClaimArm}
+        return {arm: name for arm, name in names.items() if name is not None}
 
     def of(self, arm: str) -> list[Summary]:
         return [run for run in self.runs if run.origin.arm == arm]
 
-    def answers(self) -> list[tuple[Claim, Verdict, list[ClaimResult]]]:
-        """Every claim with its verdict and the answers on each basis."""
-        by_basis = [answers(self.of(self.population), self.of(self.solo), basis) for basis in Basis]
-        rows = zip(*by_basis, strict=True)
-        return [(claim, overall(own), list(own)) for claim, own in zip(CLAIMS, rows, strict=True)]
+    def answers(self, family: Family | None = None) -> list[Answered]:
+        """Every claim of a family, the study's own where none is named."""
+        claims = (family or self.families[0]).claims
+        arms = {arm: self.of(name) for arm, name in self.compared.items()}
+        given = [answer for basis in Basis for answer in answers(claims, arms, basis)]
+        by_claim = [[answer for answer in given if answer.claim is claim] for claim in claims]
+        return [(claim, overall(own), own) for claim, own in zip(claims, by_claim, strict=True)]
 
 
 def write_verdicts(study: StudyConfig) -> Results:
@@ -65,9 +94,8 @@ def write_verdicts(study: StudyConfig) -> Results:
         ArtifactError: one cannot be read, or the table cannot be written.
     """
     runs = read_summaries(study.results) if study.results.is_dir() else []
-    results = Results(
-        study.name, study.population, study.solo, tuple(arm.name for arm in study.arms), tuple(runs)
-    )
+    named = {key: getattr(study, key) for key in NAMED}
+    results = Results(arms=tuple(arm.name for arm in study.arms), runs=tuple(runs), **named)
     require_alike(runs)
     study.results.mkdir(parents=True, exist_ok=True)
     write_atomically(study.results / VERDICTS, json.dumps(as_json(results), indent=1) + "\n")
@@ -83,7 +111,8 @@ def read_results(folder: Path) -> Results:
     """
     try:
         study = read_json(folder / VERDICTS)["study"]
-        names = study["name"], study["population"], study["solo"], tuple(study["arms"])
+        named = {key: study[key] for key in NAMED if key in study}
+        arms = tuple(study["arms"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise StudyError(
             f"{folder} holds no results of a study",
@@ -93,7 +122,7 @@ def read_results(folder: Path) -> Results:
         ) from error
     runs = read_summaries(folder)
     require_alike(runs)
-    return Results(*names, tuple(runs))
+    return Results(arms=arms, runs=tuple(runs), **named)
 
 
 def require_alike(runs: Sequence[Summary]) -> None:
@@ -114,9 +143,7 @@ def as_json(results: Results) -> dict[str, Any]:
     """The table, as it is kept."""
     return {
         "study": {
-            "name": results.name,
-            "population": results.population,
-            "solo": results.solo,
+            **{key: getattr(results, key) for key in NAMED if getattr(results, key) != UNSAID.get(key)},
             "arms": list(results.arms),
         },
         "rules": {
@@ -131,18 +158,22 @@ def as_json(results: Results) -> dict[str, Any]:
         "stage_versions": results.runs[0].origin.stage_versions if results.runs else {},
         "code_revisions": sorted({code for run in results.runs for code in run.origin.code_revisions}),
         "runs": [run.origin.name for run in results.runs],
-        "claims": [
-            {
-                "key": claim.key,
-                "title": claim.title,
-                "verdict": verdict,
-                "margin": claim.margin,
-                "unit": claim.unit,
-                "bases": {answer.basis.value: _answer(answer) for answer in own},
-            }
-            for claim, verdict, own in results.answers()
-        ],
+        **{family.key: _family(results.answers(family)) for family in results.families},
     }
+
+
+def _family(answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": claim.key,
+            "title": claim.title,
+            "verdict": verdict,
+            "margin": claim.margin,
+            "unit": claim.unit,
+            "bases": {answer.basis.value: _answer(answer) for answer in own},
+        }
+        for claim, verdict, own in answered
+    ]
 
 
 def hedges_g(answer: ClaimResult) -> float | None:
@@ -160,6 +191,7 @@ def _answer(answer: ClaimResult) -> dict[str, Any]:
         "hedges_g": _number(hedges_g(answer)),
         "p": test.p if test else None,
         "p_adjusted": answer.p_adjusted,
+        **({} if answer.claim.rule is Rule.REPRODUCTION else {"p_same": answer.p_same}),
         "means": {arm.value: _number(mean) for arm, mean in answer.means.items()},
         "conditions": dict(answer.conditions),
     }

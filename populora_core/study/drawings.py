@@ -1,0 +1,197 @@
+"""What only a study draws: its claims as a forest, and scores by level, at the end and over training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from markupsafe import Markup
+
+from populora_core.benchmarks.scores import BASE
+from populora_core.report import svg
+from populora_core.report.charts import Plot, PlotTable, Series, line_plot
+from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
+from populora_core.report.text import number, percent
+from populora_core.study.budget import Basis, Window, spent, windows
+from populora_core.study.judgement import ClaimResult, Verdict
+from populora_core.study.summary import HELD_OUT, Summary
+from populora_core.study.verdicts import Answered, Results
+
+BADGES = {
+    Verdict.REPRODUCED: GREEN,
+    Verdict.SUPPORTED: GREEN,
+    Verdict.NOT_REPRODUCED: VERMILLION,
+    Verdict.REFUTED: VERMILLION,
+    Verdict.NO_DIFFERENCE: BLUE,
+    Verdict.CANNOT_TELL: GREY,
+}
+WIDEST = 6.0  # margins to either side; what lies beyond is drawn at the edge
+ROW, TITLE = 20.0, 20.0  # height of an interval, and of the claim's name over it
+AT_EQUAL = dict(zip(Basis, ("updates", "trained", "total"), strict=True))
+LEVEL = f"{HELD_OUT}.level_"
+
+
+def arm_styles(results: Results) -> dict[str, Style]:
+    """Arms that are compared have colours; those that describe are grey, told apart by dash and marker."""
+    compared = [arm for arm in results.arms if arm in results.compared.values()]
+    others = [arm for arm in results.arms if arm not in compared]
+    styles = dict(zip(compared, LINES, strict=False))
+    return styles | {arm: replace(LINES[1 + place % 6], colour=GREY) for place, arm in enumerate(others)}
+
+
+def forest(found: Sequence[Answered]) -> Plot | None:
+    """Every claim's effect in units of its margin with its interval, and the verdict; None where nothing was tested."""
+    rows = [
+        (claim, verdict, [answer for answer in own if answer.test is not None])
+        for claim, verdict, own in found
+        if claim.margin > 0
+    ]
+    rows = [row for row in rows if row[2]]
+    if not rows:
+        return None
+    height = sum(TITLE + ROW * len(own) for _, _, own in rows) + svg.BOTTOM
+    x = svg.Scale(-WIDEST, WIDEST, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    area = svg.Frame(x, svg.Scale(0.0, 1.0, height - svg.BOTTOM, 0.0))
+    parts = [
+        svg.element(
+            "rect",
+            x=x(-1.0),
+            y=0.0,
+            width=x(1.0) - x(-1.0),
+            height=area.bottom,
+            fill=GREY,
+            fill_opacity="0.15",
+        ),
+        svg.element("line", class_="zero", x1=x(0.0), x2=x(0.0), y1=0.0, y2=area.bottom),
+    ]
+    y, table = 0.0, []
+    for claim, verdict, own in rows:
+        parts += [svg.text(claim.title, 2.0, y + 15, "start"), _badge(verdict, y + 15)]
+        y += TITLE
+        for answer in own:
+            parts += [
+                svg.text(AT_EQUAL[answer.basis], svg.LEFT - 6, y + 13, "end"),
+                _whisker(x, answer, y + 9),
+            ]
+            y += ROW
+            table.append(
+                (None, (claim.title, AT_EQUAL[answer.basis], *_numbers(answer), answer.verdict.value))
+            )
+    parts.append(svg.x_axis(area, "effect, in margins"))
+    says = (
+        "Right of zero is the claim's direction. A line is the 95 % interval, drawn up to six margins; shaded is one "
+        "either way."
+    )
+    header = ("claim", "at equal", "effect", "low", "high", "verdict")
+    drawing = svg.drawing(f"Claims. {says}", parts, height)
+    return Plot("Effects and verdicts", says, drawing, table=PlotTable(header, table))
+
+
+def _badge(verdict: Verdict, y: float) -> Markup:
+    """The verdict's word at the right edge, behind a mark in its colour."""
+    word = verdict.value
+    right = svg.WIDTH - svg.RIGHT
+    mark = svg.marker(right - svg.LETTER * len(word) - 4, y - 4, "square")
+    return svg.element("path", d=mark, fill=BADGES[verdict]) + svg.text(word, right, y, "end")
+
+
+def _whisker(x: svg.Scale, answer: ClaimResult, y: float) -> Markup:
+    test, margin, colour = answer.test, answer.claim.margin, BADGES[answer.verdict]
+    assert test is not None
+    low, value, high = (
+        x(max(-WIDEST, min(WIDEST, end / margin))) for end in (test.low, test.value, test.high)
+    )
+    line = svg.element("line", x1=low, x2=high, y1=y, y2=y, stroke=colour, stroke_width=2)
+    return line + svg.element("path", d=svg.marker(value, y, "diamond"), fill=colour)
+
+
+def _numbers(answer: ClaimResult) -> tuple[str, str, str]:
+    assert answer.test is not None
+    value, low, high = (
+        number(end) if math.isfinite(end) else "none"
+        for end in (answer.test.value, answer.test.low, answer.test.high)
+    )
+    return value, low, high
+
+
+def level_plots(results: Results) -> Iterator[Plot | None]:
+    """Score by level where the budget of updates ends, then each level over training."""
+    levels = sorted(
+        {
+            int(value.measure.removeprefix(LEVEL))
+            for run in results.runs
+            for value in run.values
+            if value.measure.startswith(LEVEL)
+        }
+    )
+    arms = [arm for arm in results.arms if results.of(arm)]
+    styles = arm_styles(results)
+    if levels and arms:
+        yield _by_level(results, arms, levels, styles)
+    for level in levels:
+        lines = [_over_training(results, arm, f"{LEVEL}{level}", styles[arm]) for arm in arms]
+        yield line_plot(
+            f"Level {level}",
+            "",
+            "score",
+            [line for line in lines if line],
+            percent,
+            along=Basis.UPDATES.label,
+        )
+
+
+def _by_level(
+    results: Results, arms: Sequence[str], levels: Sequence[int], styles: Mapping[str, Style]
+) -> Plot | None:
+    ended = dict(zip(arms, windows([results.of(arm) for arm in arms], Basis.UPDATES), strict=True))
+    lines = []
+    for arm, runs in ended.items():
+        scores = {
+            level: [s for run in runs if (s := _end(run, f"{LEVEL}{level}")) is not None] for level in levels
+        }
+        known = {level: own for level, own in scores.items() if own}
+        band = [(float(level), min(own), max(own)) for level, own in known.items()]
+        points = [(float(level), fmean(own)) for level, own in known.items()]
+        lines.append(Series(arm, styles[arm], points, (band,) if arm in results.compared.values() else ()))
+    base = {level: results.runs[0].series(f"{LEVEL}{level}", BASE) for level in levels}
+    points = [(float(level), own[min(own)]) for level, own in base.items() if own]
+    lines.append(Series(BASE, Style(GREY, "1 3"), points))
+    return line_plot(
+        "Score by level", "Where all arms have taken as many updates.", "score", lines, percent, along="level"
+    )
+
+
+def _end(run: Window, measure: str) -> float | None:
+    scores = [run.held_out(part, measure) for part in solvers(run.run, measure)]
+    return fmean(score for score in scores if score is not None) if scores and None not in scores else None
+
+
+def _over_training(results: Results, arm: str, measure: str, style: Style) -> Series | None:
+    """Mean over members and seeds at each evaluation that every seed has."""
+    runs = results.of(arm)
+    paid = [spent(run, Basis.UPDATES) for run in runs]
+    means = [solver_mean(run, measure) for run in runs]
+    shared = sorted(
+        set[int].intersection(*(set(own) & set(cost) for own, cost in zip(means, paid, strict=True)))
+    )
+    points = [(fmean(cost[at] for cost in paid), fmean(own[at] for own in means)) for at in shared]
+    band = [
+        (x, min(own[at] for own in means), max(own[at] for own in means))
+        for (x, _), at in zip(points, shared, strict=True)
+    ]
+    banded = arm in results.compared.values()
+    return Series(arm, style, points, (band,) if banded else ()) if points else None
+
+
+def solver_mean(run: Summary, measure: str) -> dict[int, float]:
+    """generation -> the mean over students, or the single agent's score."""
+    series = [run.series(measure, part) for part in solvers(run, measure)]
+    shared = set[int].intersection(*map(set, series)) if series else set()
+    return {at: fmean(own[at] for own in series) for at in sorted(shared)}
+
+
+def solvers(run: Summary, measure: str) -> list[str]:
+    """The slots of students and of the single agent that have the measure."""
+    return [part for part in run.parts(measure) if part.startswith(("student-", "solo-"))]

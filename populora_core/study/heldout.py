@@ -1,0 +1,140 @@
+"""What a run's held-out answers say: by level and member, by vote, and of the member that a user would choose.
+
+A suite's strata are its levels. What is said of several levels is the mean over them, each counting alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from populora_core.benchmarks.metrics import maj_at_k, pass_at_k
+from populora_core.benchmarks.scores import BASE, headlines
+from populora_core.benchmarks.suite import Suite
+from populora_core.store.catalogue import Catalogue
+from populora_core.study.summary import ALL, HELD_OUT, Value
+from populora_core.support.aliases import Row
+
+BANDS = {"levels_2_5": (2, 3, 4, 5), "edge": (4, 5), "beyond": (6, 7, 8)}
+"""Levels that are read together: up to the base's edge, the edge alone, and what no document of the base holds."""
+SAMPLED, ATTEMPTS = "mean_at_8", 8
+FRONTIERS = {"frontier": 0.5, "frontier_tenth": 0.1}
+
+ANSWERS = """
+    SELECT e.generation, e.suite, e.member_id, e.item_id, e.stratum, e.answer, e.correct, e.completion_tokens,
+           CASE WHEN e.member_id = 'base' THEN 'base' ELSE printf('%s-%02d', m.role, m.slot) END AS part
+    FROM evaluation_items e LEFT JOIN members m USING (member_id)
+    WHERE e.suite = $suite AND e.part = 'test' AND e.correct IS NOT NULL ORDER BY ALL
+"""
+VALIDATED = "SELECT generation, member_id, external_fitness FROM ratings WHERE external_fitness IS NOT NULL"
+
+AnswersByProblem = Mapping[str, Sequence[Row]]
+"""The answers to each problem of a level, by its item_id."""
+
+
+def sampled_suite(suite: Suite, problems: int) -> Suite:
+    """A sample of the suite's problems, each answered eight times at temperature 1."""
+    drawn = {"attempts": ATTEMPTS, "k": (1, ATTEMPTS), "temperature": 1.0}
+    entries = tuple(rule.entry.model_copy(update=drawn) for rule in headlines(suite))
+    return suite.sampled(problems).model_copy(
+        update={"suite": f"{suite.suite}-{problems}-{SAMPLED}", "benchmarks": entries}
+    )
+
+
+def held_out_by_level(catalogue: Catalogue, suite: Suite, sampled: Suite | None) -> Iterator[Value]:
+    """Scores by level of every player; of the solvers together their vote, pass@8, and the one to take home.
+
+    Args:
+        suite: answered greedily.
+        sampled: the same with eight attempts; None where it was not asked.
+    """
+    validated: dict[int, dict[str, float]] = defaultdict(dict)
+    for row in catalogue.rows(VALIDATED):
+        validated[row["generation"]][row["member_id"]] = row["external_fitness"]
+    for generation, rows in _by(catalogue.rows(ANSWERS, {"suite": suite.suite}), "generation"):
+        yield from _greedy(generation, rows, validated[generation])
+    answers = catalogue.rows(ANSWERS, {"suite": sampled.suite}) if sampled else []
+    for generation, rows in _by(answers, "generation"):
+        for part, own in _by(rows, "part"):
+            yield Value(generation, SAMPLED, part, _score(own))
+            yield from _spread(generation, SAMPLED, part, _scores(own))
+        together = {level: _pass_at_8(items) for level, items in _levels(_solvers(rows)).items()}
+        yield from _spread(generation, "pass_at_8", ALL, together)
+
+
+def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]) -> Iterator[Value]:
+    for part, own in _by(rows, "part"):
+        scores = _scores(own)
+        yield from _spread(generation, HELD_OUT, part, scores)
+        for name, least in FRONTIERS.items():
+            solved = [level for level, score in scores.items() if score >= least]
+            if scores:
+                yield Value(generation, name, part, float(max(solved, default=min(scores) - 1)))
+        tokens = fmean(row["completion_tokens"] for row in own)
+        yield Value(generation, "held_out_tokens", part, tokens)
+    solvers = _solvers(rows)
+    voted = {level: _voted(items) for level, items in _levels(solvers).items()}
+    yield from _spread(generation, "vote", ALL, voted)
+    known = validated.keys() & {row["member_id"] for row in solvers}
+    if known:
+        best = max(sorted(known), key=validated.__getitem__)
+        own = [row for row in solvers if row["member_id"] == best]
+        yield from _spread(generation, "take_home", ALL, _scores(own))
+
+
+def _spread(generation: int, measure: str, part: str, scores: Mapping[int, float]) -> Iterator[Value]:
+    """The score of every level, and of the bands all of whose levels have one."""
+    for level, score in scores.items():
+        yield Value(generation, f"{measure}.level_{level}", part, score)
+    for band, levels in BANDS.items():
+        if set(levels) <= scores.keys():
+            yield Value(generation, f"{measure}.{band}", part, fmean(scores[level] for level in levels))
+
+
+def _by(rows: Iterable[Row], key: str) -> list[tuple[Any, list[Row]]]:
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[key]].append(row)
+    return sorted(found.items())
+
+
+def _levels(rows: Iterable[Row]) -> dict[int, AnswersByProblem]:
+    """level -> its problems' answers; rows of a stratum that is no level are left out."""
+    found: dict[int, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        word, _, number = row["stratum"].partition(" ")
+        if word == "level":
+            found[int(number)][row["item_id"]].append(row)
+    return {level: found[level] for level in sorted(found)}
+
+
+def _solvers(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["part"] != BASE and not row["part"].startswith("teacher-")]
+
+
+def _score(rows: Iterable[Row]) -> float:
+    return fmean(float(row["correct"]) for row in rows)
+
+
+def _scores(rows: Iterable[Row]) -> dict[int, float]:
+    return {
+        level: _score([row for own in items.values() for row in own])
+        for level, items in _levels(rows).items()
+    }
+
+
+def _voted(items: AnswersByProblem) -> float:
+    """How often the most frequent answer of all is right; ties are broken evenly."""
+    return fmean(
+        maj_at_k([row["answer"] for row in rows], [row["correct"] for row in rows], len(rows))
+        for rows in items.values()
+    )
+
+
+def _pass_at_8(items: AnswersByProblem) -> float:
+    """How often one of eight attempts is right, drawn from those of all solvers together."""
+    counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in items.values()]
+    drawn, right = zip(*(count for count in counts if count[0] >= ATTEMPTS), strict=True)
+    return float(pass_at_k(drawn, right, ATTEMPTS).mean())

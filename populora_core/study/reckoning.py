@@ -1,0 +1,91 @@
+"""What a study will cost, and what it can tell: core hours, the smallest p of its tests, power by simulation."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from populora_core.study.claims import level
+from populora_core.study.config import StudyConfig
+from populora_core.study.judgement import Claim, Rule, Verdict, decide
+from populora_core.study.statistics import equivalence, one_sample, two_samples
+from populora_core.study.summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCost:
+    """What an arm costs.
+
+    Attributes:
+        seconds: of one core, of one generation.
+        measured: whether these are finished runs', evaluations included, or the study's file says so.
+    """
+
+    arm: str
+    runs: int
+    generations: int
+    seconds: float
+    measured: bool
+
+    @property
+    def hours(self) -> float:
+        return self.runs * self.generations * self.seconds / 3600.0
+
+    def __str__(self) -> str:
+        source = "measured" if self.measured else "as its file says"
+        return (
+            f"{self.arm}: {self.runs} runs of {self.generations} generations of {self.seconds:.1f} s "
+            f"({source}), {self.hours:.1f} core hours"
+        )
+
+
+def costs(study: StudyConfig, finished: Sequence[Summary]) -> Iterator[ArmCost]:
+    """Of every arm that has a finished run, or whose file says what a generation costs."""
+    for arm in study.arms:
+        own = [run.origin.seconds for run in finished if run.origin.arm == arm.name]
+        seconds = sum(own) / len(own) / arm.generations if own else arm.core_seconds
+        if seconds is not None:
+            yield ArmCost(arm.name, len(arm.seeds), arm.generations, seconds, bool(own))
+
+
+def smallest_p(claims: int, first: int, second: int | None = None) -> float:
+    """The smallest p that the most significant of so many claims can have after Holm's correction.
+
+    Args:
+        first, second: seeds of the arms; no second arm for a test of one sample.
+    """
+    arrangements = 2**first if second is None else math.comb(first + second, first)
+    return min(1.0, claims / arrangements)
+
+
+def power(
+    effect: float,
+    margin: float,
+    spreads: tuple[float, float | None],
+    seeds: int,
+    claims: int,
+    rng: np.random.Generator,
+    draws: int = 400,
+) -> dict[Verdict, float]:
+    """How often a claim of difference comes to each verdict, corrected as the most significant of its family is.
+
+    Args:
+        effect: what is true.
+        spreads: standard deviations over seeds, normal, of both arms; None for a test of one sample.
+        claims: of the family.
+    """
+    claim = Claim("drawn", "", "", "", "", level(""), margin, rule=Rule.DIFFERENCE)
+    found: Counter[Verdict] = Counter()
+    for _ in range(draws):
+        groups = [rng.normal(effect, spreads[0], seeds)]
+        if spreads[1] is not None:
+            groups.append(rng.normal(0.0, spreads[1], seeds))
+        compare = two_samples if len(groups) == 2 else one_sample
+        test = compare(*groups)
+        p = min(1.0, claims * test.p)
+        found[decide(claim, test, p, [], equivalence(compare, margin, *groups))] += 1
+    return {verdict: count / draws for verdict, count in found.items()}
