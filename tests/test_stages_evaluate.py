@@ -308,7 +308,7 @@ def test_the_command_prints_cost_scores_and_where_the_answers_are(
     ]
     assert [run.returncode for run in done] == [0, 0], done[0].stderr
     assert re.search(
-        r"32 problems, 3 players, 96 completions of together at most [\d,]+ tokens", done[0].stdout
+        r"17 problems, 3 players, 51 completions of together at most [\d,]+ tokens", done[0].stdout
     )
     for part in ("95 % interval", "minus base", "base ", "contamination:", "evaluation_items"):
         assert part in done[0].stdout
