@@ -173,7 +173,8 @@ def test_solve_documents_begin_with_the_prompt_of_the_compact_dialect(seed: int,
         "code_i": lambda: find_input(found, 1),
         "code_f": lambda: write_function(found),
     }
-    problem = as_problem(kind, found.program, found.inputs, found.outputs)
+    asked = slice(None) if kind == "code_f" else slice(1)
+    problem = as_problem(kind, found.program, found.inputs[asked], found.outputs[asked])
     assert documents[kind]().prompt == COMPACT.solve_prompt(problem)
 
 
