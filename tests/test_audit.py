@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,13 @@ PAYS = {
 }
 
 
-def payment(p: float, c: float, rules: GradeSection, new_cell: bool = False) -> float:
-    """What a valid problem with solve rate p and chance c pays."""
+def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = False) -> float:
+    """What a valid problem with n attempts, solve rate p and chance c pays."""
     if rules.chance == "subtract":
         p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
+    if rules.chance == "reject":
+        fewer = sum(comb(n, right) * c**right * (1.0 - c) ** (n - right) for right in range(round(p * n)))
+        p = p if 1.0 - fewer <= 0.1 else 0.0
     ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
     ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
     bonus = rules.new_cell_bonus if new_cell else 0.0
@@ -111,7 +115,11 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
             assert 0.0 <= row["c"] <= config.verify.largest_chance
-            expected = None if row["n"] == 0 else payment(row["p"], row["c"], config.grade, row["new_cell"])
+            expected = (
+                None
+                if row["n"] == 0
+                else payment(row["p"], row["n"], row["c"], config.grade, row["new_cell"])
+            )
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 

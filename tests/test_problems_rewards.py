@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from populora_core.config.sections import GradeSection
-from populora_core.problems.rewards import TEACHER_REWARDS, student_reward, teacher_reward
+from populora_core.problems.rewards import TEACHER_REWARDS, luck, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.support.errors import PopulationError
 
@@ -86,6 +86,20 @@ def test_discounting_chance_takes_its_share_of_what_is_paid_and_of_no_fine() -> 
     assert reward(rules, 0.0, chance=0.25) == -0.25
 
 
+def test_successes_that_guesses_reach_one_time_in_ten_count_as_none() -> None:
+    """Of eight attempts at a chance of .05 one is right by luck in .34 of cases, two in .057."""
+    rules = GradeSection(chance="reject", teacher_unsolved=-0.25)
+    assert luck(1, 8, 0.05) == pytest.approx(1 - 0.95**8)
+    assert luck(2, 8, 0.05) == pytest.approx(1 - 0.95**8 - 8 * 0.05 * 0.95**7)
+    assert [reward(rules, p, chance=0.05) for p in (0.125, 0.25, 0.5, 1.0)] == [-0.25, 0.75, 0.5, 0.0]
+    assert reward(rules, 0.125, chance=0.0) == 0.875, "what no guess reaches is no luck"
+    assert (
+        reward(rules, 0.125, chance=0.05, attempts=16)
+        == -0.25
+        < reward(rules, 0.25, chance=0.05, attempts=16)
+    )
+
+
 def test_a_new_cell_is_paid_for_only_where_some_attempts_succeed() -> None:
     rules = GradeSection(new_cell_bonus=0.25, teacher_unsolved=-0.5, teacher_always_solved=-0.25)
     paid = [reward(rules, p, new_cell=True) for p in (0.0, 0.125, 0.5, 1.0)]
@@ -107,15 +121,20 @@ def test_chance_that_is_off_changes_no_payment() -> None:
 
 
 def test_what_a_guesser_earns_its_teacher() -> None:
-    """Two ways pay less than a fifth for guessing, at every chance up to a half; the paper's rule pays .65."""
+    """Some ways pay less than a fifth for guessing, at every chance up to a half; the paper's rule pays .65."""
     chances = np.linspace(0.0, 0.5, 51)
     safe = {
         (name, way)
         for name in TEACHER_REWARDS
-        for way in ("off", "subtract", "discount")
+        for way in ("off", "subtract", "discount", "reject")
         if max(guessers_pay(GradeSection(teacher_reward=name, chance=way), c) for c in chances) < 0.2
     }
-    assert safe == {("zone", "subtract"), ("zone", "discount")}
+    assert safe == {
+        ("zone", "subtract"),
+        ("zone", "discount"),
+        *((name, "reject") for name in TEACHER_REWARDS),
+    }
+    assert max(guessers_pay(GradeSection(chance="reject"), c) for c in chances) < 0.1
     assert max(guessers_pay(RULES, c) for c in chances) == pytest.approx(0.65, abs=0.005)
 
 
@@ -125,15 +144,15 @@ def guessers_pay(rules: GradeSection, chance: float, attempts: int = 8) -> float
         comb(attempts, right)
         * chance**right
         * (1 - chance) ** (attempts - right)
-        * (reward(rules, right / attempts, chance) or 0.0)
+        * (reward(rules, right / attempts, chance, attempts=attempts) or 0.0)
         for right in range(attempts + 1)
     )
 
 
 def reward(
-    rules: GradeSection, solve_rate: float, chance: float = 0.0, new_cell: bool = False
+    rules: GradeSection, solve_rate: float, chance: float = 0.0, new_cell: bool = False, attempts: int = 8
 ) -> float | None:
-    return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance, new_cell)
+    return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance, new_cell, attempts)
 
 
 @pytest.mark.parametrize("verdict", list(AttemptVerdict))

@@ -231,9 +231,10 @@ class GradeSection(Section):
     teacher_reward: str = Field(
         "one_minus_p", description="of a problem's solve rate: learnability, zone, azr, or module:function"
     )
-    chance: Literal["off", "subtract", "discount"] = Field(
+    chance: Literal["off", "subtract", "discount", "reject"] = Field(
         "off",
-        description="what guessing would solve: subtract takes it out of the solve rate, discount out of the pay",
+        description="what guessing would solve: subtract takes it out of the solve rate, discount out of the pay; "
+        "reject: what guesses reach one time in ten counts as never solved",
     )
     teacher_invalid: float = Field(-1.0, description="reward of a proposal that is no problem")
     teacher_unsolved: float = Field(0.0, description="reward of a problem that no attempt solves")

@@ -7,6 +7,7 @@ A teacher's payment is a function (solve rate, rules) -> reward over solve rates
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import comb
 
 from populora_core.config.sections import GradeSection
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -14,6 +15,7 @@ from populora_core.support.registry import Registry
 
 TeacherReward = Callable[[float, GradeSection], float]
 NOTHING_LEARNT = -0.5  # AZR's code, of problems that are always or never solved
+LUCK = 0.1  # successes that blind guessing reaches more often than this prove nothing
 
 
 def one_minus_p(solve_rate: float, rules: GradeSection) -> float:
@@ -50,12 +52,14 @@ def teacher_reward(
     rules: GradeSection,
     chance: float = 0.0,
     new_cell: bool = False,
+    attempts: int = 1,
 ) -> float | None:
     """The reward of one proposal, or None where infrastructure failed.
 
     Args:
         solve_rate: the matched student's share of correct attempts, None when no attempt was judged.
         chance: how often a blind guess solves the problem.
+        attempts: how many attempts were judged; only the test of luck (`rules.chance = "reject"`) asks.
         new_cell: whether the bonus for a new cell is due, where the solve rate that is paid is neither 0 nor 1.
 
     Raises:
@@ -68,7 +72,7 @@ def teacher_reward(
     if solve_rate is None:
         return None
     pay: TeacherReward = TEACHER_REWARDS.find(rules.teacher_reward)
-    rate = beyond_chance(solve_rate, chance) if rules.chance == "subtract" else solve_rate
+    rate = _without_luck(solve_rate, chance, attempts, rules)
     paid = pay(rate, rules)
     if new_cell and 0.0 < rate < 1.0:
         paid += rules.new_cell_bonus
@@ -78,6 +82,13 @@ def teacher_reward(
 def beyond_chance(solve_rate: float, chance: float) -> float:
     """The share of what guessing leaves that was solved: max(0, (p - c) / (1 - c)); 0 where guessing leaves nothing."""
     return max(0.0, (solve_rate - chance) / (1.0 - chance)) if chance < 1.0 else 0.0
+
+
+def luck(right: int, attempts: int, chance: float) -> float:
+    """How often blind guesses get at least so many of the attempts right: the binomial's upper tail."""
+    return sum(
+        comb(attempts, k) * chance**k * (1.0 - chance) ** (attempts - k) for k in range(right, attempts + 1)
+    )
 
 
 def student_reward(verdict: AttemptVerdict, rules: GradeSection) -> float | None:
@@ -91,6 +102,17 @@ def student_reward(verdict: AttemptVerdict, rules: GradeSection) -> float | None
             return rules.student_format
         case _:
             return rules.student_wrong
+
+
+def _without_luck(solve_rate: float, chance: float, attempts: int, rules: GradeSection) -> float:
+    """The solve rate that is paid, once `rules.chance` has taken out of it what guessing explains."""
+    match rules.chance:
+        case "subtract":
+            return beyond_chance(solve_rate, chance)
+        case "reject" if luck(round(solve_rate * attempts), attempts, chance) > LUCK:
+            return 0.0
+        case _:
+            return solve_rate
 
 
 def _unless_certain(solve_rate: float, rules: GradeSection, between: float) -> float:

@@ -73,10 +73,15 @@ def _proposal_grades(
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
-        solve_rate = results[problem_id]["solve_rate"] if problem_id else None
-        chance = guessed[problem_id] if problem_id else 0.0
-        verdict, new_cell = ProposalVerdict(check["verdict"]), problem_id in opening
-        reward = teacher_reward(verdict, solve_rate, ctx.config.grade, chance, new_cell)
+        result = results[problem_id] if problem_id else {"solve_rate": None, "n_attempts": 0}
+        reward = teacher_reward(
+            ProposalVerdict(check["verdict"]),
+            result["solve_rate"],
+            ctx.config.grade,
+            chance=guessed[problem_id] if problem_id else 0.0,
+            new_cell=problem_id in opening,
+            attempts=result["n_attempts"],
+        )
         rows.append({"proposal_id": proposal["proposal_id"], "reward": reward})
     return rows
 
