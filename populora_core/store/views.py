@@ -186,6 +186,15 @@ _DECLARED = (
             ),
             *_joined("problem_results", "solve_rate n_attempts"),
             *_of("problems", "program_key"),
+            ViewColumn(
+                Column(
+                    "level",
+                    FLOAT,
+                    "Statements that matter, beside `def` and `return`: without the share that slack says can be left "
+                    "out. Where slack was not measured, all count.",
+                ),
+                "greatest((problems.lines_of_code - 1) * (1 - coalesce(problems.slack, 0)) - 1, 0)",
+            ),
         ),
     ),
     View(
