@@ -29,6 +29,7 @@ from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_posi
 from base_model.steps.words import tokenizer
 from populora_core.config.sections import BaseSection
 from populora_core.problems.dialects import dialect
+from populora_core.problems.parsing import FormatError
 from populora_core.support.shipped import REPOSITORY
 
 FRONTIER = REPOSITORY / "base_model" / "frontier"
@@ -70,6 +71,18 @@ def test_an_answer_is_written_by_the_rule() -> None:
     assert whole(found, text) and not whole(found, text.replace("\n=", "\n x+1:000\n=", 1))
     problem = output_problem(found, "p")
     assert dialect("compact").parse_answer(problem, text) == problem.outputs[0]
+
+
+def test_without_thoughts_a_prompt_ends_where_the_result_stands() -> None:
+    direct, problem = (
+        dialect("base_model.steps.direct:Direct"),
+        output_problem(sample(np.random.default_rng(1), 2), "p"),
+    )
+    assert direct.solve_prompt(problem) == dialect("compact").solve_prompt(problem) + "\n="
+    assert direct.parse_answer(problem, "[3,0]<eos>") == "[3, 0]"
+    with pytest.raises(FormatError):
+        direct.parse_answer(problem, " x+1:314\n<eos>")
+    assert direct.digest != dialect("compact").digest, "prompts differ, so stages are made again"
 
 
 def test_the_cap_leaves_room() -> None:
