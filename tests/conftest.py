@@ -70,7 +70,7 @@ SOLO = {  # what the single agent has instead
 
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
-    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
+    "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
     "grade": {"chance": "reject"},
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS)},
     "evolve": {"every": 1},

@@ -117,23 +117,25 @@ def asked_before(*solve_rates: float, problem_type: str = "code_o") -> list[Grad
     ]
 
 
-def test_what_is_solved_rarely_is_asked_again_although_it_was_played() -> None:
+def test_a_replay_asks_again_what_someone_solved() -> None:
     past = [*asked_before(0.0, 0.125, 0.25, 0.5, 1.0), *asked_before(0.125, problem_type="code_i")]
     played = Buffer(10)
     for each in past:
         played.add(each.problem)
-    chosen = settings(0.5, "rarely_solved")
+    chosen = settings(0.5, "replay")
     first = drawn(chosen, {"code_o": 8}, played, past)["code_o"]
-    assert sorted(draft.program[-1] for draft in first) == ["1", "2"]
+    assert sorted(draft.program[-1] for draft in first) == ["1", "2", "3", "4"], (
+        "of no other type, and not never"
+    )
     assert first == drawn(chosen, {"code_o": 8}, played, past)["code_o"]
     assert len(drawn(chosen, {"code_o": 1}, played, past)["code_o"]) == 1
-    rarer = drawn(settings(0.5, "rarely_solved", largest=0.2), {"code_o": 8}, played, past)["code_o"]
+    rarer = drawn(settings(0.5, "replay", largest=0.2), {"code_o": 8}, played, past)["code_o"]
     assert [draft.program[-1] for draft in rarer] == ["1"]
 
 
 def test_of_what_was_asked_several_times_the_newest_solve_rate_counts() -> None:
     past = asked_before(0.125, 0.125, 0.125, 1.0) + asked_before(0.25, 0.5, 0.0, 0.125)
-    again = drawn(settings(0.5, "rarely_solved"), {"code_o": 8}, past=past)["code_o"]
+    again = drawn(settings(0.5, "replay", largest=0.25), {"code_o": 8}, past=past)["code_o"]
     assert sorted(draft.program[-1] for draft in again) == ["0", "3"], "each once"
 
 

@@ -34,7 +34,7 @@ TINY: dict[str, dict[str, Any]] = {
     "match": {"hall_of_fame": 0.5},
     "propose": {"per_type": 2, "max_tokens": 64},
     "solve": {"attempts": 2, "extra_attempts": 2, "max_tokens": 32},
-    "anchors": {"share": 0.2, "source": "rarely_solved", "parameters": {"largest": 0.5}},
+    "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS)},
     "grade": {"new_cell_bonus": 0.5, "new_cell_window": 1},
     "evolve": {"every": 1},

@@ -2,7 +2,7 @@
 
 A source is a function (random numbers, count, problem type, *, settings) -> drafts that `anchors.source` names: ours,
 one of another package's entry points, or a place. What it gives is checked as a teacher's proposal is: nothing is
-played that the sandbox has not run. `rarely_solved` alone sees what was played, and gives some of it again.
+played that the sandbox has not run. `replay` alone sees what was played, and gives some of it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from populora_core.support.registry import Registry, Share
 
 AnchorSource = Callable[..., Iterable[Draft]]
 DATASET = "dataset"
-RARELY_SOLVED = "rarely_solved"
+REPLAY = "replay"
 WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
 _DRAFT = TypeAdapter(Draft)
 
@@ -45,31 +45,31 @@ def dataset(rng: np.random.Generator, count: int, problem_type: str, *, path: st
     return [drafts[place] for place in rng.permutation(len(drafts))]
 
 
-def rarely_solved(
+def replay(
     rng: np.random.Generator,
     count: int,
     problem_type: str,
     past: Iterable[Graded],
     *,
-    largest: Share = 0.25,
+    largest: Share = 1.0,
 ) -> list[Draft]:
-    """The run's own problems of the type that are solved rarely, in random order, to be asked again.
+    """The run's own problems of the type that someone solved, in random order, to be asked again.
 
-    Of a program that was asked several times the newest solve rate counts: one that is solved often by now, or by no
-    one any more, does not come again.
+    Students forget what teachers no longer ask; this keeps it asked. Of a program that was asked several times the
+    newest solve rate counts.
 
     Args:
         count: is passed over, as by `dataset`.
         past: earlier problems with their solve rates, oldest first.
-        largest: solve rate that is rare; 0 is not.
+        largest: solve rate of those that come again; at .25 they are the ones that are solved rarely.
     """
     newest = {each.problem.program: each for each in past if each.problem.problem_type == problem_type}
-    rare = [each.problem for each in newest.values() if 0.0 < each.solve_rate <= largest]
-    return [rare[place].draft() for place in rng.permutation(len(rare))]
+    again = [each.problem for each in newest.values() if 0.0 < each.solve_rate <= largest]
+    return [again[place].draft() for place in rng.permutation(len(again))]
 
 
 ANCHOR_SOURCES = Registry(
-    {DATASET: dataset, RARELY_SOLVED: rarely_solved},
+    {DATASET: dataset, REPLAY: replay},
     group="populora.anchors",
     what="source of anchors",
     setting="anchors.source",
@@ -88,15 +88,15 @@ def draw_anchors(
 
     Args:
         asked: problem type -> how many proposals of it were asked for.
-        played: earlier problems, none of which comes again but by `rarely_solved`.
-        past: those with a solve rate, oldest first, for `rarely_solved`.
+        played: earlier problems, none of which comes again but by `replay`.
+        past: those with a solve rate, oldest first, for `replay`.
         stream: the random numbers of each type.
 
     Raises:
         ProblemError: the source cannot be used, or gives what is no draft of the type.
     """
     source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
-    again, found = settings.source == RARELY_SOLVED, {}
+    again, found = settings.source == REPLAY, {}
     for problem_type, proposals in asked.items():
         count = settings.beside(proposals)
         drafts = source(stream(problem_type), count, problem_type, *([past] if again else []))

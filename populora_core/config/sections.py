@@ -190,11 +190,11 @@ class AnchorSection(Section):
     )
     source: str = Field(
         "dataset",
-        description="where they come from: dataset; rarely_solved, the run's own; or module:function, a generator",
+        description="where they come from: dataset; replay, the run's own; or module:function, a generator",
     )
     parameters: dict[str, Setting] = Field(
         {},
-        description="settings of the source: path, the file or folder of dataset; largest, the solve rate that is rare",
+        description="settings of the source: path, the file or folder of dataset; largest, a solve rate for replay",
     )
 
     def beside(self, proposals: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from populora_core.benchmarks.anchors import RARELY_SOLVED
+from populora_core.benchmarks.anchors import REPLAY
 
 if TYPE_CHECKING:
     from populora_core.config.load import Config
@@ -186,7 +186,7 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     What was solved, where `solve` asks for it: the sandbox. How often, where `verify` asks the past again. What is
     new, where `grade` pays for it: the past.
     """
-    if stage.name == "verify" and config.anchors.share and config.anchors.source == RARELY_SOLVED:
+    if stage.name == "verify" and config.anchors.share and config.anchors.source == REPLAY:
         return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
     if stage.name == "solve" and config.solve.extra_attempts:
         return replace(stage, config=(*stage.config, "sandbox"), sandbox=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from populora_core.benchmarks.anchors import RARELY_SOLVED, draw_anchors
+from populora_core.benchmarks.anchors import REPLAY, draw_anchors
 from populora_core.benchmarks.heldout import held_out
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
@@ -77,7 +77,7 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
 
 def _asks_again(ctx: StageContext) -> bool:
     """Whether anchors are problems of earlier generations."""
-    return ctx.config.anchors.source == RARELY_SOLVED
+    return ctx.config.anchors.source == REPLAY
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:

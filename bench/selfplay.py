@@ -1,0 +1,183 @@
+"""Did a run's teachers go deeper, or luckier, and are its solvers lifted? A line a run, and a table.
+
+    populora evaluate RUN --suite configs/suites/frontier.toml --members solvers
+    python -m bench.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
+
+Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox leaves
+out each), the statements that they execute, chance, and how many of their attempts are right. Generation 1 stands for
+the base, since its teachers have learnt nothing yet. Held-out scores are greedy, on the reported half of the suite,
+paired by problem with the base; every level counts alike. Intervals are 95 %: 1.96 standard errors over problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.problems.slack import slacks
+from populora_core.problems.steps import counting
+from populora_core.runs.run import Run
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.store.catalogue import Catalogue
+from populora_core.support.aliases import Row
+from populora_core.support.revision import code_revision
+
+WINDOW = 10  # generations at either end of a run
+MEASURED = 400  # problems of a window whose slack and steps are measured
+BANDS = {"edge": (4, 5), "levels_2_5": (2, 3, 4, 5), "beyond": (6, 7, 8)}
+PROBLEMS = """
+    SELECT problem_id, problem_type, program, inputs, outputs, chance, solve_rate, lines_of_code
+    FROM problems WHERE teacher_id <> 'anchor' AND generation BETWEEN $first AND $last ORDER BY problem_id
+"""
+SCORES = """
+    WITH newest AS (SELECT max(generation) AS generation FROM evaluation_items WHERE suite = $suite)
+    SELECT e.stratum, e.item_id, avg(e.correct::INT) FILTER (e.member_id <> 'base') AS solvers,
+           avg(e.correct::INT) FILTER (e.member_id = 'base') AS base
+    FROM evaluation_items e JOIN newest USING (generation)
+    WHERE e.suite = $suite AND e.part = 'test' AND e.temperature = 0
+    GROUP BY ALL ORDER BY ALL
+"""
+
+
+def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
+    """What one run shows: every figure as [value, half-width of its interval], shares by level as they are."""
+    run = Run.open(run_dir)
+    catalogue = Catalogue(run_dir)
+    last = catalogue.rows("SELECT max(generation) AS last FROM problems")[0]["last"]
+    windows = {"base": (1, 1), "first": (1, WINDOW), "last": (last - WINDOW + 1, last)}
+    found: Row = {
+        "run": run_dir.name,
+        "seed": run.config.run.seed,
+        "generations": last,
+        "code": code_revision(),
+    }
+    rows = {
+        name: catalogue.rows(PROBLEMS, {"first": first, "last": end})
+        for name, (first, end) in windows.items()
+    }
+    for name, problems in rows.items():
+        solved = np.array([row["solve_rate"] for row in problems if row["solve_rate"] is not None])
+        chance = np.array([row["chance"] for row in problems])
+        found[name] = {
+            "problems": len(problems),
+            "solve_rate": _mean(solved),
+            "learnable": _mean((solved > 0.0) & (solved < 1.0)),
+            "chance": _mean(chance),
+            "guessable": _mean(chance > 0.2),
+        }
+    measured = {name: _depth(_spread(rows[name]), run_jobs) for name in ("first", "last")}
+    for what in ("level", "steps"):
+        for name, values in measured.items():
+            found[name][what] = _mean(values[what])
+        found[f"{what}_rise"] = _difference(measured["first"][what], measured["last"][what])
+    found["chance_rise"] = _difference(*([row["chance"] for row in rows[name]] for name in ("base", "last")))
+    found["held_out"] = _held_out(catalogue.rows(SCORES, {"suite": suite}))
+    return found
+
+
+def _depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
+    """Of each problem, the statements that matter and those that are executed."""
+    problems = [
+        Problem(
+            row["problem_id"],
+            row["problem_type"],
+            row["program"],
+            tuple(row["inputs"]),
+            tuple(row["outputs"]),
+            message="",
+        )
+        for row in rows
+    ]
+    unused = slacks(problems, run_jobs)
+    jobs = [Job(one.problem_id, counting(one.program), one.inputs) for one in problems]
+    counts = [list(map(int, done.outputs or ())) for done in run_jobs(jobs)]
+    return {
+        # as problems.level, whether or not the run measured slack
+        "level": [
+            (row["lines_of_code"] - 1) * (1 - slack) - 1 for row, slack in zip(rows, unused, strict=True)
+        ],
+        "steps": [float(np.mean(each)) for each in counts if each],
+    }
+
+
+def _held_out(rows: Sequence[Row]) -> Row:
+    """Level -> [base, solvers]; band -> [gain, half-width]."""
+    by_level: dict[int, NDArray[np.float64]] = {}
+    for stratum in sorted({row["stratum"] for row in rows}):  # "level 2"
+        pairs = [(row["base"], row["solvers"]) for row in rows if row["stratum"] == stratum]
+        by_level[int(stratum.split()[-1])] = np.array(pairs, dtype=np.float64)
+    found: Row = {
+        str(level): [round(float(x), 3) for x in pairs.mean(0)] for level, pairs in by_level.items()
+    }
+    for band, levels in BANDS.items():
+        gains = [by_level[level] @ [-1.0, 1.0] for level in levels]
+        variance = sum(float(gain.var(ddof=1)) / len(gain) for gain in gains) / len(gains) ** 2
+        mean = float(np.mean([gain.mean() for gain in gains]))
+        found[band] = [round(mean, 4), round(1.96 * variance**0.5, 4)]
+    return found
+
+
+def _spread(rows: Sequence[Row]) -> list[Row]:
+    """So many of them that every generation and teacher is there."""
+    return list(rows[:: max(1, len(rows) // MEASURED)])
+
+
+def _mean(values: Sequence[float] | NDArray) -> list[float]:
+    taken = np.asarray(values, dtype=np.float64)
+    return [round(float(taken.mean()), 4), round(1.96 * float(taken.std(ddof=1)) / len(taken) ** 0.5, 4)]
+
+
+def _difference(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    (first, wide), (last, wider) = _mean(before), _mean(after)
+    return [round(last - first, 4), round(float(np.hypot(wide, wider)), 4)]
+
+
+def table(results: Sequence[Row]) -> str:
+    """The results as Markdown."""
+    heads = ("run", "level", "rise", "steps, rise", "chance, base's to last", "above .2", "solved, last")
+    lines = [f"| {' | '.join((*heads, *BANDS))} |", f"|{' --- |' * (len(heads) + len(BANDS))}"]
+    for one in results:
+        first, last, held_out = one["first"], one["last"], one["held_out"]
+        cells = [
+            one["run"],
+            f"{first['level'][0]:.2f} to {last['level'][0]:.2f}",
+            *(f"{one[rise][0]:+.2f} ± {one[rise][1]:.2f}" for rise in ("level_rise", "steps_rise")),
+            f"{one['base']['chance'][0]:.3f} to {last['chance'][0]:.3f}",
+            f"{one['base']['guessable'][0]:.3f} to {last['guessable'][0]:.3f}",
+            f"{last['solve_rate'][0]:.2f}",
+            *(f"{held_out[band][0]:+.3f} ± {held_out[band][1]:.3f}" for band in BANDS),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, nargs="+", help="run directories, evaluated on the suite")
+    parser.add_argument("--suite", default="frontier", help="its name")
+    parser.add_argument("--output", type=Path, help="a file of JSON lines, to which the results are appended")
+    given = parser.parse_args()
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        results = [
+            result(run, given.suite, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
+            for run in given.runs
+        ]
+    if given.output:
+        with given.output.open("a") as file:
+            file.writelines(json.dumps(one) + "\n" for one in results)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
