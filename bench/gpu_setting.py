@@ -32,6 +32,7 @@ class Step:
     warmup_steps: int = 0
     minibatches: int = 1
     kl: float = 0.0
+    corpus_share: float = 0.0
 
     @property
     def rules(self) -> UpdateRules:
