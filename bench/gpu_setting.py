@@ -30,8 +30,10 @@ class Step:
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     warmup_steps: int = 0
+    decay_steps: int = 0
     minibatches: int = 1
     kl: float = 0.0
+    corpus_share: float = 0.0
 
     @property
     def rules(self) -> UpdateRules:

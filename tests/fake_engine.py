@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,21 @@ class FakeEngine:
 
     def close(self) -> None:
         """It started nothing."""
+
+
+class EndlessEngine(FakeEngine):
+    """Begins with a batch, and never ends it."""
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        drawn: Drawn | None = None,
+    ) -> list[Completion]:
+        if progress is not None:
+            progress(1)
+        threading.Event().wait()
+        return []
 
 
 def broken() -> FakeEngine:

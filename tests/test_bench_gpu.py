@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.gpu import SETTINGS, run
+from bench.adapters import trained
+from bench.gpu import SETTINGS, random_base, run
+from bench.gpu_setting import Step
+from populora_core.learner.update import update_members
+from populora_core.model.layout import AdapterLayout
+from populora_core.model.stacked import StackedAdapters
+from populora_core.model.state import MemberState
 from populora_core.support.shipped import REPOSITORY
 
 PARTS = {
@@ -37,6 +43,18 @@ def test_every_population_trains_on_the_same_tokens() -> None:
         for members in (1, 16)
     )
     assert one == sixteen
+
+
+def test_its_stand_in_for_the_settings_has_all_that_a_step_reads() -> None:
+    """The machine with the GPU may lack pydantic, so nothing else tells of a setting that the learner came to read."""
+    setting = SETTINGS["tiny"]
+    model = random_base(setting.model, torch.device("cpu"))
+    stacked = StackedAdapters(model, AdapterLayout.of(model, setting.rank, 2.0 * setting.rank))
+    states = {name: MemberState.newborn(trained(stacked.layout, number)) for number, name in enumerate("01")}
+    rules = Step(setting.token_budget, setting.pack_tokens, setting.checkpointing).rules
+    after, stats = update_members(stacked, states, setting.rows(2), rules)
+    assert [stats[member].steps for member in after] == [1, 1]
+    assert any((after[member].weights != states[member].weights).any() for member in after)
 
 
 @pytest.mark.thorough

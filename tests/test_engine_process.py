@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine, broken
+from fake_engine import EndlessEngine, FakeEngine, broken
 
-from populora_core.sampler.engine_process import EngineProcess
+from populora_core.sampler.engine_process import ENDED_BUSY, EngineProcess
 from populora_core.sampler.requests import Request, Served, Text
 from populora_core.support.errors import PopulationError, PopuloraError, WorkerLost
 
@@ -89,6 +89,32 @@ def test_one_that_was_killed_while_idle_is_replaced_too(engine: EngineProcess) -
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGKILL)
     assert engine.generate(ASKED) == direct(MEMBERS)
+
+
+def test_one_that_was_killed_is_not_started_to_rest(engine: EngineProcess) -> None:
+    engine.load(MEMBERS)
+    before = engine.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    engine.rest()
+    assert engine.pid == before
+    assert engine.generate(ASKED) == direct(MEMBERS)
+
+
+def test_one_in_the_middle_of_a_batch_ends_at_once_when_no_one_waits_for_it() -> None:
+    """Its memory is wanted by whoever resumes the run."""
+    engine = EngineProcess("fake", EndlessEngine, recycle_after=10)
+    engine.load(MEMBERS)
+    running = engine._process
+    assert running is not None
+
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(ASKED, interrupt)
+    assert running.returncode == ENDED_BUSY
 
 
 def test_an_engine_that_never_survives_is_given_up_by_name(engine: EngineProcess, deadly: Path) -> None:

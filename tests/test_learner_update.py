@@ -186,6 +186,13 @@ def test_the_learning_rate_of_a_newborn_warms_up():
     assert [rules.learning_rate("m", steps) for steps in range(6)] == [2e-3, 4e-3, 6e-3, 8e-3, 8e-3, 8e-3]
 
 
+def test_the_learning_rate_of_a_member_falls_with_its_own_steps():
+    rules = UpdateRules(UpdateSection(learning_rate=8e-3, decay_steps=10))
+    assert [rules.learning_rate("m", steps) for steps in (0, 10, 30)] == pytest.approx([8e-3, 4e-3, 2e-3])
+    both = UpdateRules(UpdateSection(learning_rate=8e-3, warmup_steps=4, decay_steps=10))
+    assert both.learning_rate("m", 1) == pytest.approx(8e-3 * 0.5 * 10 / 11)
+
+
 def test_rewarding_a_completion_makes_it_more_probable():
     stacked = stack()
     states = newborns(stacked, "a")

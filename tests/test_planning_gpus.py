@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from populora_core.config.load import load_config
 from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
 from populora_core.planning.memory import GB, Fit, shape_of
-from populora_core.runs.gpus import engine_sleeps, gpu_job, rates_of
+from populora_core.report.text import seconds
+from populora_core.runs.gpus import GpuSmaller, card_of, engine_sleeps, gpu_job, rates_of, tell_of_card
 from populora_core.support.shipped import REPOSITORY
 
 RATES = Rates(3e14, 2e12)
@@ -110,36 +113,120 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "card", "engine", "share", "budget", "checkpointing", "fit"), CASES)
-def test_what_fits_is_what_the_sums_by_hand_come_to(
-    name: str, card: int, engine: str, share: float, budget: int, checkpointing: bool, fit: Fit
-) -> None:
+@dataclass(frozen=True)
+class Sums:
+    """What a case comes to by hand, in bytes, tokens and seconds of a generation at the limits of length."""
+
+    kept: float
+    learner: float
+    engine: float
+    cache_tokens: float
+    learning: float
+    sampling: float
+    together: bool
+    turns: bool
+
+
+def by_hand(name: str, card: int, engine: str, share: float, budget: int, checkpointing: bool) -> Sums:
+    """For 192 proposals of 1,900 + 4,096 tokens and 1,536 answers of 650 + 4,096, by eight members."""
     base = BASES[name]
     kept = 2 * base.parameters + 8 * base.adapter * (4 + 2)
     stepping = min(8 * base.adapter, max(1 << 26, base.adapter)) * 5 * 4
     update = 8 * base.adapter * 4 + max(stepping, budget * (base.kept if checkpointing else base.all_kept))
-    plan = gpu_plan(job(name, engine, share, budget, checkpointing), card * GB, RATES)
-    assert plan.fit is fit
-    assert plan.kept == pytest.approx(kept, rel=1e-3)
+    learner = kept + 1.1 * update
     if engine == "vllm":
-        cache = share * card * GB - 2 * base.parameters - 9 * base.adapter * 2 - 4 * GB
-        assert plan.learner == pytest.approx(kept + 1.1 * update, rel=1e-3)
-        assert plan.engine == pytest.approx(share * card * GB)
-        assert plan.cache_tokens == pytest.approx(max(0.0, cache) / base.cache, rel=1e-2)
-        together = kept + 1.1 * update + plan.engine + 3 * GB <= card * GB
-        turns = kept + plan.engine + 3 * GB <= card * GB and kept + 1.1 * update + 3 * GB <= card * GB
+        takes, context, host = share * card * GB, 3 * GB, 0.006
+        room = takes - 2 * base.parameters - 9 * base.adapter * 2 - 4 * GB
+        cache_tokens = max(0.0, room) / base.cache
+        turns = kept + takes + context <= card * GB and learner + context <= card * GB
     else:
+        takes, context, host, turns = 0.0, 1.5 * GB, 0.025, False
         hidden, widest, _, _, _, vocabulary, _ = base.widths
         reading, drawing = 16_384 * (3 * widest + 4 * hidden) * 2, 256 * vocabulary * 18
-        room = (card * GB - 1.5 * GB - kept) / 1.1 - max(reading, drawing)
-        together = kept + 1.1 * update + 1.5 * GB <= card * GB
-        turns = False
-        assert plan.learner == pytest.approx(kept + 1.1 * update, rel=1e-3)
-        assert plan.cache_tokens == pytest.approx(room / (base.cache * (1 + 1900 / 5996)), rel=1e-2)
+        room = (card * GB - context - kept) / 1.1 - max(reading, drawing)
+        cache_tokens = max(0.0, room) / (base.cache * (1 + 1900 / 5996))
+    sampling = 0.0
+    rows = max(1, min(256, int(cache_tokens / 5996)))
+    for completions, prompt in ((192, 1900), (1536, 650)):
+        width = min(rows, completions)
+        reads = (2 * base.parameters + width * (prompt + 2048) * base.cache) / 2e12
+        computes = 2 * base.parameters * width / 3e14
+        sampling += math.ceil(completions / width) * 4096 * (1.15 * max(reads, computes) + host)
+        sampling += 2 * base.parameters * completions * prompt / 3e14
+    tokens = 192 * 5996 + 1536 * 4746
+    learning = tokens * (6 if checkpointing else 4) * base.parameters / 3e14
+    together = learner + takes + context <= card * GB
+    return Sums(kept, learner, takes, cache_tokens, learning, sampling, together, turns)
+
+
+CASE = ("name", "card", "engine", "share", "budget", "checkpointing", "fit")
+
+
+@pytest.mark.parametrize(CASE, CASES)
+def test_what_fits_is_what_the_sums_by_hand_come_to(
+    name: str, card: int, engine: str, share: float, budget: int, checkpointing: bool, fit: Fit
+) -> None:
+    sums = by_hand(name, card, engine, share, budget, checkpointing)
+    plan = gpu_plan(job(name, engine, share, budget, checkpointing), card * GB, RATES)
+    assert plan.fit is fit
+    assert plan.kept == pytest.approx(sums.kept, rel=1e-3)
+    assert plan.learner == pytest.approx(sums.learner, rel=1e-3)
+    assert plan.engine == pytest.approx(sums.engine)
+    assert plan.cache_tokens == pytest.approx(sums.cache_tokens, rel=1e-2)
+    assert plan.learning == pytest.approx(sums.learning, rel=1e-3)
+    assert plan.sampling == pytest.approx(sums.sampling, rel=0.03)  # a row more or less at once
     if fit is not Fit.TOO_LARGE:
-        assert (together, turns or together) == (fit is Fit.RESIDENT, True)
+        assert (sums.together, sums.turns or sums.together) == (fit is Fit.RESIDENT, True)
     else:
-        assert not together or plan.cache_tokens < 4096 + 1900
+        assert not sums.together or sums.cache_tokens < 4096 + 1900
+
+
+@pytest.mark.parametrize(CASE, CASES)
+def test_a_dry_run_prints_what_the_sums_by_hand_come_to(
+    name: str,
+    card: int,
+    engine: str,
+    share: float,
+    budget: int,
+    checkpointing: bool,
+    fit: Fit,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of(BASES[name])))
+    asked = {
+        "base.path": tmp_path,
+        "compute.gpu_gb": card,
+        "sampler.engine": engine,
+        "sampler.gpu_memory_utilization": share,
+        "update.token_budget": budget,
+        "update.gradient_checkpointing": str(checkpointing).lower(),
+    }
+    overrides = [f"{key}={value}" for key, value in asked.items()]
+    print_plan(load_config(REPOSITORY / "configs" / "paper-7b.toml", overrides), Path("runs/paper"))
+    said = capsys.readouterr().out
+    sums = by_hand(name, card, engine, share, budget, checkpointing)
+    size, tokens = r"([\d.]+) GB", r"room for ([\d,]+) tokens"
+    told, expected = {
+        "torch": (
+            rf"on one base \(torch\), reserved: {size}, {tokens} while it samples: (.+)",
+            [sums.learner],
+        ),
+        "vllm": (
+            rf"\(vllm\): {size} by .*, {tokens}, .* reserves {size} and keeps {size} while .*: (.+)",
+            [sums.engine, sums.learner, sums.kept],
+        ),
+    }[engine]
+    found = re.search(told, said)
+    assert found is not None, said
+    sizes = [figure for number, figure in enumerate(found.groups()[:-1]) if number != 1]
+    assert [float(figure) for figure in sizes] == pytest.approx([each / GB for each in expected], abs=0.11)
+    assert int(found[2].replace(",", "")) == pytest.approx(sums.cache_tokens, rel=1e-2)
+    assert found.groups()[-1] == str(fit)
+    assert f"at the limits of length: {seconds(sums.sampling)} of sampling" in said
+    assert f"and {seconds(sums.learning)} of learning" in said
+    memory, _, _ = said.partition("disk, at most")
+    assert ("It does not fit." in memory) is (fit is Fit.TOO_LARGE)
 
 
 def test_what_would_fit_is_said_and_does() -> None:
@@ -217,6 +304,39 @@ def test_the_engine_sleeps_only_where_both_do_not_fit(
         REPOSITORY / "configs" / "paper-7b.toml", [f"base.path={seven_billion()}", *overrides]
     )
     assert engine_sleeps(config) is sleeps
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "sleeps", "fit"),
+    [("81920, 81920", False, None), ("81920, 57344", True, Fit.TURNS), ("24576, 81920", True, Fit.TOO_LARGE)],
+)
+def test_the_smallest_gpu_of_the_run_counts_where_it_is_smaller_than_configured(
+    seven_billion: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mebibytes: str,
+    sleeps: bool,
+    fit: Fit | None,
+) -> None:
+    lines = "".join(f"H100, 580.1, 9.0, 0 MiB, {size} MiB\\n" for size in mebibytes.split(", "))
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho \"$*\" > {tmp_path}/asked\nprintf '{lines}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
+    chosen = [f"base.path={seven_billion()}", "compute.shards=2"]
+    config = load_config(REPOSITORY / "configs" / "paper-7b.toml", chosen)
+    assert engine_sleeps(config) is sleeps
+    assert "--id=3,5 " in (tmp_path / "asked").read_text(), "another card of the machine is of no matter"
+    if fit is None:
+        tell_of_card(config)
+    else:
+        with pytest.warns(GpuSmaller, match=rf"compute\.gpu_gb says 80: {fit} there"):
+            tell_of_card(config)
+    on_cpu = load_config(
+        REPOSITORY / "configs" / "paper-7b.toml", [*chosen, "compute.shards=1", "base.device=cpu"]
+    )
+    assert card_of(on_cpu) == 80 * GB
 
 
 @pytest.fixture

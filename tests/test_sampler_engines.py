@@ -67,8 +67,9 @@ def test_an_engine_is_spread_over_as_many_gpus_as_the_configuration_says() -> No
     arguments = engine_arguments(asked, 32, 8)
     assert (arguments["tensor_parallel_size"], arguments["gpu_memory_utilization"]) == (2, 0.4)
     assert (arguments["max_loras"], arguments["enable_sleep_mode"]) == (9, False)
+    assert arguments["max_model_len"] == -1, "a base of long context starts with the cache that there is"
     on_cpu = engine_arguments(replace(asked, base=BaseSection()), 32, 8)
-    assert "tensor_parallel_size" not in on_cpu
+    assert not {"tensor_parallel_size", "max_model_len"} & on_cpu.keys()
 
 
 def test_the_engine_decides_what_is_sampled_and_nothing_else(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.proof import formula, tokens_that_tell
 from populora_core.compute.proving import EARLIER, TOKENS, first_tokens, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config
@@ -31,6 +33,7 @@ from populora_core.support.shipped import REPOSITORY, shipped
 
 TINY = shipped("base_model", "tiny")
 SPEC = ModelSpec(BaseSection(dtype="bfloat16"), AdapterSection(rank=8, alpha=16.0), base_digest(TINY))
+POWER = REPOSITORY / "bench" / "results" / "proof.json"
 LIMITS = MismatchLimits.of(WARN, REFUSE, "bfloat16")
 NOISE = 0.1
 """Mean absolute difference of two engines in bfloat16, nats a token; 0.3 on one token in 25 (vllm#18352)."""
@@ -173,6 +176,16 @@ def test_the_tokens_that_an_effect_needs_are_where_the_proof_begins_to_tell(effe
     assert needed == pytest.approx((size / effect / TELLING) ** 2, abs=1.0)
     assert told(needed // 2) < 0.35
     assert told(2 * needed + 50) > 0.9
+
+
+@pytest.mark.parametrize(("effect", "noise"), [(0.3, 0.1), (0.1, 0.02)])
+def test_the_recorded_power_curve_is_this_proofs(effect: float, noise: float) -> None:
+    recorded = {row["name"]: row["value"] for row in json.loads(POWER.read_text())["rows"]}
+    at = f"{effect:g}_{noise:g}"
+    assert formula(effect, noise) == recorded[f"formula_{at}"]
+    assert tokens_that_tell(effect, noise, draws=100) == pytest.approx(recorded[f"tokens_{at}"], rel=0.11)
+    assert {value for name, value in recorded.items() if name.startswith("refused")} == {0.0}
+    assert recorded["caught_at_512_0.1_0.1"] == 1.0
 
 
 def test_a_version_of_one_update_ago_is_never_told_apart(worker: Worker, rows: list[TrainingRow]) -> None:

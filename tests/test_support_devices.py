@@ -91,7 +91,10 @@ def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest
     works, detail = told["GPU 0"]
     assert works is False
     assert "40 of 80 GiB free, capability 9, driver 535.183.01; the pinned torch and vLLM" in detail
-    monkeypatch.setattr(devices, "_asked", lambda *query: "")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA GB10, 580.95.05, 12.1, [N/A], [N/A]'\n")
+    told = {part: (works, detail) for part, works, detail in _gpu_rows()}
+    assert told["GPU 0"] == (True, "NVIDIA GB10, memory untold, capability 12.1, driver 580.95.05")
+    tool.write_text("#!/bin/sh\nexit 9\n")
     assert list(_gpu_rows()) == [("GPU", None, "none: nvidia-smi names no device")]
 
 

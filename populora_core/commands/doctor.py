@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
@@ -69,10 +70,8 @@ def _gpu_rows() -> Iterator[Check]:
         return
     for number, gpu in enumerate(found):
         new = int(gpu.driver.partition(".")[0]) >= CUDA_13_DRIVER
-        detail = (
-            f"{gpu.name}, {gpu.free:.0f} of {gpu.total:.0f} GiB free, capability {gpu.capability:g}, "
-            f"driver {gpu.driver}"
-        )
+        memory = "memory untold" if math.isnan(gpu.total) else f"{gpu.free:.0f} of {gpu.total:.0f} GiB free"
+        detail = f"{gpu.name}, {memory}, capability {gpu.capability:g}, driver {gpu.driver}"
         if not new:
             detail += (
                 f"; the pinned torch and vLLM are built for CUDA 13, which needs {CUDA_13_DRIVER}: update it, or "
@@ -80,7 +79,7 @@ def _gpu_rows() -> Iterator[Check]:
             )
         if gpu.capability < BFLOAT16:
             detail += "; too old for bfloat16"
-        yield f"GPU {number}", new and gpu.capability >= BFLOAT16, detail
+        yield f"GPU {number}", new and not gpu.capability < BFLOAT16, detail
     compiler = shutil.which("gcc") or shutil.which("cc")
     yield (
         "C compiler",

@@ -81,7 +81,10 @@ class ComputeSection(Section):
     shard_seconds: Positive = Field(
         3600.0, description="ray: after this long a shard's worker is ended, and another does it"
     )
-    gpu_gb: Positive = Field(80.0, description="memory of the GPU, in 10^9 bytes, that --dry-run plans for")
+    gpu_gb: Positive = Field(
+        80.0,
+        description="memory of a GPU, in 10^9 bytes: what --dry-run plans for, and a run where its own has no less",
+    )
     gpu_tflops: Positive = Field(
         300.0,
         description="10^12 operations a second that it keeps up in an update, also per GPU: a third of an H100's",

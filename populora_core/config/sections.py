@@ -289,6 +289,9 @@ class UpdateSection(Section):
     warmup_steps: Natural = Field(
         0, description="a newborn's first steps, over which its learning rate rises linearly"
     )
+    decay_steps: Natural = Field(
+        0, description="a member's steps after which its learning rate has halved, as 1 / steps; 0: it stays"
+    )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
     pack_tokens: Count = Field(
         192, description="completions of one prompt share its tokens in sequences up to this length"

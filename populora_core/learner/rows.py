@@ -106,8 +106,14 @@ class UpdateRules:
 
     def learning_rate(self, member_id: str, steps: int) -> float:
         """The learning rate of a member that has made `steps` steps before this one."""
-        rate, warmup = self.of(member_id, "learning_rate"), self.settings.warmup_steps
-        return rate * min(1.0, (steps + 1) / warmup) if warmup else rate
+        rate, warmup, decay = (
+            self.of(member_id, "learning_rate"),
+            self.settings.warmup_steps,
+            self.settings.decay_steps,
+        )
+        rising = min(1.0, (steps + 1) / warmup) if warmup else 1.0
+        falling = decay / (decay + steps) if decay else 1.0  # needs no last step, so a run can go on
+        return rate * rising * falling
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Literal
 
 from populora_core.config.load import Config
 from populora_core.planning.duration import Rates, SamplingLoad
-from populora_core.planning.gpus import GpuJob, gpu_plan
+from populora_core.planning.gpus import GpuJob, GpuPlan, gpu_plan
 from populora_core.planning.memory import GB, Fit, read_shape
+from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError
 
+SLACK = 0.97  # of what a GPU is sold as, some have this much
 PROMPT = {"instruct": (400, 250), "compact": (20, 40)}  # tokens of a prompt, and of each problem shown in it
 
 
@@ -42,12 +46,44 @@ def rates_of(config: Config) -> Rates:
     return Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
 
 
+class GpuSmaller(UserWarning):
+    """The GPU has less memory than the configuration says, by which --dry-run reckons."""
+
+
+def card_of(config: Config) -> float:
+    """Bytes of one GPU: as configured, or of the smallest that this machine has for the run where that is less."""
+    stated = config.compute.gpu_gb * GB
+    if config.base.device != CUDA or config.compute.backend == "ray":  # whose machines are others
+        return stated
+    told = gpus(config.compute.shards * config.sampler.tensor_parallel)
+    return min([stated, *(gpu.total * 2**30 for gpu in told if not math.isnan(gpu.total))])
+
+
 def engine_sleeps(config: Config) -> bool:
     """Whether an engine has to give its memory back while the learner works: only where both do not fit."""
     try:
-        plan = gpu_plan(
-            gpu_job(config, "vllm"), config.compute.gpu_gb * GB, rates_of(config), config.compute.shards
-        )
+        return _plan(config, card_of(config)).fit is not Fit.RESIDENT
     except BaseModelError:  # nothing can be said of this base
         return True
-    return plan.fit is not Fit.RESIDENT
+
+
+def tell_of_card(config: Config) -> None:
+    """Warn where the machine's GPU is smaller than the configuration says."""
+    card, stated = card_of(config), config.compute.gpu_gb * GB
+    if card >= SLACK * stated:
+        return
+    try:
+        fit = f": {_plan(config, card).fit} there"
+    except BaseModelError:
+        fit = ""
+    warnings.warn(
+        f"the GPU has {card / GB:.1f} GB, and compute.gpu_gb says {config.compute.gpu_gb:g}{fit}. Set it to what the "
+        "GPU has: populora run --dry-run then says what would fit",
+        GpuSmaller,
+        stacklevel=2,
+    )
+
+
+def _plan(config: Config, card: float) -> GpuPlan:
+    job = gpu_job(config, "torch" if config.sampler.engine == "torch" else "vllm")
+    return gpu_plan(job, card, rates_of(config), config.compute.shards)

@@ -15,6 +15,7 @@ from populora_core.benchmarks.anchors import DATASET, dataset, require_types
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
+from populora_core.runs.gpus import tell_of_card
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.hub import HUB, how_to_get
@@ -43,6 +44,7 @@ def preflight(config: Config, source: str) -> None:
     check_folders(config, source)
     check_packages(config, source)
     tell_of_template(config)
+    tell_of_card(config)
 
 
 def check_folders(config: Config, source: str) -> None:

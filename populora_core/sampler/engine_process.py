@@ -27,6 +27,10 @@ from populora_core.support.errors import PopuloraError, WorkerLost
 STARTS = 3
 """Processes that may be lost at one call before it is given up."""
 END_SECONDS = 30.0
+ENDED_BUSY = 3
+"""Exit code of a process whose answer no one waits for any more."""
+
+_busy = threading.Event()  # while the engine's process does what it was asked
 
 
 class EngineProcess:
@@ -73,7 +77,7 @@ class EngineProcess:
         return self._call("score", list(texts))
 
     def rest(self) -> None:
-        if self._process is not None:  # who never started holds nothing
+        if self._process is not None and self._process.poll() is None:  # one that is not there holds nothing
             self._call("rest")
 
     def close(self) -> None:
@@ -168,6 +172,7 @@ def serve_engine(pipe: Connection) -> None:
     with suppress(EOFError, OSError):  # no one waits for an answer
         while True:
             method, arguments = pipe.recv()
+            _busy.set()
             try:
                 sampler = sampler or make()
                 if method == "generate":
@@ -190,15 +195,22 @@ def serve_engine(pipe: Connection) -> None:
                 )
             else:
                 pipe.send(("result", answer))
+            finally:
+                _busy.clear()
     if sampler is not None:
         sampler.close()
 
 
 def _end_with(pipe: Connection) -> None:
-    """End this process once the other end of the pipe is gone, even in the middle of a batch."""
+    """End this process once the other end of the pipe is gone: in the middle of a batch at once.
+
+    The GPU's lock is free as soon as its run has ended, and whoever resumes it wants the memory.
+    """
     gone = select.poll()
     gone.register(pipe.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
     gone.poll()
+    if _busy.is_set():
+        os._exit(ENDED_BUSY)
     if threading.main_thread().is_alive():
         threading.Timer(END_SECONDS / 2, os._exit, [1]).start()  # an engine that is idle ends in order
 

@@ -110,6 +110,7 @@ def engine_arguments(spec: ModelSpec, rank: int, adapters: int) -> dict[str, Any
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": spec.sleeps,
             "tensor_parallel_size": settings.tensor_parallel,
+            "max_model_len": -1,  # the base's context, or what of it the cache holds: else a long one is refused
             "seed": secrets.randbits(31),  # requests have none here, and a rerun is to draw again
         }
     )

@@ -311,8 +311,9 @@ def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
     longest = max((len(row.prompt_ids) + row.params.max_tokens for row in asked), default=0)
     if longest > limit:
         raise ConfigError(
-            "a prompt and its completion may outgrow the base model's context",
+            "a prompt and its completion may outgrow the base model's context, or what of it the engine's cache holds",
             expected=f"at most {limit} tokens together",
             came=str(longest),
-            remedy="lower max_tokens of the stage, or show fewer reference problems",
+            remedy="lower max_tokens of the stage, or show fewer reference problems; where the base's context is "
+            "longer, raise sampler.gpu_memory_utilization",
         )

@@ -6,6 +6,7 @@ The lock is a file lock of the machine, so that it goes when its holder goes, ho
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import subprocess
 import tempfile
@@ -77,7 +78,7 @@ def require_gpus(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU, as the driver's tool describes it; memory in GiB."""
+    """A GPU, as the driver's tool describes it; memory in GiB, and not a number where it does not say."""
 
     name: str
     driver: str
@@ -86,14 +87,24 @@ class Gpu:
     total: float
 
 
-def gpus() -> list[Gpu]:
-    """Those of this machine; none where the driver's tool does not answer."""
+def gpus(first: int = 0) -> list[Gpu]:
+    """Those of this machine, or so many of the first that are visible; none where the driver's tool does not answer."""
     found = []
-    for line in _asked("--query-gpu=name,driver_version,compute_cap,memory.free,memory.total").splitlines():
-        name, driver, capability, free, total = (part.strip() for part in line.split(","))
-        mebibytes = (float(part.removesuffix(" MiB")) for part in (free, total))
-        found.append(Gpu(name, driver, float(capability), *(size / 1024 for size in mebibytes)))
+    chosen = [f"--id={','.join(visible_gpus()[:first])}"] if first else []
+    told = _asked("--query-gpu=name,driver_version,compute_cap,memory.free,memory.total", *chosen)
+    for line in told.splitlines():
+        name, driver, *figures = (part.strip() for part in line.split(","))
+        capability, free, total = (_number(figure.removesuffix(" MiB")) for figure in figures)
+        found.append(Gpu(name, driver, capability, free / 1024, total / 1024))
     return found
+
+
+def _number(text: str) -> float:
+    """Not one where the tool says [N/A]: of a GPU that has no memory of its own, or that is cut into parts."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def take_gpus(shard: int, each: int = 1) -> None:
