@@ -74,17 +74,17 @@ def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
             "chance": _mean(chance),
             "guessable": _mean(chance > 0.2),
         }
-    measured = {name: _depth(_spread(rows[name]), run_jobs) for name in ("first", "last")}
+    measured = {name: depth(_spread(rows[name]), run_jobs) for name in ("first", "last")}
     for what in ("level", "steps"):
         for name, values in measured.items():
             found[name][what] = _mean(values[what])
         found[f"{what}_rise"] = _difference(measured["first"][what], measured["last"][what])
     found["chance_rise"] = _difference(*([row["chance"] for row in rows[name]] for name in ("base", "last")))
-    found["held_out"] = _held_out(catalogue.rows(SCORES, {"suite": suite}))
+    found["held_out"] = held_out(catalogue.rows(SCORES, {"suite": suite}))
     return found
 
 
-def _depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
+def depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
     """Of each problem, the statements that matter and those that are executed."""
     problems = [
         Problem(
@@ -109,7 +109,7 @@ def _depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
     }
 
 
-def _held_out(rows: Sequence[Row]) -> Row:
+def held_out(rows: Sequence[Row]) -> Row:
     """Level -> [base, solvers]; band -> [gain, half-width]."""
     by_level: dict[int, NDArray[np.float64]] = {}
     for stratum in sorted({row["stratum"] for row in rows}):  # "level 2"
