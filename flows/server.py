@@ -28,6 +28,7 @@ from prefect.states import Crashed
 from flows.forms import run_folder
 from flows.guard import HOST, guarded, serve_below
 from populora_core.runs.lock import lock
+from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.support.keys import new_key
 
@@ -78,11 +79,7 @@ def own_server(home: Path | None = None) -> Iterator[None]:
             if process.is_alive():
                 EventsWorker.drain_all(timeout=END_SECONDS)
     finally:
-        process.terminate()
-        process.join(END_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        end(process, END_SECONDS)
 
 
 def answers() -> bool:

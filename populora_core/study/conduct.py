@@ -24,7 +24,7 @@ from populora_core.study.reckoning import costs
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
-from populora_core.support.children import with_models
+from populora_core.support.children import end, with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 
@@ -206,11 +206,7 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
         ours.close()
         process.join(1.0)
         if process.is_alive():
-            process.terminate()
-            process.join(EXIT_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
+            end(process, EXIT_SECONDS)
 
 
 def _messages(pipe: Connection, stop: Event) -> Iterator[str | PopuloraError | None]:
