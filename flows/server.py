@@ -105,7 +105,7 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
         What was done, a line each.
     """
     return _crash(
-        lambda run: _is_on(run, directory) and str(run.id) != runtime.flow_run.id,
+        lambda run: run_folder(run) == directory and str(run.id) != runtime.flow_run.id,
         StateType.RUNNING,
         StateType.CANCELLING,
     )
@@ -148,10 +148,6 @@ def _is_held(run: FlowRun) -> bool:
         return True
     except ArtifactError:  # there is no such folder yet
         return False
-
-
-def _is_on(run: FlowRun, directory: Path) -> bool:
-    return run_folder(run) == directory
 
 
 def _wait(url: str, process: BaseProcess) -> None:

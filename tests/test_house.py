@@ -15,7 +15,6 @@ from house import (
     circles,
     derived_floors,
     function_lengths,
-    homonyms,
     module_lengths,
 )
 
@@ -61,10 +60,6 @@ def test_the_floors_that_the_imports_draw_are_no_more_than_the_plan_has() -> Non
 
 def test_nothing_stands_loose_at_the_top_of_the_core() -> None:
     assert HOUSE.loose == []
-
-
-def test_one_public_class_has_one_name() -> None:
-    assert homonyms(HOUSE) == {}
 
 
 def test_modules_and_functions_stay_short() -> None:
