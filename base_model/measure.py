@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from base_model.grammar import LEVEL_WEIGHTS, sample_problem
-from populora_core.compute.arena import Arena, solve_rates
-from populora_core.problems.grading import ProposalCheck
+from populora_core.compute.arena import Arena
+from populora_core.problems.grading import AttemptJudgement, ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
-from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical
@@ -84,6 +84,16 @@ def measure(arena: Arena, proposals: int, seed: int) -> list[_Figures]:
             }
         )
     return rows
+
+
+def solve_rates(judged: Sequence[AttemptJudgement], attempts: int) -> list[float | None]:
+    """The share of correct attempts at each problem; None where infrastructure failed them all."""
+    rates: list[float | None] = []
+    for start in range(0, len(judged), attempts):
+        verdicts = [j.verdict for j in judged[start : start + attempts]]
+        counted = [v for v in verdicts if v is not AttemptVerdict.INFRASTRUCTURE]
+        rates.append(sum(v is AttemptVerdict.CORRECT for v in counted) / len(counted) if counted else None)
+    return rates
 
 
 def _by_level(arena: Arena, kind: str, seed: int) -> dict[str, float]:

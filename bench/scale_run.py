@@ -19,11 +19,11 @@ from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config, build_config
 from populora_core.problems.dialects.compact import compact_arguments, compact_output, input_lines
+from populora_core.problems.model import Problem
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
-from populora_core.stages.context import StageContext
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import LOOP, STAGES
 from populora_core.store.artifacts import read_table, stage_dir
@@ -207,7 +207,7 @@ class ScaledRun:
                         continue
                     problem = _problem(proposals[-1], known, problem_id)
                     problems.append(problem)
-                    prompt = dialect.solve_prompt(StageContext.problem(problem))
+                    prompt = dialect.solve_prompt(Problem.of(problem))
                     chance = self._draw.beta(1.0, 1.0)
                     for sample in range(ATTEMPTS):
                         right = self._draw.random() < chance

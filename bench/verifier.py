@@ -175,7 +175,7 @@ def _runner(backend: DockerBackend) -> Iterator[RunnerProcess]:
             time.sleep(0.01)
         yield worker
     finally:
-        worker.end()
+        worker.connection.end()
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _memory(runner: RunnerProcess) -> float:
 
 
 def _container(runner: RunnerProcess) -> Any:
-    connection = runner._connection
+    connection = runner.connection
     assert isinstance(connection, ContainerConnection)
     return connection.container
 

@@ -28,6 +28,7 @@ from prefect.states import Crashed
 from flows.forms import run_folder
 from flows.guard import HOST, guarded, serve_below
 from populora_core.runs.lock import lock
+from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.support.keys import new_key
 
@@ -78,11 +79,7 @@ def own_server(home: Path | None = None) -> Iterator[None]:
             if process.is_alive():
                 EventsWorker.drain_all(timeout=END_SECONDS)
     finally:
-        process.terminate()
-        process.join(END_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        end(process, END_SECONDS)
 
 
 def answers() -> bool:
@@ -108,7 +105,7 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
         What was done, a line each.
     """
     return _crash(
-        lambda run: _is_on(run, directory) and str(run.id) != runtime.flow_run.id,
+        lambda run: run_folder(run) == directory and str(run.id) != runtime.flow_run.id,
         StateType.RUNNING,
         StateType.CANCELLING,
     )
@@ -151,10 +148,6 @@ def _is_held(run: FlowRun) -> bool:
         return True
     except ArtifactError:  # there is no such folder yet
         return False
-
-
-def _is_on(run: FlowRun, directory: Path) -> bool:
-    return run_folder(run) == directory
 
 
 def _wait(url: str, process: BaseProcess) -> None:

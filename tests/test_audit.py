@@ -22,11 +22,11 @@ from populora_core.config.load import Config
 from populora_core.config.sections import GradeSection
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
+from populora_core.problems.model import Problem
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
-from populora_core.stages.context import StageContext
 from populora_core.store.adapters import MOMENTS
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support import ids
@@ -251,7 +251,7 @@ def test_no_id_dangles(audited: Path, config: Config, view: str, column: str, ta
 
 def test_every_completion_stands_beside_the_prompt_that_it_answers(audited: Path, config: Config) -> None:
     spoken = dialect(config.base.dialect, config.propose.inputs)
-    problems = {p["problem_id"]: StageContext.problem(p) for p in ask(audited, "SELECT * FROM problems")}
+    problems = {p["problem_id"]: Problem.of(p) for p in ask(audited, "SELECT * FROM problems")}
     attempts = ask(audited, "SELECT problem_id, student_id, prompt FROM attempts")
     assert attempts
     for attempt in attempts:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median, quantiles
 
 import pytest
-from house import CORE, FLOORS, ROOT, House, circles, derived_floors
+from house import (
+    CORE,
+    FLOORS,
+    MOST_LINES,
+    ROOT,
+    House,
+    circles,
+    derived_floors,
+    function_lengths,
+    module_lengths,
+)
 
 HOUSE = House(ROOT)
 TINY = {
@@ -49,6 +60,19 @@ def test_the_floors_that_the_imports_draw_are_no_more_than_the_plan_has() -> Non
 
 def test_nothing_stands_loose_at_the_top_of_the_core() -> None:
     assert HOUSE.loose == []
+
+
+def test_modules_and_functions_stay_short() -> None:
+    long = {name for name, lines in module_lengths(HOUSE).items() if lines > MOST_LINES}
+    assert long <= {"verifier_image.runner"}, "one file, so that the image holds one file"
+    lengths = function_lengths(HOUSE)
+    assert median(lengths) <= 7
+    assert quantiles(lengths, n=10)[-1] <= 22
+
+
+def test_the_benchmarks_stay_small() -> None:
+    files = (file for name, file in HOUSE.modules.items() if name.split(".")[0] == "bench")
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 3000
 
 
 def test_floors_follow_from_imports(tmp_path: Path) -> None:

@@ -316,13 +316,12 @@ def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
 ) -> None:
     from types import SimpleNamespace
 
-    from flows.server import _is_on
+    from flows.forms import run_folder
 
     monkeypatch.chdir(tmp_path)
     for place in ("runs/first", str(ROOT / "runs" / "first")):
         flow_run: Any = SimpleNamespace(parameters={"run_dir": place})
-        assert _is_on(flow_run, ROOT / "runs" / "first")
-        assert not _is_on(flow_run, ROOT / "runs" / "second")
+        assert run_folder(flow_run) == ROOT / "runs" / "first"
 
 
 def test_the_key_is_kept_for_its_owner_and_taken_by_commands_on_this_machine(tmp_path: Path) -> None:

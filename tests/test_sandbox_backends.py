@@ -490,7 +490,7 @@ def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callab
     pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
     body = request_body(Job("loop", LOOP, ("(1,)",)))
     for worker in pool._workers:
-        worker._connection.send(REQUEST.pack(1, len(body)) + body)
+        worker.connection.send(REQUEST.pack(1, len(body)) + body)
     pids = processes_once_programs_run(pool.name, pool.pids)
     pool.close()
     assert alive(pids) == set()

@@ -235,7 +235,7 @@ def evaluate(run: Path) -> Path:
                 stage_version=1,
                 seed=0,
                 config={},
-                inputs={name: members.content(file_name(name)) for name in ("population",)},
+                inputs={name: members.contents[file_name(name)] for name in ("population",)},
                 started=0.0,
                 seconds=1.0,
                 code_revision="abc",

@@ -90,7 +90,7 @@ def test_a_table_is_recorded_by_its_rows_and_another_file_by_its_bytes(tmp_path)
 
 def test_the_manifest_tells_the_content_of_a_file_by_name(tmp_path):
     manifest = commit_match(tmp_path)
-    assert manifest.content("matches.parquet") == content_hash(to_table("matches", MATCHES))
+    assert manifest.contents["matches.parquet"] == content_hash(to_table("matches", MATCHES))
 
 
 def test_scratch_files_are_not_committed(tmp_path):

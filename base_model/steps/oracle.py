@@ -32,7 +32,7 @@ from base_model.steps.grammar import SolvedProgram, sample
 from base_model.steps.measure import weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
-from populora_core.compute.arena import Arena, SamplingRules, training_rows
+from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
 from populora_core.learner.rows import TrainingRow, UpdateRules
@@ -176,6 +176,16 @@ class Oracle:
         """One AdamW step."""
         states, _ = update_members(self.arena.worker.stacked, {STUDENT: self.state}, rows, self.update)
         self.state = states[STUDENT]
+
+
+def training_rows(member: str, rows: Sequence[Row], advantages: Sequence[float | None]) -> list[TrainingRow]:
+    """What a member learns from its completions, one advantage each."""
+    return [
+        TrainingRow(
+            member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), advantage
+        )
+        for row, advantage in zip(rows, advantages, strict=True)
+    ]
 
 
 def play(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> list[Row]:

@@ -95,12 +95,4 @@ newest_problems = partial(PlayedBenchmark, "newest_problems")
 
 def problem_of(item: Item) -> Problem:
     """The item as a student's problem."""
-    fields = item.fields
-    return Problem(
-        item.item_id,
-        fields["problem_type"],
-        fields["program"],
-        tuple(fields["inputs"]),
-        tuple(fields["outputs"]),
-        fields.get("message", ""),
-    )
+    return Problem.of({**item.fields, "problem_id": item.item_id})

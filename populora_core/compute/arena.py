@@ -1,6 +1,6 @@
-"""Members at play outside a run: what benchmarks and the base model's card measure with.
+"""Members at play outside a run: with a person, and where the base model's card is measured.
 
-The same sampler, dialect, sandbox and learner as the stages, without their files.
+The same sampler, dialect and sandbox as the stages, without their files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
-from populora_core.learner.rows import TrainingRow
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
     AttemptJudgement,
@@ -21,7 +20,6 @@ from populora_core.problems.grading import (
     judge_attempts,
 )
 from populora_core.problems.model import Problem
-from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
@@ -99,36 +97,16 @@ class Arena:
         rules: SamplingRules = SamplingRules(),
     ) -> tuple[list[Row], list[AttemptJudgement]]:
         """`attempts` answers to each problem, problem by problem, with their judgements."""
-        return self.solve_each([member], problems, attempts, seed, rules)[member]
-
-    def solve_each(
-        self,
-        members: Sequence[str],
-        problems: Sequence[Problem],
-        attempts: int,
-        seed: int,
-        rules: SamplingRules = SamplingRules(),
-    ) -> dict[str, tuple[list[Row], list[AttemptJudgement]]]:
-        """Several members on the same problems with the same random numbers: equal members answer alike."""
         asked = [problem for problem in problems for _ in range(attempts)]
         texts = [self.dialect.solve_prompt(problem) for problem in asked]
         draw = ids.draw_seed(seed, "solve")
-        prompts = [
-            prompt
-            for member in members
-            for prompt in self._prompts(member, texts, draw, rules, rules.answer_tokens)
-        ]
-        rows = self.complete(prompts)
+        rows = self.complete(self._prompts(member, texts, draw, rules, rules.answer_tokens))
         judged = judge_attempts(
             self.dialect,
             lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=False),
-            list(zip(asked * len(members), rows, strict=True)),
+            list(zip(asked, rows, strict=True)),
         )
-        share = len(asked)
-        return {
-            member: (rows[start : start + share], judged[start : start + share])
-            for member, start in zip(members, range(0, len(rows), share), strict=True)
-        }
+        return rows, judged
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Row]:
         """One completion a prompt, in order, from resident members: the columns that stages keep of it."""
@@ -144,23 +122,3 @@ class Arena:
             Prompt(member, text, ids.draw_seed(seed, index), rules.temperature, rules.top_p, max_tokens)
             for index, text in enumerate(texts)
         ]
-
-
-def solve_rates(judged: Sequence[AttemptJudgement], attempts: int) -> list[float | None]:
-    """The share of correct attempts at each problem; None where infrastructure failed them all."""
-    rates: list[float | None] = []
-    for start in range(0, len(judged), attempts):
-        verdicts = [j.verdict for j in judged[start : start + attempts]]
-        counted = [v for v in verdicts if v is not AttemptVerdict.INFRASTRUCTURE]
-        rates.append(sum(v is AttemptVerdict.CORRECT for v in counted) / len(counted) if counted else None)
-    return rates
-
-
-def training_rows(member: str, rows: Sequence[Row], advantages: Sequence[float | None]) -> list[TrainingRow]:
-    """What a member learns from its completions, one advantage each."""
-    return [
-        TrainingRow(
-            member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), advantage
-        )
-        for row, advantage in zip(rows, advantages, strict=True)
-    ]

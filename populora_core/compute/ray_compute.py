@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from populora_core.support import durable
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
+from populora_core.support.revision import version_of
 
 PACKAGES = ("torch", "transformers", "populora-core")
 """Whose versions must be the same on every machine; Ray sees to its own and Python's."""
@@ -156,13 +156,7 @@ class ShardWorker:
 
 def versions() -> dict[str, str]:
     """Of the packages that decide results."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+    return {package: version_of(package) or "absent" for package in PACKAGES}
 
 
 def _require_versions(site: Site) -> None:

@@ -105,9 +105,7 @@ def rerun(
             remedy=f"populora resume {run.directory} makes it",
         )
     require_redoable(run, generation)
-    old = {file.name: file.content for file in before.files}
-
-    later = later_generations(run, generation)
+    old, later = before.contents, later_generations(run, generation)
     if seed is not None and later and not truncate:  # said before the stage is drawn again, not after
         raise _would_not_follow(stage_name, generation, later, "a new seed")
 

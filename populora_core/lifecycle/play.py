@@ -20,7 +20,7 @@ from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.context import PROBLEM, StageContext
+from populora_core.stages.context import PROBLEM
 from populora_core.store.catalogue import Catalogue
 from populora_core.support import ids
 
@@ -81,7 +81,7 @@ class PlayTable:
         kind = kind or str(self._rng.choice(settings.types))
         teacher = str(self._rng.choice(self._teachers))
         with Catalogue(self._run.directory) as catalogue:
-            known = [StageContext.problem(row) for row in catalogue.rows(SHOWN, [kind])]
+            known = [Problem.of(row) for row in catalogue.rows(SHOWN, [kind])]
         shown = min(settings.references[1], len(known))
         asked = [
             (kind, [known[i] for i in self._rng.choice(len(known), shown, replace=False)] if shown else [])

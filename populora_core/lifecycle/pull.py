@@ -153,9 +153,5 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
 def _supersede_what_differs(run: Run, coming: Manifest) -> None:
     """Before a stage comes with other content, what was made after it goes, as with `rerun --truncate`."""
     before = read_manifest(stage_dir(run.directory, coming.generation, coming.stage))
-    if before is not None and _content(before) != _content(coming):
+    if before is not None and before.contents != coming.contents:
         supersede_later(run, coming.generation)
-
-
-def _content(manifest: Manifest) -> dict[str, str]:
-    return {file.name: file.content for file in manifest.files}

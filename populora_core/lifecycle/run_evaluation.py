@@ -208,7 +208,7 @@ def _inputs(run: Run, generation: int) -> dict[str, str]:
     manifest = read_manifest(_source(run, generation))
     if manifest is None:
         return {}
-    return {"population": manifest.content(file_name("population"))}
+    return {"population": manifest.contents[file_name("population")]}
 
 
 def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 
 from populora_core.problems.complexity import Complexity
@@ -65,13 +65,8 @@ def cell(program: str, complexity: Complexity) -> Cell:
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
-    sizes = (
-        complexity.ast_depth,
-        complexity.cyclomatic_complexity,
-        complexity.lines_of_code,
-        complexity.variable_count,
-    )
-    return Cell(tuple(max(size, 1).bit_length() - 1 for size in sizes), constructs(program))
+    sizes = tuple(max(size, 1).bit_length() - 1 for size in astuple(complexity))
+    return Cell(sizes, constructs(program))
 
 
 def constructs(program: str) -> tuple[Construct, ...]:

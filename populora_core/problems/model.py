@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ class Problem:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     message: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """The problem that a row of `problems` is, or one of a suite, which has no message."""
+        return cls(
+            row["problem_id"],
+            row["problem_type"],
+            row["program"],
+            tuple(row["inputs"]),
+            tuple(row["outputs"]),
+            row.get("message", ""),
+        )
 
     def draft(self) -> Draft:
         """What it was before it was verified."""

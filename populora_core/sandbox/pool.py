@@ -106,7 +106,7 @@ class SandboxPool:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers on the host."""
-        return [worker.pid for worker in self._workers]
+        return [worker.connection.pid for worker in self._workers]
 
     @property
     def _workers(self) -> list[RunnerProcess]:
@@ -206,7 +206,7 @@ class SandboxPool:
             except (WorkerLost, SandboxUnavailable) as lost:
                 slot.worker = None
                 if worker is not None:
-                    worker.end()
+                    worker.connection.end()
                     self._put_back(worker, queue, results, lost)
                 self._count_start(slot, worker is not None and worker.ready, lost)
 
@@ -284,9 +284,9 @@ class SandboxPool:
         chosen = [(slot, slot.worker) for slot in self._slots if slot.worker and unwanted(slot.worker)]
         for slot, worker in chosen:
             slot.worker = None
-            worker.hang_up()
+            worker.connection.hang_up()
         for _, worker in chosen:
-            worker.end()
+            worker.connection.end()
 
 
 def _queues() -> list[deque[Ticket]]:

@@ -70,7 +70,7 @@ class RunnerProcess:
         self.in_flight: deque[Ticket] = deque()
         self.deadline = time.monotonic() + START_SECONDS
         self.python = ""
-        self._connection = connection
+        self.connection = connection
         self._answer_seconds = answer_seconds
         self._statuses: tuple[Status, ...] = ()
         self._outgoing = b""
@@ -83,11 +83,6 @@ class RunnerProcess:
     def ready(self) -> bool:
         return bool(self._statuses)
 
-    @property
-    def pid(self) -> int:
-        """See `Connection.pid`."""
-        return self._connection.pid
-
     def submit(self, ticket: Ticket) -> None:
         self._submitted += 1
         self._outgoing += REQUEST.pack(self._submitted, len(ticket.body)) + ticket.body
@@ -97,7 +92,7 @@ class RunnerProcess:
 
     def register(self, poll: select.poll) -> None:
         """Have the poll report when `exchange` has something to do."""
-        self._connection.register(poll, sending=bool(self._outgoing))
+        self.connection.register(poll, sending=bool(self._outgoing))
 
     def exchange(self) -> list[tuple[Ticket, RunnerReply]]:
         """Send and receive what is possible without waiting.
@@ -134,27 +129,19 @@ class RunnerProcess:
             raise self._lost()
         return answered
 
-    def hang_up(self) -> None:
-        """See `Connection.hang_up`."""
-        self._connection.hang_up()
-
-    def end(self) -> None:
-        """See `Connection.end`."""
-        self._connection.end()
-
     def _restart_clock(self) -> None:
         self.deadline = time.monotonic() + self._answer_seconds if self.in_flight else float("inf")
 
     def _write(self) -> None:
         if self._outgoing:
             try:
-                count = self._connection.send(self._outgoing)
+                count = self.connection.send(self._outgoing)
             except BrokenPipeError:
                 self._failure, count = "it ended", len(self._outgoing)
             self._outgoing = self._outgoing[count:]
 
     def _read(self) -> None:
-        while (part := self._connection.receive()) is not None:
+        while (part := self.connection.receive()) is not None:
             if not part:
                 self._failure = self._failure or "it ended"
                 return
@@ -171,5 +158,5 @@ class RunnerProcess:
         return number, status, cpu_seconds, payload
 
     def _lost(self) -> WorkerLost:
-        said = self._connection.last_words()
+        said = self.connection.last_words()
         return WorkerLost(f"a sandbox worker was lost: {self._failure}", came=said[-500:])

@@ -24,7 +24,6 @@ from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.context import StageContext
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.finish import FinishReason
 
@@ -59,7 +58,7 @@ class Grader:
         live = self._settings["live"]
         if live is None:
             for row in pq.read_table(self._folder / PROBLEMS).to_pylist():
-                yield StageContext.problem(row)
+                yield Problem.of(row)
             return
         table = PlayTable(Run.open(live["run"]), self._sandbox, live["teacher"], None, live["seed"])
         for number in count():

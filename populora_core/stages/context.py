@@ -104,7 +104,7 @@ class StageContext:
         """All earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
         for row in self.rows("problems", *PROBLEM, "program_key"):
-            buffer.add(self.problem(row), row["program_key"])
+            buffer.add(Problem.of(row), row["program_key"])
         return buffer
 
     def require_same(self, section: str, key: str, what: str) -> None:
@@ -134,25 +134,14 @@ class StageContext:
             for row in self.rows("problem_results", "problem_id", "solve_rate")
         }
         return [
-            Graded(self.problem(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
+            Graded(Problem.of(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
             for row in self.rows("problems", *PROBLEM, "cell")
             if rates[row["problem_id"]] is not None
         ]
 
     def problems(self) -> list[Problem]:
         """The generation's own."""
-        return [self.problem(row) for row in self.rows("problems", *PROBLEM, newest=1)]
-
-    @staticmethod
-    def problem(row: Row) -> Problem:
-        return Problem(
-            problem_id=row["problem_id"],
-            problem_type=row["problem_type"],
-            program=row["program"],
-            inputs=tuple(row["inputs"]),
-            outputs=tuple(row["outputs"]),
-            message=row["message"],
-        )
+        return [Problem.of(row) for row in self.rows("problems", *PROBLEM, newest=1)]
 
     # Services
 

@@ -175,7 +175,7 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
             extra=context.extra,
         )
         found = _committed(run, plan)
-        if found is not None and _contents(found) == _contents(manifest):
+        if found is not None and found.contents == manifest.contents:
             shards.release()
             return found, True  # forced, and it came out as it was: what is there stays
         if session.shared is not None:
@@ -186,10 +186,6 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
         writer.commit(manifest)
     shards.release()
     return manifest, False
-
-
-def _contents(manifest: Manifest) -> dict[str, str]:
-    return {file.name: file.content for file in manifest.files}
 
 
 def _perform(stage: Stage, context: StageContext) -> None:

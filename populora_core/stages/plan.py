@@ -143,8 +143,7 @@ def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
             came="damaged files" if manifest else "nothing",
             remedy=f"populora resume {run.directory} makes what is missing",
         )
-    contents = {file.name: file.content for file in manifest.files}
-    return Source(folder, contents.get(file_name(artifact), ""))
+    return Source(folder, manifest.contents.get(file_name(artifact), ""))
 
 
 def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:

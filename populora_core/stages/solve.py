@@ -41,7 +41,7 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
     living = {member.member_id for member in ctx.members()}
     turns = cycle([match for match in matches if match["student_id"] in living] or matches)
     return [
-        (ctx.problem(row), next(turns) if row["teacher_id"] == ids.ANCHOR else match_of[row["teacher_id"]])
+        (Problem.of(row), next(turns) if row["teacher_id"] == ids.ANCHOR else match_of[row["teacher_id"]])
         for row in ctx.rows("problems", *PROBLEM, "teacher_id")
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from populora_core.benchmarks.anchors import REPLAY, draw_anchors
 from populora_core.benchmarks.heldout import held_out
@@ -13,7 +13,7 @@ from populora_core.problems.chance import chances
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
 from populora_core.problems.grading import ProposalCheck, check_proposals
-from populora_core.problems.model import Draft
+from populora_core.problems.model import Draft, Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
@@ -96,7 +96,7 @@ def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
     """The slack of each problem's program; None unless the configuration asks for it."""
     if not ctx.config.verify.slack:
         return [None] * len(rows)
-    return slacks([ctx.problem(row) for row in rows], ctx.sandbox_runner(determinism=False))
+    return slacks([Problem.of(row) for row in rows], ctx.sandbox_runner(determinism=False))
 
 
 def _too_easily_guessed(
@@ -159,10 +159,7 @@ def _admit(
             "inputs": list(problem.inputs),
             "outputs": list(problem.outputs),
             "message": problem.message,
-            "ast_depth": complexity.ast_depth,
-            "cyclomatic_complexity": complexity.cyclomatic_complexity,
-            "lines_of_code": complexity.lines_of_code,
-            "variable_count": complexity.variable_count,
+            **asdict(complexity),
             "cell": str(cell(problem.program, complexity)),
             "chance": guessed[proposal_id],
             "novelty": novelty,

@@ -121,13 +121,10 @@ class Manifest:
         """Rows of all tables together."""
         return sum(file.rows or 0 for file in self.files)
 
-    def content(self, file_name: str) -> str:
-        """The content hash of a file.
-
-        Raises:
-            KeyError: the stage wrote no such file.
-        """
-        return {file.name: file.content for file in self.files}[file_name]
+    @property
+    def contents(self) -> dict[str, str]:
+        """File name -> content hash."""
+        return {file.name: file.content for file in self.files}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from populora_core.study.budget import Window
-from populora_core.study.judgement import Claim, ClaimArm, Condition, Family, Statistic
+from populora_core.study.judgement import Claim, ClaimArm, Condition, Family, Statistic, mean
 from populora_core.study.summary import ALL, HELD_OUT
 
 
@@ -44,15 +44,10 @@ def held_out(of: Callable[[Sequence[float]], float], measure: str = HELD_OUT) ->
     """The score of those who solve, students or the solo member, at the end of the budget."""
 
     def statistic(run: Window) -> float | None:
-        slots = [part for part in run.run.parts(measure) if part.startswith(("student-", "solo-"))]
-        scores = [run.held_out(part, measure) for part in slots]
+        scores = [run.held_out(part, measure) for part in run.run.solvers(measure)]
         return of([score for score in scores if score is not None]) if scores and None not in scores else None
 
     return statistic
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def trend(measure: str, title: str, unit: str, margin: float) -> Claim:

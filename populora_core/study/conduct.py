@@ -14,7 +14,6 @@ from threading import Event
 
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
-from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
@@ -24,7 +23,7 @@ from populora_core.study.reckoning import costs
 from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
 from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
-from populora_core.support.children import with_models
+from populora_core.support.children import end, with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 
@@ -90,7 +89,8 @@ def plan(path: str | Path) -> StudyPlan:
             digests[folder] = base_digest(folder)
     done, void, left = [], {}, []
     for name, seed in _ordered(study):
-        config = _seeded(configs[name], seed)
+        config = configs[name]
+        config = config.model_copy(update={"run": config.run.model_copy(update={"seed": seed})})
         origin = origin_of(name, seed, config, digests[config.base.folder()], asked, study.evaluate_every)
         summary = study.results / f"{origin.name}.parquet"
         reason = _void(summary, origin)
@@ -206,11 +206,7 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
         ours.close()
         process.join(1.0)
         if process.is_alive():
-            process.terminate()
-            process.join(EXIT_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
+            end(process, EXIT_SECONDS)
 
 
 def _messages(pipe: Connection, stop: Event) -> Iterator[str | PopuloraError | None]:
@@ -238,10 +234,6 @@ def _ordered(study: StudyConfig) -> list[tuple[str, int]]:
     """Arms and seeds: every arm's first seed, then every arm's second, so that what is there is balanced."""
     rounds = zip_longest(*([(arm.name, seed) for seed in arm.seeds] for arm in study.arms))
     return [run for together in rounds for run in together if run is not None]
-
-
-def _seeded(config: Config, seed: int) -> Config:
-    return config.model_copy(update={"run": config.run.model_copy(update={"seed": seed})})
 
 
 def _void(path: Path, now: Origin) -> str | None:

@@ -14,7 +14,8 @@ from populora_core.report import svg
 from populora_core.report.charts import Plot, PlotTable, Series, line_plot
 from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
 from populora_core.report.text import number, percent
-from populora_core.study.budget import Basis, Window, spent, windows
+from populora_core.study.budget import Basis, spent, windows
+from populora_core.study.claims import held_out
 from populora_core.study.judgement import ClaimResult, Verdict
 from populora_core.study.summary import HELD_OUT, Summary
 from populora_core.study.verdicts import Answered, Results
@@ -147,9 +148,11 @@ def _by_level(
 ) -> Plot | None:
     ended = dict(zip(arms, windows([results.of(arm) for arm in arms], Basis.UPDATES), strict=True))
     lines = []
+    statistics = {level: held_out(fmean, f"{LEVEL}{level}") for level in levels}
     for arm, runs in ended.items():
         scores = {
-            level: [s for run in runs if (s := _end(run, f"{LEVEL}{level}")) is not None] for level in levels
+            level: [score for run in runs if (score := statistic(run)) is not None]
+            for level, statistic in statistics.items()
         }
         known = {level: own for level, own in scores.items() if own}
         band = [(float(level), min(own), max(own)) for level, own in known.items()]
@@ -161,11 +164,6 @@ def _by_level(
     return line_plot(
         "Score by level", "Where all arms have taken as many updates.", "score", lines, percent, along="level"
     )
-
-
-def _end(run: Window, measure: str) -> float | None:
-    scores = [run.held_out(part, measure) for part in solvers(run.run, measure)]
-    return fmean(score for score in scores if score is not None) if scores and None not in scores else None
 
 
 def _over_training(results: Results, arm: str, measure: str, style: Style) -> Series | None:
@@ -187,11 +185,6 @@ def _over_training(results: Results, arm: str, measure: str, style: Style) -> Se
 
 def solver_mean(run: Summary, measure: str) -> dict[int, float]:
     """generation -> the mean over students, or the single agent's score."""
-    series = [run.series(measure, part) for part in solvers(run, measure)]
+    series = [run.series(measure, part) for part in run.solvers(measure)]
     shared = set[int].intersection(*map(set, series)) if series else set()
     return {at: fmean(own[at] for own in series) for at in sorted(shared)}
-
-
-def solvers(run: Summary, measure: str) -> list[str]:
-    """The slots of students and of the single agent that have the measure."""
-    return [part for part in run.parts(measure) if part.startswith(("student-", "solo-"))]

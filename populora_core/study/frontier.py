@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from populora_core.study.budget import Basis, Window
-from populora_core.study.claims import CLAIMS, held_out, level, mean, trend
-from populora_core.study.judgement import Claim, ClaimArm, Family, Rule
+from populora_core.study.claims import CLAIMS, held_out, level, trend
+from populora_core.study.judgement import Claim, ClaimArm, Family, Rule, mean
 from populora_core.study.summary import HELD_OUT
 
 SOLVED, EDGE = f"{HELD_OUT}.levels_2_5", f"{HELD_OUT}.edge"

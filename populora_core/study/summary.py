@@ -129,6 +129,10 @@ class Summary:
     def parts(self, measure: str) -> list[str]:
         return sorted(part for name, part in self._series if name == measure)
 
+    def solvers(self, measure: str) -> list[str]:
+        """The slots of students and of the single agent that have the measure."""
+        return [part for part in self.parts(measure) if part.startswith(("student-", "solo-"))]
+
 
 def run_name(arm: str, seed: int) -> str:
     return f"{arm}-seed-{seed:04d}"

@@ -180,9 +180,8 @@ def benchmarks_table(results: Results) -> ReportTable:
             scores = [
                 series[max(series)]
                 for run in runs
-                for part in run.parts(name)
-                if part.startswith((BASE,) if arm == BASE else ("student-", "solo-"))
-                and (series := run.series(name, part))
+                for part in ([BASE] if arm == BASE else run.solvers(name))
+                if (series := run.series(name, part))
             ]
             title = "all" if name == HELD_OUT else name.removeprefix(f"{HELD_OUT}.")
             row[title] = percent(sum(scores) / len(scores)) if scores else UNKNOWN

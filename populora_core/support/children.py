@@ -10,6 +10,7 @@ import threading
 from functools import cache
 from multiprocessing import util
 from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 
 from populora_core.support import leftovers
 
@@ -44,6 +45,15 @@ def _own_sockets() -> None:
         tempfile.tempdir = before
     # After multiprocessing's own folder, which goes at priority -100.
     util.Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-200)
+
+
+def end(process: BaseProcess, seconds: float) -> None:
+    """Ask a process to end, and kill it if it has not after so many seconds."""
+    process.terminate()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def end_with_parent() -> None:

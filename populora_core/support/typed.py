@@ -17,18 +17,15 @@ _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
 def typed(text: str) -> str:
     """The text with each `populora COMMAND`, and each extra to install, as it can be typed from here."""
+    checkout = "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
     text = _COMMAND.sub(lambda found: f"{_program(NAME, 'populora_core.commands')} ", text)
-    return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install -e {found[1]}{_checkout()}[", text)
+    return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install -e {found[1]}{checkout}[", text)
 
 
 def shown(path: Path) -> str:
     """A path as a shell takes it, from the working directory where it lies below."""
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
-
-
-def _checkout() -> str:
-    return "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
 
 
 def _program(name: str, module: str) -> str:
