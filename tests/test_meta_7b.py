@@ -32,6 +32,8 @@ from populora_core.sampler.torch_sampler import TorchSampler
 CONFIG = {**QWEN2_5_7B, "num_hidden_layers": 3}
 MEMBERS = 4
 WITHIN = 0.1
+BESIDE = 0.12
+"""Of what comes and goes alone, which over three layers is half of all and over 28 much more."""
 
 
 class Enough(Exception):
@@ -106,6 +108,8 @@ def test_an_update_takes_what_the_dry_run_says(gpu: Gpu, checkpointing: bool, at
     gpu.update(settings, attempts, prompt=512, completion=513 if attempts == 1 else 129)
     needed = gpu.needed(update_tokens=4096, checkpointing=checkpointing)
     assert needed.learner == pytest.approx(gpu.count.peak, rel=WITHIN)
+    stays = needed.resident + needed.gradient
+    assert needed.learner - stays == pytest.approx(gpu.count.peak - stays, rel=BESIDE)
     assert gpu.count.products == {torch.bfloat16}
     assert {gpu.stacked.weights.dtype, gpu.stacked.grad.dtype} == {torch.float32}
 
@@ -119,6 +123,7 @@ def test_sampling_takes_what_the_dry_run_says(gpu: Gpu, requests: int, prompt: i
         sampler_rows=requests, sampler_tokens=requests * (prompt + limit), sampler_prompts=requests * prompt
     )
     assert needed.sampler == pytest.approx(gpu.count.peak, rel=WITHIN)
+    assert needed.sampler - needed.resident == pytest.approx(gpu.count.peak - needed.resident, rel=BESIDE)
     assert gpu.count.products == {torch.bfloat16}
 
 

@@ -9,8 +9,9 @@ from safetensors.torch import load_file, save_file
 from tiny_base import VOCABULARY, tiny_model
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from populora_core.model import base as loading
 from populora_core.model.base import base_digest, hidden_states, load_base, output_layer, turn_end
 from populora_core.support.errors import BaseModelError
 
@@ -45,6 +46,29 @@ def test_output_layer_of_hidden_states_gives_the_logits(folder: Path):
     ids = torch.tensor([[2, 3, 4]])
     found = output_layer(model)(hidden_states(model, input_ids=ids, use_cache=False))
     assert torch.equal(found, model(input_ids=ids).logits)
+
+
+def test_a_base_that_scales_its_logits_is_refused(folder: Path):
+    widths = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model("granite", vocab_size=VOCABULARY, logits_scaling=8.0, **widths)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    with pytest.raises(BaseModelError, match="GraniteForCausalLM changes its logits after the output layer"):
+        load_base(folder)
+
+
+@pytest.mark.parametrize(("times", "refused"), [(1.004, False), (2.0, True)], ids=["rounded", "scaled"])
+def test_hidden_states_of_two_passes_may_differ_by_rounding_and_no_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, times: float, refused: bool
+):
+    """A GPU does not promise that two passes are equal to the last bit."""
+    monkeypatch.setattr(
+        loading, "hidden_states", lambda *model, **inputs: times * hidden_states(*model, **inputs)
+    )
+    if refused:
+        with pytest.raises(BaseModelError, match="changes its logits"):
+            load_base(folder)
+    else:
+        load_base(folder)
 
 
 def test_loading_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from conftest import small_config, start
 from store_run import write_run
+from typer.testing import CliRunner
 
+from populora_core.commands.app import app
 from populora_core.report.stage_summary import StageSummary, stage_summary
+from populora_core.sampler.proof import MemberProof, ProofResult
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.support.errors import ArtifactError
@@ -88,6 +94,32 @@ def test_a_summary_says_what_the_files_say_whatever_the_run_directory_is_called(
     named = tmp_path / name
     shutil.copytree(written, named)
     assert _summaries(named) == summaries
+
+
+def test_what_the_tokens_told_of_the_sampler_is_printed(written: Path, tmp_path: Path) -> None:
+    """As in bfloat16, where a sampler of another engine is told from the learner by many tokens alone."""
+    directory = start(tmp_path / "run", small_config()).directory
+    shutil.copytree(written, directory, dirs_exist_ok=True)
+    file = stage_dir(directory, 2, "update") / "manifest.json"
+    manifest = json.loads(file.read_text())
+    found = {
+        "student-00-g0000": MemberProof(ProofResult.APART, 512, 0.01, 0.05, 0.2),
+        "teacher-00-g0000": MemberProof(ProofResult.NOT_YET, 96, 0.02, 0.06, 0.3, ("the bare base",)),
+    }
+    manifest["extra"]["proof"] = {member: asdict(told) for member, told in found.items()}
+    file.write_text(json.dumps(manifest))
+    student, teacher = stage_summary(directory, 2, "update").tables["whether the sampler serves them"]
+    assert (student["member"], student["sampler"]) == ("student-00-g0000", "told apart")
+    assert (teacher["sampler"], teacher["tokens compared"]) == ("cannot tell yet", 96)
+    assert teacher["cannot be told from"] == "the bare base"
+    shown = CliRunner().invoke(app, ["inspect", str(directory), "--generation", "2"])
+    assert shown.exit_code == 0, shown.output
+    for said in ("told apart", "cannot tell yet", "the bare base"):
+        assert said in shown.output
+    manifest["extra"]["proof"] = {"teacher-00-g0000": {"told": 5}}
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="update of generation 2 cannot be summarised"):
+        stage_summary(directory, 2, "update")
 
 
 @pytest.mark.parametrize("left", [None, b"PAR1"])

@@ -14,6 +14,7 @@ from populora_core.commands.console import answer_table, console, population_tab
 from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report.index import runs_in
+from populora_core.report.stage_summary import proof_rows
 from populora_core.report.summary import (
     COVERAGE,
     MEMBER_TOKENS,
@@ -33,6 +34,8 @@ from populora_core.store.manifest import pruned
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import typed
+
+UPDATE = "update"
 
 
 def show_runs(folder: Path) -> bool:
@@ -99,6 +102,8 @@ def show_generation(run: Run, generation: int) -> None:
             about = [""] * 5
     console.print(table)
     _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
+    if (update := read_manifest(stage_dir(run.directory, generation, UPDATE))) is not None:
+        _print_rows(proof_rows(update))
 
 
 def show_stage(run: Run, generation: int | None, stage: str) -> None:

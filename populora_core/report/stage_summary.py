@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import complete, read_manifest, stage_dir
+from populora_core.store.manifest import Manifest, complete, read_manifest, stage_dir
 from populora_core.support.errors import ArtifactError
 
 _LENGTHS = """
@@ -179,4 +179,21 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
 
         headline = next(iter(rows(query.headline)[0].values()))
         tables = {title: found for title, sql in query.parts.items() if (found := rows(sql))}
+    if proved := proof_rows(manifest):
+        tables["whether the sampler serves them"] = proved
     return StageSummary(headline, tables)
+
+
+def proof_rows(manifest: Manifest) -> list[dict[str, Any]]:
+    """What an update's tokens told of each member's sampler; nothing in float32, where the load has told all."""
+    return [
+        {
+            "member": member,
+            "sampler": told["told"],
+            "tokens compared": told["tokens"],
+            "mean difference": told["mean"],
+            "99 % below": told["p99"],
+            "cannot be told from": ", ".join(told["alike"]),
+        }
+        for member, told in sorted(manifest.extra.get("proof", {}).items())
+    ]

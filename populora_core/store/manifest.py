@@ -54,6 +54,18 @@ class FileRecord:
     rows: Whole | None
 
 
+class SamplerProof(TypedDict):
+    """What an update's tokens told of whether the sampler serves a member, as `sampler.proof.MemberProof` has it."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+    told: str
+    tokens: int
+    mean: float
+    p99: float
+    alike: list[str]
+
+
 class Extra(TypedDict, total=False):
     """What of a manifest's `extra` is read again.
 
@@ -65,6 +77,7 @@ class Extra(TypedDict, total=False):
         prompt_tokens, cached_tokens: of the prompts that were completed; those that the engine had in its cache.
         gpu_busy: share of the time in which GPUs computed.
         mfu: share of the GPUs' peak that an update reached.
+        proof: of the members that an update learnt from, where rounding may hide a fault.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -77,6 +90,7 @@ class Extra(TypedDict, total=False):
     cached_tokens: int
     gpu_busy: float
     mfu: float
+    proof: dict[MemberId, SamplerProof]
 
 
 _EXTRA = TypeAdapter(Extra)
