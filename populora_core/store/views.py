@@ -186,6 +186,15 @@ _DECLARED = (
             ),
             *_joined("problem_results", "solve_rate n_attempts"),
             *_of("problems", "program_key"),
+            ViewColumn(
+                Column(
+                    "level",
+                    FLOAT,
+                    "Statements beyond `def` and `return` that matter: `(lines_of_code - 2) * (1 - slack)`; all of "
+                    "them where the slack was not measured.",
+                ),
+                "greatest(problems.lines_of_code - 2, 0) * (1 - coalesce(problems.slack, 0))",
+            ),
         ),
     ),
     View(

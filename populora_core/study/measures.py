@@ -31,7 +31,7 @@ BY_TYPE = """
 """
 PROBLEMS = """
     SELECT generation, problem_type AS part, avg(chance) AS chance, avg((chance > 0.2)::INT) AS guessable,
-           avg(slack) AS slack, avg((lines_of_code - 2) * (1 - coalesce(slack, 0))) AS level
+           avg(slack) AS slack, avg(level) AS level
     FROM problems WHERE teacher_id <> 'anchor' GROUP BY ALL
 """
 OTHERS = (
