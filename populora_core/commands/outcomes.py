@@ -69,7 +69,12 @@ def export(
 @outcomes_app.command(rich_help_panel=LOOK)
 def assemble(
     directories: RunDirs,
-    suite: Annotated[Path, typer.Option(help="a suite file, half of which is for validation")],
+    suite: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="a suite file, half of which is for validation (default: evaluate.suite)"
+        ),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="OUT", help="a new folder (default: only the table)")
     ] = None,
@@ -95,17 +100,19 @@ def assemble(
     Of several runs it is the table alone, for each and for all together.
     """
     from populora_core.benchmarks.suite import load_suite
-    from populora_core.commands.assemble import assemble_runs, pushed, write
+    from populora_core.commands.assemble import assemble_runs, own_suite, pushed, write
     from populora_core.runs.run import open_runs
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
 
     if to is not None:
         require_free(to)
-    if (to is None and push) or (to is not None and len(directories) > 1):
-        raise RunDirectoryError("--push needs --to, and --to one run", remedy="name one run and --to OUT")
-    chosen = load_suite(suite)
+    if to is None and push:
+        raise RunDirectoryError("--push needs --to", remedy="add --to OUT, a new folder")
     runs = open_runs(directories)
+    if to is not None and len(runs) > 1:
+        raise RunDirectoryError("--to needs one run", came=", ".join(run.name for run in runs))
+    chosen = load_suite(suite or own_suite(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
     if to is not None:
         write(found[0], how, to, merge, base_name)

@@ -172,9 +172,10 @@ def curriculum_tables(
     """
     directories = list(dict.fromkeys(run.resolve() for run in runs))
     configured = [Run.open(directory).config for directory in directories]
+    labels = run_labels(directories) if len(directories) > 1 else [directories[0].name]  # as views show them
     spoken = {
         label: dialect(config.base.dialect, config.propose.inputs)
-        for label, config in zip(run_labels(directories), configured, strict=True)
+        for label, config in zip(labels, configured, strict=True)
     }
     with Catalogue(*directories) as catalogue:
         connection = catalogue.connect()
