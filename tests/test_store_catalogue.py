@@ -47,7 +47,8 @@ PROMISED = {
     "proposals": "generation proposal_id match_id teacher_id problem_type reference_ids prompt completion "
     "prompt_tokens completion_tokens verdict problem_id reward advantage",
     "problems": "problem_id generation proposal_id teacher_id problem_type program inputs outputs message "
-    "ast_depth cyclomatic_complexity lines_of_code variable_count cell chance slack novelty solve_rate n_attempts",
+    "ast_depth cyclomatic_complexity lines_of_code variable_count cell chance slack novelty solve_rate n_attempts "
+    "program_key level",
     "coverage": "generation problem_type problems cells new_cells cumulative_cells construct_sets "
     "cumulative_construct_sets mean_novelty mean_lines_of_code",
     "attempts": "generation attempt_id problem_id match_id student_id sample_index prompt completion answer "

@@ -39,7 +39,7 @@ PROBLEMS = {  # AST depth, attempts that were judged, solve rate, program, execu
     "C": (10, 4, 0.0, "other", "7"),
 }
 GUESSES = {  # chance, slack, statements
-    "A": (0.3, 0.5, 6),
+    "A": (0.3, 0.4, 6),
     "B": (0.1, 0.0, 5),
     "C": (0.05, None, 4),
 }

@@ -111,7 +111,7 @@ class Filters:
         least, most: solve rates, over all attempts at the problem.
         shortest, longest: statements of the program.
         novelty: least share of its n-grams that no earlier program had.
-        lowest, highest: levels, that is statements beyond `def` and `return` that matter.
+        lowest, highest: levels, that is statements beside `def` and `return` that matter.
     """
 
     least: float = 0.0

@@ -23,7 +23,7 @@ DEEP = 10
 """Levels from here on are one line."""
 COLUMNS = """\
 `problems`: `program` with `inputs` and the `outputs` that the sandbox found; `examples` are the pairs that a student is
-shown where it must write the program; `level` counts the statements beyond `def` and `return` that matter; `chance` is
+shown where it must write the program; `level` counts the statements beside `def` and `return` that matter; `chance` is
 how often a blind guess would be right; `students` has the solve rate of each student in each generation;
 `teacher_lineage` the proposer and all that it descends from. `supervised`: a `prompt` with a correct `completion`,
 which is split into its `thought` and its `answer`. `preferences`: of one prompt a right completion, `chosen`, and a

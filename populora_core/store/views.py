@@ -190,10 +190,10 @@ _DECLARED = (
                 Column(
                     "level",
                     FLOAT,
-                    "Statements beyond `def` and `return` that matter: `(lines_of_code - 2) * (1 - slack)`; all of "
-                    "them where the slack was not measured.",
+                    "Statements that matter, beside `def` and `return`: without the share that slack says can be left "
+                    "out. Where slack was not measured, all count.",
                 ),
-                "greatest(problems.lines_of_code - 2, 0) * (1 - coalesce(problems.slack, 0))",
+                "greatest((problems.lines_of_code - 1) * (1 - coalesce(problems.slack, 0)) - 1, 0)",
             ),
         ),
     ),
