@@ -340,17 +340,14 @@ def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
-def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(
-    of_others: Path, tmp_path: Path
-) -> None:
-    site, directory = of_others, tmp_path / "run"
+def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
     start(
         directory,
         small_config(
             run={"generations": 2},
             population={"teachers": 2},
             propose={"types": ("code_o", "countdown"), "per_type": 3},
-            grade={"teacher_reward": "cubic"},
         ),
     )
     killed = python(site, "-c", KILLED, directory, 1, "grade")
