@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import cycle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from command import populora
-from conftest import PATIENCE, needs
-from served_fleet import KEY, MEMBERS, served, tiny_fleet
+from conftest import PATIENCE, needs, small_config, start, wait_for
+from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
+from torch.nn.functional import cross_entropy
 
+from populora_core.benchmarks.heldout import HeldOut
+from populora_core.lifecycle.loop import train
+from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
-from populora_core.sampler.requests import Completion, Request
+from populora_core.problems.normal import program_key
+from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.verify import verify
-from populora_core.serving.fleet import Fleet
 from populora_core.serving.grader import Grader
-from populora_core.support.finish import FinishReason
 
 pytestmark = [needs("verifiers", "trainers"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,34 +57,88 @@ def installed(written: Path, site: Path) -> Path:
     return package
 
 
-class Scripted:
-    """A sampler that gives each prompt the answer that was written for it."""
-
-    def __init__(self, fleet: Fleet, answers: dict[str, str]) -> None:
-        self._tokens = {
-            tuple(fleet.dialect.encode(fleet.vocabulary.tokenizer, prompt)): tuple(
-                fleet.vocabulary.tokenizer(answer, add_special_tokens=False)["input_ids"]
-            )
-            for prompt, answer in answers.items()
-        }
-        self._end = min(fleet.vocabulary.stop_ids)
-
-    def generate(self, requests: Sequence[Request], *others: object) -> list[Completion]:
-        written = [(*self._tokens[request.prompt_ids], self._end) for request in requests]
-        return [Completion(ids, (0.0,) * len(ids), FinishReason.STOP) for ids in written]
+torch.set_num_threads(1)  # matrices this small lose time to threads
 
 
-def evaluated(package: Path, address: str, model: str, count: int, to: Path) -> list[dict]:
+def taught(answers: dict[str, str], to: Path) -> Path:
+    """The bundled base once it has learnt by heart which answer each prompt gets."""
+    base = load_base(TINY, "float32")
+    model, tokenizer = base.model.requires_grad_(True).train(), base.tokenizer
+    rows = []
+    for prompt, answer in answers.items():
+        asked = SPEECH.encode(tokenizer, prompt)
+        told = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        rows.append((asked, told))
+    width = max(len(asked) + len(told) for asked, told in rows)
+    ids, wanted = torch.zeros(len(rows), width, dtype=torch.long), torch.full((len(rows), width), -100)
+    for row, (asked, told) in enumerate(rows):
+        ids[row, : len(asked) + len(told)] = torch.tensor([*asked, *told])
+        wanted[row, len(asked) : len(asked) + len(told)] = torch.tensor(told)
+    optimiser = torch.optim.AdamW(model.parameters(), 2e-3)
+    for _ in range(1000):
+        logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
+        losses = cross_entropy(logits, wanted[:, 1:].flatten(), ignore_index=-100, reduction="none")
+        if losses.max() < 0.5:  # the least likely token of all has a probability of .6
+            break
+        optimiser.zero_grad()
+        losses.sum().div(len(rows)).backward()
+        optimiser.step()
+    assert losses.max() < 0.5, "the answers were not learnt"
+    model.save_pretrained(to)
+    tokenizer.save_pretrained(to)
+    return to
+
+
+@contextmanager
+def populora_serve(run: Path, key_file: Path) -> Iterator[tuple[str, str]]:
+    """Address and key of the command's endpoint, in a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["serve", str(run), "--port", str(port), "--key-file", str(key_file)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "populora_core.commands", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def listens() -> bool:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(listens)
+        yield f"http://127.0.0.1:{port}", key_file.read_text().strip()
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def evaluated(
+    package: Path, address: str, model: str, count: int, to: Path, key: str = KEY, temperature: float = 1.0
+) -> list[dict]:
     """The traces of an evaluation by the library's own command."""
-    words = [package.name, "-m", model, "-n", str(count), "-o", str(to), "--no-push", "--no-rich"]
+    words = [
+        package.name.replace("_", "-"),
+        "-m",
+        model,
+        "-n",
+        str(count),
+        "-o",
+        str(to),
+        "--no-push",
+        "--no-rich",
+    ]
     words += ["--client.base-url", f"{address}/v1", "--client.api-key-var", "ENDPOINT_KEY"]
-    words += ["--env.agent.runtime.type", "subprocess", "--sampling.max-tokens", "48"]
+    words += ["--env.agent.runtime.type", "subprocess", "--sampling.max-tokens", "96"]
+    words += ["--sampling.temperature", str(temperature)]
     done = subprocess.run(
         [sys.executable, "-c", EVALUATE, *words],
         env=os.environ
         | {
             "PYTHONPATH": f"{package.parent}:{ROOT}",
-            "ENDPOINT_KEY": KEY,
+            "ENDPOINT_KEY": key,
             "HOME": str(to),
             "no_proxy": "127.0.0.1",
         },
@@ -100,8 +158,8 @@ def traces_of(record: dict) -> list[dict]:
 
 
 def said(trace: dict) -> str:
-    (answer,) = (node["message"]["content"] for node in trace["nodes"] if node.get("sampled"))
-    return str(answer)
+    (message,) = (node["message"] for node in trace["nodes"] if node.get("sampled"))
+    return str(message.get("content") or "")  # an answer that is empty is left out
 
 
 def test_the_library_evaluates_a_served_member_and_scores_it_as_we_do(package: Path, tmp_path: Path) -> None:
@@ -121,28 +179,33 @@ def score(trace: dict) -> float:
     return float(reward["score"])
 
 
-def test_wrong_answers_hacks_and_crashes_score_as_they_should(package: Path, tmp_path: Path) -> None:
+def test_a_served_member_is_scored_as_it_should_when_it_is_right_wrong_crashes_or_hacks(
+    package: Path, tmp_path: Path
+) -> None:
+    """The run's endpoint, the library's runner and our sandbox, each in processes of its own."""
     problems = list(Grader(package).problems())
     turns = {
-        "code_o": cycle([("right", RIGHT), ("\n=['no such output']", WRONG), ("nothing", UNREADABLE)]),
-        "code_i": cycle([("right", RIGHT), ("'too','many','arguments'", WRONG), ("f(", UNREADABLE)]),
-        "code_f": cycle([(HACK, WRONG), (CRASH, WRONG), ("right", RIGHT), (FORGED, WRONG)]),
+        "code_o": iter([("right", RIGHT), ("\n=['no such output']", WRONG), ("nothing", UNREADABLE)]),
+        "code_i": iter([("right", RIGHT), ("'too','many','arguments'", WRONG), ("f(", UNREADABLE)]),
+        "code_f": iter([(HACK, WRONG), (CRASH, WRONG), ("right", RIGHT), (FORGED, WRONG)]),
     }
     answers, worth = {}, {}
     for problem in problems:
         prompt = SPEECH.solve_prompt(problem)
-        if prompt not in answers:
-            answer, paid = next(turns[problem.problem_type])
-            answers[prompt] = right(problem) if answer == "right" else answer
-            worth[problem.problem_id] = paid
-    fleet = tiny_fleet()
-    scripted = replace(fleet, sampler=Scripted(fleet, answers))  # type: ignore[arg-type]
-    with served(scripted) as address:
-        traces = evaluated(package, address, "base", len(problems), tmp_path)
-    found = {trace["task"]["data"]["id"]: score(trace) for trace in traces}
-    assert {name: found[name] for name in worth} == worth
-    tried = {answers[SPEECH.solve_prompt(problem)] for problem in problems}
-    assert {HACK, CRASH, FORGED} <= tried
+        if prompt not in answers and (turn := next(turns[problem.problem_type], None)):
+            answers[prompt] = right(problem) if turn[0] == "right" else turn[0]
+            worth[problem.problem_id] = turn[1]
+    assert len(worth) == 10, "each kind of answer is given once"
+    base = taught(answers, tmp_path / "base")
+    run = start(tmp_path / "run", small_config(base={"path": str(base)}))
+    with Session(run) as session:
+        train(session, 0)  # newborn members say what the base says
+    with populora_serve(run.directory, tmp_path / "key") as (address, key):
+        traces = evaluated(package, address, "S0", len(problems), tmp_path, key, temperature=0.0)
+    found = {trace["task"]["data"]["id"]: trace for trace in traces}
+    prompts = {problem.problem_id: SPEECH.solve_prompt(problem) for problem in problems}
+    assert {name: said(found[name]) for name in worth} == {name: answers[prompts[name]] for name in worth}
+    assert {name: score(found[name]) for name in worth} == worth
 
 
 def right(problem: Problem) -> str:
@@ -181,6 +244,19 @@ def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, 
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
         found = verify(sandbox, [Job(row["id"], row["program"], tuple(row["inputs"])) for row in rows])
     assert [list(result.outputs) for result in found] == [row["outputs"] for row in rows]
+
+
+def test_a_live_package_never_hands_out_what_a_suite_holds(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = populora("environment", finished, "--to", tmp_path / "written", "--live", "--teacher", "T0")
+    assert done.returncode == 0, done.stderr
+    (package,) = (path for path in (tmp_path / "written").iterdir() if path.is_dir())
+    first = next(Grader(package).problems())
+    row = {"program": first.program, "inputs": first.inputs, "known_program": False}
+    monkeypatch.setattr("populora_core.serving.grader.held_out", lambda: HeldOut([row]))
+    other = next(Grader(package).problems())
+    assert program_key(other.program) != program_key(first.program)
 
 
 def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tmp_path: Path) -> None:

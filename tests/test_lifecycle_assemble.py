@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command import populora
 from conftest import GENERATIONS
 from hub_server import serving
 from peft import PeftModel
@@ -136,6 +137,29 @@ def test_the_others_are_written_with_their_rule(found: Assembly, how: str, tmp_p
     places = [folder] if how == "best" else [folder / "members" / member for member in rule["members"]]
     assert all((place / "adapter_model.safetensors").is_file() for place in places)
     assert rule["members"] == list(found.adapters)[: len(places)]
+
+
+def test_the_command_tells_the_table_and_pushes_what_it_writes(found: Assembly, tmp_path: Path) -> None:
+    to = tmp_path / "soup"
+    words = ["assemble", found.run.directory, "--sample", 4, "--how", SOUP]  # the suite is the run's own
+    alone = populora(*words, "--push", "mine")
+    assert alone.returncode == 2 and "--push needs --to" in alone.stderr
+    twice = populora("assemble", found.run.directory, found.run.directory.parent / "r*", "--to", to)
+    assert twice.returncode == 2 and "--to needs one run" in twice.stderr
+    with serving() as hub:
+        done = populora(*words, "--to", to, "--push", "mine", HF_TOKEN="hf_token")
+    assert done.returncode == 0, done.stderr
+    rows = {row["player"]: row for row in compared(found.items, found.suite, found.groups)}
+    for name in (*HOWS, ANY, MEAN, BASE):
+        assert f"{rows[name]['score']:.1%} [{rows[name]['low']:.1%}, {rows[name]['high']:.1%}]" in done.stdout
+    assert f"on validation {found.winner} won" in done.stdout and "/me/mine/commit/" in done.stdout
+    assert hub.made == [("model", "me/mine", True)]
+    assert hub.files == {
+        f"models/me/mine/{path.relative_to(to)}": path.read_bytes()
+        for path in to.rglob("*")
+        if path.is_file()
+    }
+    assert {path.name for path in to.iterdir()} > {"README.md", "adapter_model.safetensors", "assembly.json"}
 
 
 @pytest.mark.parametrize("kind", ["model", "dataset"])

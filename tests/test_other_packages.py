@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from inspect import isfunction
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +17,84 @@ from conftest import needs, small_config, start
 from test_solo import KILLED
 
 from populora_core.benchmarks.anchors import ANCHOR_SOURCES, draw_anchors
+from populora_core.benchmarks.benchmark import BENCHMARKS, Benchmark, Response, benchmark
+from populora_core.benchmarks.suite import Entry
 from populora_core.config.load import build_config
+from populora_core.learner.estimators import ESTIMATORS
+from populora_core.population.fitness import FITNESS
 from populora_core.problems.buffer import Buffer
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import DIALECTS, Dialect, dialect
 from populora_core.problems.grading import check_proposals, judge_attempts
+from populora_core.problems.rewards import TEACHER_REWARDS
 from populora_core.problems.types import PROBLEM_TYPES, problem_type
+from populora_core.problems.types.protocol import ProblemType
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.preflight import check_names
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, Sandbox
-from populora_core.support.errors import ConfigError
+from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.finish import FinishReason
+from populora_core.support.registry import Registry
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACE = "populora_countdown:Countdown"
 TRAIN = REPOSITORY / "examples" / "problem_type" / "train_base.py"
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "somebody-elses"
+version = "0.1.0"
+[project.entry-points."populora.dialects"]
+terse = "somebody_elses:Terse"
+[project.entry-points."populora.benchmarks"]
+doubles = "somebody_elses:Doubles"
+[project.entry-points."populora.teacher_rewards"]
+cubic = "somebody_elses:cubic"
+[project.entry-points."populora.estimators"]
+plain = "somebody_elses:plain"
+[project.entry-points."populora.fitness"]
+slot = "somebody_elses:slot"
+[tool.hatch.build.targets.wheel]
+only-include = ["somebody_elses.py"]
+"""
+MODULE = """\
+from populora_core.benchmarks.benchmark import Item, ItemScore
+from populora_core.problems.dialects.compact import CompactDialect
+from populora_core.problems.verdicts import AttemptVerdict
+
+class Terse(CompactDialect):
+    name = "terse"
+
+class Deaf:
+    name, rules, stop, digest = "deaf", None, (), ""
+    propose_prompt = solve_prompt = parse_proposal = encode = print
+
+class Doubles:
+    name, version, schema, votes, limits = "doubles", 1, {"number": (int,)}, True, None
+    def load(self, rows):
+        return [Item(str(row["number"]), self.name, row, "all") for row in rows]
+    def prompt(self, item, family):
+        return f"{item.fields['number']} doubled is "
+    def template(self, family):
+        return "doubles/1"
+    def grade(self, items, responses, family, sandbox):
+        right = [reply.text == str(2 * item.fields["number"]) for item, reply in zip(items, responses)]
+        verdicts = (AttemptVerdict.CORRECT if each else AttemptVerdict.WRONG for each in right)
+        return [ItemScore(verdict, reply.text, "") for verdict, reply in zip(verdicts, responses)]
+
+class Ungraded(Doubles):
+    grade = property()
+
+def cubic(solve_rate, rules):
+    return solve_rate ** 3
+
+def plain(*arguments):
+    return arguments
+
+slot = plain
+"""
 UNDECIDED = "not signal"  # whether the base has anything to say in a type that it has never seen
 
 
@@ -43,6 +107,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "site")
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def of_others(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder, into which a second package is installed: a dialect, a benchmark, a reward and more."""
+    folder = tmp_path_factory.mktemp("others")
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "somebody_elses.py").write_text(MODULE)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
 
 
 @pytest.fixture
@@ -82,6 +159,64 @@ def test_what_lacks_a_part_is_refused_with_the_name_of_the_setting(section: str,
     config = build_config({section: {key: "json:no_such_thing"}}, "the configuration")
     with pytest.raises(ConfigError, match=rf"{section}\.{key}"):
         check_names(config, "the configuration")
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "attribute"),
+    [
+        (DIALECTS, "terse", "Terse"),
+        (BENCHMARKS, "doubles", "Doubles"),
+        (TEACHER_REWARDS, "cubic", "cubic"),
+        (ESTIMATORS, "plain", "plain"),
+        (FITNESS, "slot", "slot"),
+    ],
+)
+def test_every_kind_joins_by_its_entry_point_and_by_its_place(
+    registry: Registry, name: str, attribute: str, of_others: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_of_others", {})
+    with pytest.raises(PopuloraError, match=f"{name}(.|\n)*{registry.group}"):
+        registry.find(name)
+    monkeypatch.syspath_prepend(of_others)
+    import somebody_elses
+
+    expected = getattr(somebody_elses, attribute)
+    for known_as in (name, f"somebody_elses:{attribute}"):
+        found = registry.find(known_as)
+        assert found is expected or type(found) is expected
+    assert name in registry.names()
+
+
+@pytest.mark.parametrize(
+    ("registry", "attribute", "missing"),
+    [
+        (DIALECTS, "Deaf", "method `parse_answer`"),
+        (BENCHMARKS, "Ungraded", "method `grade`"),
+        (TEACHER_REWARDS, "forgotten", "no attribute 'forgotten'"),
+    ],
+)
+def test_what_lacks_a_method_is_told_which(
+    registry: Registry, attribute: str, missing: str, of_others: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(of_others)
+    with pytest.raises(PopuloraError, match=missing):
+        registry.find(f"somebody_elses:{attribute}")
+
+
+@pytest.mark.parametrize("protocol", [ProblemType, Dialect, Benchmark])
+def test_no_protocol_asks_for_more_than_five_methods(protocol: type) -> None:
+    methods = [name for name, part in vars(protocol).items() if isfunction(part) and name[0] != "_"]
+    assert 0 < len(methods) <= 5
+
+
+def test_another_packages_benchmark_grades(of_others: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(of_others)
+    entry = {"benchmark": "doubles", "dataset": "numbers.jsonl"}
+    assert Entry.model_validate(entry).benchmark == "doubles"
+    doubles = benchmark("doubles")
+    items = doubles.load([{"number": 4}, {"number": 5}])
+    scores = doubles.grade(items, [Response("8"), Response("11")], "compact", None)  # type: ignore[arg-type]
+    assert [score.verdict for score in scores] == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
 
 
 @pytest.fixture(scope="module")

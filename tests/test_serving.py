@@ -19,6 +19,7 @@ import pytest
 from conftest import PATIENCE, wait_for
 from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
 
+from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request
 from populora_core.serving.fleet import Fleet, majority
 from populora_core.serving.reply import MemberReply, reply_of, settled
@@ -159,6 +160,18 @@ def test_route_gives_the_answer_that_its_own_member_is_surest_of(client: OpenAI,
 def test_a_vote_is_over_answers_and_not_over_thoughts(fleet: Fleet, texts: list[str], chosen: int) -> None:
     replies = [MemberReply(text, (), FinishReason.STOP, 1) for text in texts]
     assert majority(fleet.dialect, replies) == chosen
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_a_vote_counts_answers_in_blocks_however_many_a_problem_has(inputs: int) -> None:
+    def text(thought: str, tag: str, answer: str) -> str:
+        blocks = "\n".join([f"```{tag}\n{answer}\n```"] * inputs)
+        return f"{thought}</think>\n<answer>\n{blocks}\n</answer>"
+
+    for tag, one, other in (("output", "5", "6"), ("input", "1, 2", "2, 1")):
+        texts = [text("a", tag, one), text("b", tag, other), text("c", tag, other)]
+        replies = [MemberReply(each, (), FinishReason.STOP, 1) for each in texts]
+        assert majority(dialect("instruct", inputs), replies) == 1
 
 
 # Streams and stops

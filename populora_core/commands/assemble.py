@@ -15,7 +15,26 @@ from populora_core.lifecycle.assembled import lines, score, write_assembly
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.aliases import Row
+from populora_core.support.errors import ConfigError
 from populora_core.support.hub import Kind, push
+
+
+def own_suite(runs: Sequence[Run]) -> Path:
+    """The suite that the runs' configurations name.
+
+    Raises:
+        ConfigError: they name different ones.
+    """
+    named = {run.config.evaluate.suite: run.config.evaluate.file() for run in runs}
+    if len(named) > 1:
+        raise ConfigError(
+            "these runs name different suites",
+            expected="one suite for all",
+            came=", ".join(sorted(named)),
+            remedy="choose with --suite FILE, such as configs/suites/frontier.toml",
+        )
+    (file,) = named.values()
+    return file
 
 
 def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> list[Assembly]:

@@ -14,6 +14,12 @@ outcomes_app = typer.Typer()
 SolveRates = Annotated[
     tuple[float, float], typer.Option(metavar="LEAST MOST", help="solve rates of the problems to take")
 ]
+Levels = Annotated[
+    tuple[float, float],
+    typer.Option(
+        "--level", metavar="LEAST MOST", help="their levels: statements beyond def and return that matter"
+    ),
+]
 StatementCounts = Annotated[
     tuple[int, int], typer.Option(metavar="LEAST MOST", help="statements of their programs")
 ]
@@ -63,7 +69,12 @@ def export(
 @outcomes_app.command(rich_help_panel=LOOK)
 def assemble(
     directories: RunDirs,
-    suite: Annotated[Path, typer.Option(help="a suite file, half of which is for validation")],
+    suite: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="a suite file, half of which is for validation (default: evaluate.suite)"
+        ),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="OUT", help="a new folder (default: only the table)")
     ] = None,
@@ -89,17 +100,19 @@ def assemble(
     Of several runs it is the table alone, for each and for all together.
     """
     from populora_core.benchmarks.suite import load_suite
-    from populora_core.commands.assemble import assemble_runs, pushed, write
+    from populora_core.commands.assemble import assemble_runs, own_suite, pushed, write
     from populora_core.runs.run import open_runs
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
 
     if to is not None:
         require_free(to)
-    if (to is None and push) or (to is not None and len(directories) > 1):
-        raise RunDirectoryError("--push needs --to, and --to one run", remedy="name one run and --to OUT")
-    chosen = load_suite(suite)
+    if to is None and push:
+        raise RunDirectoryError("--push needs --to", remedy="add --to OUT, a new folder")
     runs = open_runs(directories)
+    if to is not None and len(runs) > 1:
+        raise RunDirectoryError("--to needs one run", came=", ".join(run.name for run in runs))
+    chosen = load_suite(suite or own_suite(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
     if to is not None:
         write(found[0], how, to, merge, base_name)
@@ -111,25 +124,33 @@ def problems(
     directories: RunDirs,
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
     solve_rate: SolveRates = (0.0, 1.0),
+    level: Levels = (0.0, 1_000_000.0),
     statements: StatementCounts = (0, 1_000_000),
     novelty: Novelty = 0.0,
+    test_share: Annotated[
+        float, typer.Option(min=0, max=1, help="share of the programs that go to the split `test`")
+    ] = 0.1,
     push: Push = None,
 ) -> None:
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
-    `datasets.load_dataset(OUT, "problems")` loads it. Problems of the bundled held-out suites are never in it.
+    `datasets.load_dataset(OUT)` loads the problems, with "supervised" or "preferences" as a second argument the others.
+    A problem that several runs have is one row. Problems of the bundled held-out suites are never in it.
     """
     from populora_core.commands.assemble import pushed
     from populora_core.commands.console import narrated
     from populora_core.lifecycle.curriculum import Filters, write_curriculum
-    from populora_core.runs.run import Run
+    from populora_core.runs.run import open_runs
 
-    filters = Filters(*solve_rate, *statements, novelty)
+    filters = Filters(*solve_rate, *statements, novelty, *level)
     with narrated("writing the problems ..."):
-        done = write_curriculum([Run.open(directory).directory for directory in directories], to, filters)
+        runs = [run.directory for run in open_runs(directories)]
+        done = write_curriculum(runs, to, filters, test_share)
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     print(f"{done.folder} holds {counts}, and a card")
-    print(f"from Python:  datasets.load_dataset({str(done.folder)!r}, 'problems')")
+    if done.held_out:
+        print(f"left out, as a held-out suite has them: {done.held_out} problems")
+    print(f"from Python:  datasets.load_dataset({str(done.folder)!r})")
     pushed(done.folder, push, "dataset")
 
 
@@ -145,6 +166,7 @@ def environment(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of what is drawn, with --live")] = 0,
     solve_rate: SolveRates = (0.0, 1.0),
+    level: Levels = (0.0, 1_000_000.0),
     statements: StatementCounts = (0, 1_000_000),
     novelty: Novelty = 0.0,
 ) -> None:
@@ -157,7 +179,7 @@ def environment(
     from populora_core.lifecycle.environment import write_environment
     from populora_core.runs.run import Run
 
-    filters = Filters(*solve_rate, *statements, novelty)
+    filters = Filters(*solve_rate, *statements, novelty, *level)
     with narrated("writing the environment ..."):
         runs = [Run.open(directory) for directory in directories]
         done = write_environment(runs, to, filters, live=live, teacher=teacher, seed=seed)

@@ -1,71 +1,106 @@
 """The verified problems of runs as a data set in the hub's layout: problems, right answers, preference pairs, a card.
 
-    OUT/README.md                  the card, whose header names the configurations
-    OUT/problems/train.parquet     a row per problem, with solve rates and lineage
-    OUT/supervised/train.parquet   prompts with correct, verified answers, thought included
-    OUT/preferences/train.parquet  prompts with a right and a wrong answer of the same problem
+    OUT/README.md                        the card, whose header names the configurations
+    OUT/problems/train.parquet           a row per problem, with solve rates and lineage
+    OUT/supervised/train.parquet         prompts with correct, verified answers, thought included
+    OUT/preferences/train.parquet        prompts with a right and a wrong answer of the same problem
+    OUT/*/test.parquet                   the same of a share of the programs; no file where a split has no row
 
-``datasets.load_dataset(OUT, "problems")`` loads it, and so does any reader of Parquet.
+``datasets.load_dataset(OUT)`` loads the problems, a second argument another configuration, and so does any reader of
+Parquet. Which split a program is in follows from the program alone: two data sets never disagree about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from duckdb import DuckDBPyConnection
 
 from populora_core.benchmarks.heldout import held_out
-from populora_core.store.catalogue import Catalogue
+from populora_core.lifecycle.curriculum_card import card
+from populora_core.problems.dialects import Dialect, dialect, thought_of
+from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.runs.run import Run
+from populora_core.stages.context import StageContext
+from populora_core.store.catalogue import Catalogue, run_labels
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.ids import ANCHOR
 
 CARD = "README.md"
-SPLIT = "train.parquet"
-# Problems that pass the filters; of those with one type, program and inputs, the first by run and generation.
+TRAIN, TEST = SPLITS = ("train", "test")
+TESTED = 0.1
+"""Share of the programs that are kept for the split `test`."""
+
+# Of problems with one type, program and inputs, in one run or in several, the first stands for all.
+COPIES = """
+SELECT run, problem_id, first_value(run) OVER same AS first_run, first_value(problem_id) OVER same AS first_id
+FROM problems WHERE n_attempts > 0
+WINDOW same AS (PARTITION BY problem_type, program_key, inputs ORDER BY run, generation, problem_id)
+"""
+# Problems that pass the filters; a rate counts the attempts at every copy.
 PROBLEMS = """
 WITH judged AS (
-    SELECT run, problem_id, student_id, count(*) FILTER (verdict = 'correct') / count(*) AS rate, count(*) AS n
-    FROM attempts WHERE verdict <> 'infrastructure' GROUP BY ALL
+    SELECT c.first_run AS run, c.first_id AS problem_id, a.run AS played_in, a.student_id, a.generation,
+           count(*) FILTER (verdict = 'correct') AS correct, count(*) AS n
+    FROM attempts a JOIN copies c USING (run, problem_id) WHERE verdict <> 'infrastructure' GROUP BY ALL
 ), by_student AS (
-    SELECT run, problem_id,
-           list({student_id: student_id, solve_rate: rate, attempts: n} ORDER BY student_id) AS students
+    SELECT run, problem_id, sum(correct) / sum(n) AS solve_rate, sum(n)::INTEGER AS n_attempts,
+           list({run: played_in, student_id: student_id, generation: generation, solve_rate: correct / n, attempts: n}
+                ORDER BY played_in, generation, student_id) AS students
     FROM judged GROUP BY ALL
-)
+), copied AS (SELECT first_run AS run, first_id AS problem_id, count(*)::INTEGER AS copies FROM copies GROUP BY ALL)
 SELECT p.run, p.problem_id, p.generation, p.problem_type, p.program, p.inputs, p.outputs, p.message,
-       p.lines_of_code, p.ast_depth, p.cyclomatic_complexity, p.novelty, p.solve_rate, p.n_attempts, s.students,
+       p.level, p.slack, p.lines_of_code, p.ast_depth, p.cyclomatic_complexity, p.chance, p.novelty,
+       s.solve_rate, s.n_attempts, s.students, c.copies,
        p.teacher_id, m.parent_ids AS teacher_parents, m.operator AS teacher_operator, p.program_key
-FROM problems p JOIN by_student s USING (run, problem_id)
+FROM problems p JOIN by_student s USING (run, problem_id) JOIN copied c USING (run, problem_id)
 LEFT JOIN members m ON m.run = p.run AND m.member_id = p.teacher_id
-WHERE p.solve_rate BETWEEN $least AND $most AND p.lines_of_code BETWEEN $shortest AND $longest
-      AND p.novelty >= $novelty
-QUALIFY row_number() OVER (PARTITION BY p.problem_type, p.program_key, p.inputs
-                           ORDER BY p.run, p.generation, p.problem_id) = 1
+WHERE s.solve_rate BETWEEN $least AND $most AND p.lines_of_code BETWEEN $shortest AND $longest
+      AND p.level BETWEEN $lowest AND $highest AND p.novelty >= $novelty
 ORDER BY p.run, p.generation, p.problem_id
 """
-# One correct answer of every wording per problem.
-SUPERVISED = """
-SELECT run, problem_id, prompt, completion, first(student_id ORDER BY attempt_id) AS student_id
-FROM attempts SEMI JOIN chosen USING (run, problem_id) WHERE verdict = 'correct'
-GROUP BY run, problem_id, prompt, completion ORDER BY run, problem_id, completion
+# Answers to the problems that were taken, each wording once.
+_ANSWERS = """
+    SELECT c.first_run AS run, c.first_id AS problem_id, chosen.split, a.prompt, a.completion, a.verdict,
+           min((a.run, a.generation, a.attempt_id)) AS place,
+           first(a.answer ORDER BY a.run, a.generation, a.attempt_id) AS answer,
+           first(a.student_id ORDER BY a.run, a.generation, a.attempt_id) AS student_id,
+           first(a.run ORDER BY a.run, a.generation, a.attempt_id) AS student_run
+    FROM attempts a JOIN copies c USING (run, problem_id)
+    JOIN chosen ON chosen.run = c.first_run AND chosen.problem_id = c.first_id
+    WHERE a.verdict IN ('correct', 'wrong') GROUP BY ALL
 """
-# Right and wrong answers of one problem, paired in order, as far as the fewer of both go.
-PREFERENCES = """
+SUPERVISED = f"""
+SELECT run, problem_id, prompt, completion, answer, student_id, student_run, split FROM ({_ANSWERS})
+WHERE verdict = 'correct' ORDER BY run, problem_id, place
+"""
+# Paired in order, as far as the fewer of both go.
+PREFERENCES = f"""
 WITH told AS (
-    SELECT run, problem_id, prompt, completion, verdict = 'correct' AS right,
-           row_number() OVER (PARTITION BY run, problem_id, verdict = 'correct' ORDER BY min(attempt_id)) AS place
-    FROM attempts SEMI JOIN chosen USING (run, problem_id)
-    WHERE verdict IN ('correct', 'wrong') GROUP BY run, problem_id, prompt, completion, verdict
+    SELECT *, verdict = 'correct' AS good,
+           row_number() OVER (PARTITION BY run, problem_id, prompt, verdict ORDER BY place) AS number
+    FROM ({_ANSWERS})
 )
-SELECT r.run, r.problem_id, r.prompt, r.completion AS chosen, w.completion AS rejected
-FROM told r JOIN told w USING (run, problem_id, prompt, place) WHERE r.right AND NOT w.right
-ORDER BY r.run, r.problem_id, place
+SELECT r.run, r.problem_id, r.prompt, r.completion AS chosen, w.completion AS rejected, r.split
+FROM told r JOIN told w USING (run, problem_id, prompt, number) WHERE r.good AND NOT w.good
+ORDER BY r.run, r.problem_id, r.prompt, number
 """
+MEMBERS = "SELECT run, member_id, parent_ids, operator, born_generation FROM members"
+EXAMPLE = pa.struct([("input", pa.string()), ("output", pa.string())])
+ANCESTOR = pa.struct(
+    [
+        ("member_id", pa.string()),
+        ("parent_ids", pa.list_(pa.string())),
+        ("operator", pa.string()),
+        ("born_generation", pa.int32()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +108,39 @@ class Filters:
     """Which problems are taken.
 
     Attributes:
-        least, most: solve rates.
+        least, most: solve rates, over all attempts at the problem.
         shortest, longest: statements of the program.
         novelty: least share of its n-grams that no earlier program had.
+        lowest, highest: levels, that is statements beside `def` and `return` that matter.
     """
 
     least: float = 0.0
     most: float = 1.0
     shortest: int = 0
-    longest: int = 10**9
+    longest: int = 1_000_000
     novelty: float = 0.0
+    lowest: float = 0.0
+    highest: float = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Where a data set lies, and how many rows each configuration has."""
+    """Where a data set lies, and how many rows each configuration has, in all splits."""
 
     folder: Path
     rows: dict[str, int]
     held_out: int
 
 
-def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters()) -> Curriculum:
+def write_curriculum(
+    runs: Sequence[Path], to: Path, filters: Filters = Filters(), tested: float = TESTED
+) -> Curriculum:
     """Write the problems of runs to a new folder: whole, or not at all.
 
     Problems of the bundled suites are never among them: the verifier refuses them, and here they are looked for again.
+
+    Args:
+        tested: share of the programs that are in the split `test`.
 
     Raises:
         RunDirectoryError: no problem passes the filters.
@@ -105,85 +148,100 @@ def write_curriculum(runs: Sequence[Path], to: Path, filters: Filters = Filters(
     """
     to = to.expanduser()
     require_free(to)
-    tables, left_out = curriculum_tables(runs, filters)
+    tables, left_out = curriculum_tables(runs, filters, tested)
     rows = {name: table.num_rows for name, table in tables.items()}
     with new_folder(to) as new:
         for name, table in tables.items():
             (new / name).mkdir()
-            pq.write_table(table, new / name / SPLIT, compression="zstd")
-        (new / CARD).write_text(card(tables, [run.name for run in runs], filters, left_out), encoding="utf-8")
+            for split in SPLITS:
+                part = table.filter(pc.equal(table["split"], split)).drop_columns("split")
+                if part.num_rows:  # the library of data sets cannot read a file without rows
+                    pq.write_table(part, new / name / f"{split}.parquet", compression="zstd")
+        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), left_out)
+        (new / CARD).write_text(told, encoding="utf-8")
     return Curriculum(to, rows, left_out)
 
 
-def curriculum_tables(runs: Sequence[Path], filters: Filters) -> tuple[dict[str, pa.Table], int]:
-    """The configurations, and how many problems are left out because a suite holds them.
+def curriculum_tables(
+    runs: Sequence[Path], filters: Filters, tested: float = 0.0
+) -> tuple[dict[str, pa.Table], int]:
+    """The configurations, `split` the last column of each; and how many problems a suite holds, so that they are out.
 
     Raises:
         RunDirectoryError: no problem passes the filters.
     """
-    with Catalogue(*runs) as catalogue:
+    directories = list(dict.fromkeys(run.resolve() for run in runs))
+    configured = [Run.open(directory).config for directory in directories]
+    labels = run_labels(directories) if len(directories) > 1 else [directories[0].name]  # as views show them
+    spoken = {
+        label: dialect(config.base.dialect, config.propose.inputs)
+        for label, config in zip(labels, configured, strict=True)
+    }
+    with Catalogue(*directories) as catalogue:
         connection = catalogue.connect()
+        connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
         known = held_out()
         kept = [not known.holds(row["program"], row["inputs"]) for row in found.to_pylist()]
         problems = found.filter(pa.array(kept, pa.bool_()))
-        connection.register("chosen", problems.select(["run", "problem_id"]))
+        if not problems.num_rows:
+            raise RunDirectoryError(
+                "no problem is left",
+                expected="a judged problem that passes the filters",
+                came=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
+                remedy="widen --solve-rate, --level, --statements or --novelty; populora inspect shows what there is",
+            )
+        problems = _with_lineage(_with_examples(problems, spoken), connection)
+        split = [split_of(key, tested) for key in problems["program_key"].to_pylist()]
+        problems = problems.append_column("split", pa.array(split, pa.string()))
+        connection.register("chosen", problems.select(["run", "problem_id", "split"]))
         tables = {
             "problems": problems,
-            "supervised": connection.sql(SUPERVISED).to_arrow_table(),
+            "supervised": _with_thoughts(connection.sql(SUPERVISED).to_arrow_table(), spoken),
             "preferences": connection.sql(PREFERENCES).to_arrow_table(),
         }
-    if not problems.num_rows:
-        raise RunDirectoryError(
-            "no problem is left",
-            expected="a judged problem that passes the filters",
-            came=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
-            remedy="widen --solve-rate, --statements or --novelty; populora inspect RUN shows what there is",
-        )
     return tables, kept.count(False)
 
 
-def card(tables: dict[str, pa.Table], runs: Sequence[str], filters: Filters, left_out: int) -> str:
-    """The data card; every figure is counted from the tables."""
-    problems = tables["problems"].to_pylist()
-    header = ["---", "license: apache-2.0", "tags: [populora, self-play, code]", "configs:"]
-    for name in tables:
-        header += [f"- config_name: {name}", "  data_files:", "  - split: train", f"    path: {name}/{SPLIT}"]
-    header += ["---", ""]
-    types = sorted({row["problem_type"] for row in problems})
-    lines = [
-        "# Problems that a population set itself",
-        "",
-        f"From {', '.join(runs)}. A sandbox ran every problem twice, with the same result. Its solve rate is that",
-        "of the students that it was matched with. Duplicates over runs are taken once. "
-        f"{left_out} problems were left out because a held-out suite has them.",
-        *_anchors_line(problems),
-        "",
-        "| configuration | rows |",
-        "| --- | --- |",
-        *(f"| `{name}` | {table.num_rows} |" for name, table in tables.items()),
-        "",
-        "| type | problems | mean solve rate | mean statements |",
-        "| --- | --- | --- | --- |",
-        *(_type_line(kind, [row for row in problems if row["problem_type"] == kind]) for kind in types),
-        "",
-        "Filters: " + ", ".join(f"{name} = {value}" for name, value in asdict(filters).items()) + ".",
-        "",
-    ]
-    return "\n".join([*header, *lines])
+def split_of(program_key: str, tested: float) -> str:
+    """Where a program belongs, whatever the run and the type."""
+    return TEST if int(program_key[:8], 16) < tested * 16**8 else TRAIN
 
 
-def _anchors_line(problems: Sequence[Row]) -> list[str]:
-    anchors = sum(row["teacher_id"] == ANCHOR for row in problems)
-    return (
-        [f"{anchors} are anchors (`teacher_id` is `{ANCHOR}`), under the terms of their source."]
-        if anchors
-        else []
-    )
+def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
+    """With what a student is shown where the answer is a program; all other pairs judge it."""
+    column = []
+    for row in problems.to_pylist():
+        problem, kind = StageContext.problem(row), problem_type(row["problem_type"])
+        shown = kind.shown(problem, spoken[row["run"]].rules)
+        pairs = [{"input": problem.inputs[place], "output": problem.outputs[place]} for place in shown]
+        column.append(pairs if kind.answer_form is AnswerForm.PROGRAM else [])
+    place = problems.column_names.index("outputs") + 1
+    return problems.add_column(place, "examples", pa.array(column, pa.list_(EXAMPLE)))
 
 
-def _type_line(kind: str, rows: Sequence[Row]) -> str:
-    def mean(name: str) -> Any:
-        return sum(row[name] for row in rows) / len(rows)
+def _with_lineage(problems: pa.Table, connection: DuckDBPyConnection) -> pa.Table:
+    """With the proposer and all that it descends from, the nearest first; empty for an anchor."""
+    rows = connection.sql(MEMBERS).to_arrow_table().to_pylist()
+    members = {(row.pop("run"), row["member_id"]): row for row in rows}
+    lines = {key: list(_line(members, *key)) for key in members}
+    keys = zip(problems["run"].to_pylist(), problems["teacher_id"].to_pylist(), strict=True)
+    column = pa.array([lines.get(key, []) for key in keys], pa.list_(ANCESTOR))
+    return problems.append_column("teacher_lineage", column)
 
-    return f"| `{kind}` | {len(rows)} | {mean('solve_rate'):.2f} | {mean('lines_of_code'):.1f} |"
+
+def _line(members: Mapping[tuple[str, str], Row], run: str, member_id: str) -> Iterator[Row]:
+    waiting, seen = [member_id], {member_id}
+    while waiting:
+        member = members.get((run, waiting.pop(0)))
+        if member is not None:  # a fork's earlier members may stand in another run
+            yield member
+            waiting += [parent for parent in member["parent_ids"] if parent not in seen]
+            seen |= {*member["parent_ids"]}
+
+
+def _with_thoughts(answers: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
+    """With what each answer says before its result, as the dialect of its run reads it."""
+    told = zip(answers["completion"].to_pylist(), answers["student_run"].to_pylist(), strict=True)
+    thoughts = pa.array([thought_of(spoken[run], completion) for completion, run in told], pa.string())
+    return answers.add_column(answers.column_names.index("answer"), "thought", thoughts)

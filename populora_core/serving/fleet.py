@@ -100,7 +100,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
     return Fleet(
         sampler=worker.sampler,
         vocabulary=worker.vocabulary,
-        dialect=dialect(config.base.dialect),
+        dialect=dialect(config.base.dialect, config.propose.inputs),
         members=tuple(sorted(members)),
         solvers=solvers,
         best=best[0],
@@ -130,14 +130,17 @@ def reading(speech: Dialect, reply: MemberReply) -> tuple[str | None, ...]:
 
     Two replies that are the same in every reading give the same answer, whatever was thought before it.
     """
-    return tuple(_read(speech, kind, reply) for kind in sorted(PROBLEM_TYPES))
+    counts = sorted({1, speech.rules.inputs})
+    return tuple(_read(speech, kind, inputs, reply) for kind in sorted(PROBLEM_TYPES) for inputs in counts)
 
 
-def _read(speech: Dialect, kind: str, reply: MemberReply) -> str | None:
+def _read(speech: Dialect, kind: str, inputs: int, reply: MemberReply) -> str | None:
+    """The answer to a problem of this type with so many inputs; None where it is none."""
     if reply.finish_reason is not FinishReason.STOP:
         return None
     try:
-        return speech.parse_answer(Problem("asked", kind, "", (), (), ""), reply.text)
+        asked = Problem("asked", kind, "", ("()",) * inputs, ("None",) * inputs, "")
+        return speech.parse_answer(asked, reply.text)
     except (FormatError, ProgramSyntaxError):
         return None
 

@@ -12,6 +12,7 @@ from threading import Lock
 
 import pyarrow.parquet as pq
 
+from populora_core.benchmarks.heldout import held_out
 from populora_core.config.sections import GradeSection
 from populora_core.lifecycle.environment import PROBLEMS, read_settings
 from populora_core.lifecycle.play import PlayTable
@@ -54,7 +55,10 @@ class Grader:
         return self._settings["live"] is not None
 
     def problems(self) -> Iterator[Problem]:
-        """Those of the package; of a live one, without end, what the teachers write and the sandbox has verified."""
+        """Those of the package; of a live one, without end, what the teachers write and the sandbox has verified.
+
+        What a bundled suite holds is never among them.
+        """
         live = self._settings["live"]
         if live is None:
             for row in pq.read_table(self._folder / PROBLEMS).to_pylist():
@@ -64,7 +68,7 @@ class Grader:
         for number in count():
             with self._lock:
                 asked = table.ask()
-            if asked is not None:
+            if asked is not None and not held_out().holds(asked.problem.program, asked.problem.inputs):
                 name = f"{asked.teacher_id}-{live['seed']}-{number}"
                 yield replace(asked.problem, problem_id=name)
 

@@ -1,12 +1,12 @@
 """Dialects: how a base model is asked and how its text is read."""
 
 from populora_core.problems.dialects.compact import CompactDialect
-from populora_core.problems.dialects.dialect import Dialect
+from populora_core.problems.dialects.dialect import Dialect, thought_of
 from populora_core.problems.dialects.instruct import InstructDialect
 from populora_core.support.errors import ProblemError
 from populora_core.support.registry import Registry
 
-__all__ = ["DIALECTS", "Dialect", "dialect"]
+__all__ = ["DIALECTS", "Dialect", "dialect", "thought_of"]
 
 DIALECTS = Registry(
     {known.name: known for known in (CompactDialect(), InstructDialect())},

@@ -94,6 +94,10 @@ class CompactDialect:
             case AnswerForm.PROGRAM:
                 return read_program(text)
 
+    def thought(self, completion: str) -> str:
+        """The trace before an output."""
+        return completion.rpartition(OUTPUT_MARK)[0]
+
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         return list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 

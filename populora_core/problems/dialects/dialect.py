@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from populora_core.problems.model import Draft, Problem
@@ -26,7 +26,8 @@ class Dialect(Protocol):
     """One way of speaking with a base model. A dialect has one grammar, at every stage of a run.
 
     One that can put several inputs into a prompt (`propose.inputs`) also has a method `asking(inputs)`, which gives the
-    dialect that does.
+    dialect that does. One whose answers may have a thought before them has a method `thought(completion)`, see
+    `thought_of`.
     """
 
     @property
@@ -69,3 +70,9 @@ class Dialect(Protocol):
 
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         """The token ids that the model is given for a prompt."""
+
+
+def thought_of(spoken: Dialect, completion: str) -> str:
+    """What an answer that could be read says before its result; empty where the dialect has no such part."""
+    thought: Callable[[str], str] | None = getattr(spoken, "thought", None)
+    return thought(completion) if thought else ""

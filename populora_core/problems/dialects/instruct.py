@@ -121,6 +121,10 @@ class InstructDialect:
         count = 1 if kind.answer_form is AnswerForm.PROGRAM else len(kind.shown(problem, self.rules))
         return "\n".join(map(read, read_blocks(answer_section(completion), {tag: (count, count)})[tag]))
 
+    def thought(self, completion: str) -> str:
+        """The think section."""
+        return completion.rpartition(ANSWER_OPEN)[0].rstrip().removesuffix(THINK_CLOSE).strip()
+
     def _for(self, form: AnswerForm, count: int) -> TemplateFolder:
         """The templates for problems of this form with so many inputs; a function always has several."""
         return self._several if count > 1 and form is not AnswerForm.PROGRAM else self._templates

@@ -1,0 +1,122 @@
+"""The card of a data set of problems; every figure in it is counted from the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import floor
+
+import pyarrow as pa
+
+from populora_core.report.text import markdown_table
+from populora_core.support.aliases import Row
+from populora_core.support.ids import ANCHOR
+
+FILTERS = {
+    "solve rate": ("least", "most"),
+    "statements": ("shortest", "longest"),
+    "level": ("lowest", "highest"),
+    "novelty": ("novelty",),
+}
+"""What a filter is called -> its settings, least and most."""
+DEEP = 10
+"""Levels from here on are one line."""
+COLUMNS = """\
+`problems`: `program` with `inputs` and the `outputs` that the sandbox found; `examples` are the pairs that a student is
+shown where it must write the program; `level` counts the statements beside `def` and `return` that matter; `chance` is
+how often a blind guess would be right; `students` has the solve rate of each student in each generation;
+`teacher_lineage` the proposer and all that it descends from. `supervised`: a `prompt` with a correct `completion`,
+which is split into its `thought` and its `answer`. `preferences`: of one prompt a right completion, `chosen`, and a
+wrong one, `rejected`."""
+
+
+def card(
+    tables: Mapping[str, pa.Table],
+    splits: Sequence[str],
+    filters: Mapping[str, float],
+    unfiltered: Mapping[str, float],
+    left_out: int,
+) -> str:
+    """The card as Markdown, its header in the hub's own layout.
+
+    Args:
+        filters: that were set.
+        unfiltered: the same settings where nothing is asked for.
+        left_out: problems that a held-out suite has.
+    """
+    problems = tables["problems"].to_pylist()
+    counts = {name: Counter(table["split"].to_pylist()) for name, table in tables.items()}
+    runs = sorted({row["run"] for row in problems})
+    copies = sum(row["copies"] - 1 for row in problems)
+    lines = [
+        *_header(counts, splits),
+        "# Problems that a population set itself",
+        "",
+        f"From {', '.join(runs)}. A sandbox ran every problem twice, with the same result. Its solve rate is that of"
+        " the students that it was matched with. A problem that was asked again, or that several runs have, is one"
+        f" row: {copies} further copies were joined to theirs. {left_out} problems were left out because a held-out"
+        " suite has them.",
+        *_anchors(problems),
+        "",
+        markdown_table(
+            ("configuration", *splits),
+            [[f"`{name}`", *(str(own[split]) for split in splits)] for name, own in counts.items()],
+        ),
+        "",
+        COLUMNS,
+        "",
+        _summary("type", problems, lambda row: f"`{row['problem_type']}`"),
+        "",
+        _summary("level", problems, _level),
+        "",
+        f"Filters: {_told(filters, unfiltered)}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str]) -> list[str]:
+    """What has rows; the first configuration is the one that is loaded where none is named."""
+    lines = ["---", "license: apache-2.0", "tags: [populora, self-play, code]", "configs:"]
+    for number, (name, own) in enumerate(counts.items()):
+        if own:
+            lines += [f"- config_name: {name}", *["  default: true"][number:], "  data_files:"]
+        for split in filter(own.get, splits):
+            lines += [f"  - split: {split}", f"    path: {name}/{split}.parquet"]
+    return [*lines, "---", ""]
+
+
+def _level(row: Row) -> str:
+    return str(floor(row["level"])) if row["level"] < DEEP else f"{DEEP} and more"
+
+
+def _anchors(problems: Sequence[Row]) -> list[str]:
+    anchors = sum(row["teacher_id"] == ANCHOR for row in problems)
+    return (
+        [f"{anchors} are anchors (`teacher_id` is `{ANCHOR}`), under the terms of their source."]
+        if anchors
+        else []
+    )
+
+
+def _summary(what: str, problems: Sequence[Row], of: Callable[[Row], str]) -> str:
+    """Count and means of the problems, by some property of theirs."""
+    rows = []
+    for name in sorted({of(row) for row in problems}, key=lambda name: (len(name), name)):
+        own = [row for row in problems if of(row) == name]
+        means = (
+            f"{sum(row[key] for row in own) / len(own):.2f}"
+            for key in ("solve_rate", "chance", "novelty", "lines_of_code")
+        )
+        rows.append((name, str(len(own)), *means))
+    return markdown_table(
+        (what, "problems", "mean solve rate", "mean chance", "mean novelty", "mean statements"), rows
+    )
+
+
+def _told(filters: Mapping[str, float], unfiltered: Mapping[str, float]) -> str:
+    told = []
+    for name, (least, *most) in FILTERS.items():
+        if any(filters[key] != unfiltered[key] for key in (least, *most)):
+            told.append(f"{name} from {filters[least]:g}" + "".join(f" to {filters[key]:g}" for key in most))
+    return ", ".join(told) or "none"
