@@ -73,7 +73,7 @@ def _proposal_grades(
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
-        result = results[problem_id] if problem_id else {"solve_rate": None, "n_attempts": 0}
+        result: Row = results[problem_id] if problem_id else {"solve_rate": None, "n_attempts": 0}
         reward = teacher_reward(
             ProposalVerdict(check["verdict"]),
             result["solve_rate"],
