@@ -111,7 +111,7 @@ pictures: install extras sandbox ## take every page's picture into screenshots/,
 
 site: install extras ## build the documentation as a site: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html is written"
+	@echo "build/site/index.html is written; its search needs a server: $(BIN)/python -m http.server -d build/site"
 
 # torch and what its CUDA build brings stay out: which build fits is the machine's to say, and it is installed first.
 lock: $(VENV_SUPPLY)/.installed ## pin every package by its hashes in requirements.lock (all but torch)

@@ -27,7 +27,7 @@ from bench.harness import BenchRow, as_json, print_table, single
 from populora_core.sampler.proof import Logprobs, MismatchLimits, ProofResult, judge, tokens_needed
 from populora_core.support.durable import write_atomically
 
-EFFECTS = (0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats a token
+EFFECTS = (0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats per token
 NOISES = (0.02, 0.05, 0.1)
 """Mean absolute differences of two engines: Megatron and vLLM on a 4B are 0.011 apart (vime#64), transformers and vLLM
 on a 1.7B 0.1 (vllm#18352)."""

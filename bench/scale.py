@@ -16,7 +16,7 @@ how much of the wall they are:
     catalogue   publishing it, then each question of docs/analytics.md once
     store       all stages' tables committed with their manifests, and every member's adapter folder put in its place
 
-`growth_8_to_1000` is seconds a member at 1,000 over seconds a member at 8, for the part that grows most: above 1, cost
+`growth_8_to_1000` is seconds per member at 1,000 over those at 8, for the part that grows most: above 1, cost
 grows faster than linearly. What a part costs whatever the members makes it smaller, so `marginal.<part>` leaves that
 out: seconds of a further member between 250 and 1,000, over seconds of a further member between 8 and 250. There 1 is
 linear, and 4.8 would be quadratic.
@@ -56,7 +56,7 @@ from populora_core.support.aliases import Say
 
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
-LIMIT = 5.0  # seconds a generation at the largest size
+LIMIT = 5.0  # seconds per generation at the largest size
 _Work = Callable[[], object]
 
 

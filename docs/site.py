@@ -1,6 +1,7 @@
 """Hooks of the site (mkdocs.yml): pages that lie beside docs/ join it, and links find them.
 
-A link to a file that is no page, such as a module, becomes its path as text: the site shows no code.
+A link to a file that is no page, such as a module, becomes its path as text: the site shows no code. The decisions
+become a page per room, a heading per record, so that search finds one and a link leads to it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File, Files
 
 if TYPE_CHECKING:
@@ -31,24 +33,54 @@ BESIDE = {
 }
 """File of the repository -> its name in the site."""
 PLACES = {name: place for place, name in BESIDE.items()}
+DECISIONS = "docs/decisions.md"
+ROOM = re.compile(r"^## (.+)$", re.MULTILINE)
+RECORD = re.compile(r"^\*\*(.+?)\.\*\* *", re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from beside docs/."""
+    """Add the pages from beside docs/, and those of decisions."""
     for place, name in BESIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(REPOSITORY / place)))
+    for room, text in rooms().items():
+        name = f"decisions/{_file(room)}"
+        PLACES[name] = DECISIONS
+        titled = RECORD.sub(r"## \1\n\n", text)
+        files.append(File.generated(config, name, content=f"# Decisions: {room}\n{titled}"))
     return files
+
+
+def rooms() -> dict[str, str]:
+    """Room, or rooms, of each part of the decisions -> its records."""
+    _, *parts = ROOM.split((REPOSITORY / DECISIONS).read_text(encoding="utf-8"))
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _file(room: str) -> str:
+    return f"{room.replace(', ', '-')}.md"
+
+
+def _contents(markdown: str) -> str:
+    """The page of all decisions as a list of records under their rooms."""
+    listed = [
+        f"## {room}\n\n"
+        + "\n".join(f"- [{title}](decisions/{_file(room)}#{slugify(title, '-')})" for title in titles)
+        for room, titles in ((room, RECORD.findall(text)) for room, text in rooms().items())
+    ]
+    return "\n\n".join([ROOM.split(markdown)[0].strip(), *listed])
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links between files of the repository into links between pages."""
     name = page.file.src_uri
     place = PLACES.get(name, f"docs/{name}")
+    if place == DECISIONS == f"docs/{name}":
+        markdown = _contents(markdown)
 
     def linked(found: re.Match[str]) -> str:
         picture, text, target, anchor = found.groups()
-        if ":" in target:
+        if ":" in target or target.startswith("decisions/"):
             return found[0]
         reached = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
         inside = BESIDE.get(reached, reached.removeprefix("docs/"))

@@ -22,6 +22,7 @@ from populora_core.lifecycle.progress import evaluation_of, suite_for
 from populora_core.lifecycle.run_evaluation import SOLVERS, is_current
 from populora_core.lifecycle.trend import trend
 from populora_core.report.guard import Fall, falls
+from populora_core.report.text import percent, signed
 from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import attach
@@ -71,7 +72,7 @@ def evaluate(
         failures += [f"{run}: {fall}" for fall in fallen]
     if failures:
         return Failed(message="; ".join(failures))
-    message = f"{len(done)} runs evaluated on {name}" + (
+    message = f"{len(done)} run{'s' * (len(done) != 1)} evaluated on {name}" + (
         "" if name == YARDSTICK else ", none below the base twice in a row"
     )
     return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
@@ -106,7 +107,8 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
     create_table_artifact(
         key=f"scores-{name}",
         table=[
-            {column: _short(row[column]) for column in shown} for row in headline_rows(found.rows, chosen)
+            {column: _shown(column, row[column]) for column in shown}
+            for row in headline_rows(found.rows, chosen)
         ],
         description=f"{chosen.suite} after generation {found.generation} of {directory}; "
         f"[its report]({report_address(Path(directory))})",
@@ -118,12 +120,12 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
                 {
                     "generation": point.generation,
                     "members": point.members,
-                    "mean": _short(point.mean.value),
-                    "low": _short(point.mean.low),
-                    "high": _short(point.mean.high),
-                    "change": _short(point.change.value) if point.change else None,
-                    "change_low": _short(point.change.low) if point.change else None,
-                    "change_high": _short(point.change.high) if point.change else None,
+                    "mean": percent(point.mean.value),
+                    "low": percent(point.mean.low),
+                    "high": percent(point.mean.high),
+                    "change": _points(point.change.value) if point.change else None,
+                    "change_low": _points(point.change.low) if point.change else None,
+                    "change_high": _points(point.change.high) if point.change else None,
                 }
                 for point in points
             ],
@@ -160,5 +162,12 @@ def _artifact_name(directory: str, suite: str) -> str:
     return artifact_key(Path(directory).name, suite)
 
 
-def _short(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
+def _shown(column: str, value: Any) -> Any:
+    """A score as a share, a difference from the base in points; counts and names as they are."""
+    if not isinstance(value, float):
+        return value
+    return _points(value) if column.startswith("delta") else percent(value)
+
+
+def _points(difference: float) -> str:
+    return f"{signed(100 * difference, 1)} points"

@@ -79,7 +79,7 @@ def _(drawn, headline, lead_plots, mo, open_run, pick_run, read_figures):
     figures = read_figures(pick_run.value, samples=False)
     catalogue = open_run(pick_run.value)
     run = catalogue.connect()
-    mo.vstack([mo.md(headline(figures)), drawn("What happened", lead_plots(figures), "1000px")])
+    mo.vstack([mo.md("\n\n".join(headline(figures))), drawn("What happened", lead_plots(figures), "1000px")])
     return catalogue, figures, run
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
+from prefect import get_run_logger
+from prefect.exceptions import MissingContextError
 from prefect.states import Failed
 
 from populora_core.support.errors import PopuloraError
@@ -20,7 +23,8 @@ def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callabl
     """The function of a flow as one that returns a failed state where it would raise an error of the project.
 
     The error is the state's data, so whoever called the flow still meets it. A task's caller would get the state as a
-    result and go on, so tasks raise, and their log leaves the traceback out.
+    result and go on, so tasks raise, and their log leaves the traceback out. The log has the message as an error,
+    line by line: Prefect's own line on the state is no error, and shows line breaks as escapes.
 
     Args:
         reword: says what to do in the words of where the flow was launched.
@@ -32,6 +36,8 @@ def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callabl
             return body(*given, **named)
         except PopuloraError as error:
             error.remedy = reword(error.remedy)
+            with suppress(MissingContextError):  # called as a plain function
+                get_run_logger().error("%s", error)
             failed: Any = Failed(message=str(error), data=error)
             return failed
 
@@ -48,7 +54,7 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 
 def not_said_again(record: logging.LogRecord) -> bool:
-    """A filter that leaves the project's errors out: the state of the flow run, logged before, has the message."""
+    """A filter that leaves the project's errors out: its message is in the log already."""
     return not (record.exc_info and isinstance(record.exc_info[1], PopuloraError))
 
 

@@ -22,15 +22,24 @@ INSTEAD = {
     "likewise": "also",
 }
 WORD = re.compile(r"\b[A-Za-z]?[a-z]+\b")  # in capitals it is a name
+COUNTED = "tokens|updates|nats|lines|statements|cells|problems|programs|proposals|seconds"
+RATE = re.compile(
+    rf"\b(\d\S*|{COUNTED}) (an?) ((?:member|generation|token|proposal|slot|step|worker|type)\b(?!'))"
+)
+"""A rate: 'per' says so."""
 PAGES = ("*.md", "docs/*.md", "base_model/*.md", "configs/**/*.toml")
 CODE = ("populora_core", "flows", "tasks", "base_model", "bench", "examples", "notebooks")
 RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
 
 
-def found(text: str) -> Iterator[tuple[int, str]]:
-    """Line number and word of each one that has a plainer word."""
+def found(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line number, words, and plainer words of each place that has such."""
     for number, line in enumerate(text.splitlines(), start=1):
-        yield from ((number, word) for word in WORD.findall(line) if word.lower() in INSTEAD)
+        for word in WORD.findall(line):
+            if word.lower() in INSTEAD:
+                yield number, word, INSTEAD[word.lower()]
+        for counted, article, each in RATE.findall(line):
+            yield number, f"{counted} {article} {each}", f"{counted} per {each}"
 
 
 def main() -> int:
@@ -39,8 +48,8 @@ def main() -> int:
     count = 0
     for path in sorted(files):
         place = path.relative_to(REPOSITORY).as_posix()
-        for number, word in [] if place in RECORDS else found(path.read_text()):
-            print(f"{place}:{number}: write {INSTEAD[word.lower()]!r} instead of {word!r} (docs/style.md)")
+        for number, word, plainer in [] if place in RECORDS else found(path.read_text()):
+            print(f"{place}:{number}: write {plainer!r} instead of {word!r} (docs/style.md)")
             count += 1
     return count > 0
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +18,10 @@ from command import populora
 from conftest import PATIENCE
 
 from populora_core.commands import app
+from populora_core.commands.doctor import EXTRAS
+from populora_core.commands.options import GROUPS
+from populora_core.report.write import ReportWarning
+from populora_core.support.shipped import REPOSITORY
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"
@@ -31,6 +38,8 @@ def test_help_names_every_command() -> None:
         timeout=PATIENCE,
         check=True,
     )
+    groups = [shown.stdout.index(f" {group} ") for group in GROUPS]
+    assert groups == sorted(groups), "what one starts with comes first"
     named = {line.split()[1] for line in shown.stdout.splitlines() if len(line.split()) > 2}
     assert named >= {
         "run",
@@ -186,6 +195,13 @@ def test_what_is_not_there_is_said_so(finished: Path) -> None:
 
 @pytest.mark.loop
 @pytest.mark.sandbox
+def test_a_run_without_a_question_is_told_that_the_question_is_missing(tmp_path: Path) -> None:
+    asked = populora("query", tmp_path)
+    assert asked.returncode == ERROR
+    assert "ask one question, in quotes" in " ".join(asked.stderr.replace("│", " ").split())
+    assert "Missing" not in asked.stderr
+
+
 def test_query_prints_csv_and_json_and_explains_bad_sql(finished: Path) -> None:
     sql = "SELECT generation, count(*) AS n FROM matches GROUP BY 1 ORDER BY 1"
     assert populora("query", finished, sql, "--format", "csv").stdout.splitlines() == [
@@ -227,6 +243,29 @@ def test_doctor_says_what_works() -> None:
     assert done.returncode == 0, done.stdout
     assert "sandbox" in done.stdout
     assert "bundled base" in done.stdout
+    assert "memory" in done.stdout and "optional parts" in done.stdout
+
+
+def test_doctor_knows_every_optional_part_by_a_package_that_it_brings() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"dev", "vllm"}
+    for extra, package in EXTRAS.items():
+        assert any(re.split(r"[^\w-]", needed)[0] == package for needed in extras[extra]), extra
+
+
+def test_a_warning_of_ours_is_told_without_the_line_of_code_that_gave_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> None:
+        warnings.warn("the report is late", ReportWarning, stacklevel=1)
+        warnings.warn("somebody else's", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(app, "app", work)
+    monkeypatch.setattr(os, "umask", lambda mask: mask)
+    with pytest.warns(UserWarning, match="somebody else's") as others:
+        app.main()
+    assert capsys.readouterr().err == "populora: the report is late\n"
+    assert len(others) == 1
 
 
 @pytest.mark.parametrize(("shared", "mode"), [("", 0o600), ("1", 0o644)])

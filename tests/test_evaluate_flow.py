@@ -35,7 +35,7 @@ def told(place, suite=suite):
 
 async def artifacts():
     async with get_client() as client:
-        return sorted({found.key for found in await client.read_latest_artifacts()})
+        return {found.key: str(found.data) for found in await client.read_latest_artifacts()}
 
 with own_server():
     states = [told(run.parent), told(run.parent)]
@@ -66,12 +66,14 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["artifacts"] == ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
+    assert sorted(told["artifacts"]) == ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
+    scores = told["artifacts"]["scores-copy-tiny"]
+    assert "%" in scores and "points" in scores, "shares are shown as the report shows them"
     first, second, fallen, absent = told["states"]
-    assert first == ["COMPLETED", "1 runs evaluated on tiny, none below the base twice in a row"]
+    assert first == ["COMPLETED", "1 run evaluated on tiny, none below the base twice in a row"]
     assert second[0] == "COMPLETED"
     assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
-    assert told["own"] == [["COMPLETED", f"{n} runs evaluated on yardstick"] for n in (1, 0)]
+    assert told["own"] == [["COMPLETED", f"{n} evaluated on yardstick"] for n in ("1 run", "0 runs")]
     assert fallen[0] == "FAILED"
     assert fallen[1].startswith("copy: the students are 100 points below the base after generation 3 (")
     assert "as they were after generation 2; copy: the teachers are" in fallen[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -56,7 +57,7 @@ with own_server(), get_client(sync_client=True) as client:
     states["disk is full"] = told(resume, run_dir=str(folder / "forked"), generations=2)
     APILogWorker.drain_all()
     names = {found.id: found.name for found in client.read_flow_runs()}
-    logs = [(names.get(log.flow_run_id), log.message) for log in client.read_logs(limit=200)]
+    logs = [(names.get(log.flow_run_id), log.message, log.level) for log in client.read_logs(limit=200)]
     artifacts = [
         (found.key, names.get(found.flow_run_id) if found.task_run_id is None else None, found.type, str(found.data))
         for found in client.read_artifacts(limit=200)
@@ -92,7 +93,7 @@ def test_a_typed_name_is_kept_and_a_random_one_says_what_is_done(told: tuple[Pat
 
 
 def test_the_log_of_a_run_has_a_line_per_generation(told: tuple[Path, dict[str, Any]]) -> None:
-    lines = [line for name, line in told[1]["logs"] if name == "my own name"]
+    lines = [line for name, line, _ in told[1]["logs"] if name == "my own name"]
     (line,) = (line for line in lines if line.startswith("generation "))
     assert f"generation   {GENERATIONS + 1}/{GENERATIONS + 1}  valid f" in line
 
@@ -104,7 +105,7 @@ def test_a_run_has_one_summary_and_one_progress_of_its_own(told: tuple[Path, dic
     assert float(own["first-generations"]) == 100.0
     summary = own["first-run"]
     assert f"All {GENERATIONS + 1} generations are done." in summary
-    assert "## What to look at" in summary and "first teacher" in summary
+    assert "## What to look at" in summary and "leading teacher" in summary
     assert f"| {GENERATIONS + 1} | " in summary and "[Report of first](" in summary
 
 
@@ -119,7 +120,12 @@ def test_an_error_ends_a_flow_with_its_message_alone_in_the_words_of_the_form(
     assert found["states"]["absent"][0] == "FAILED"
     assert "absent is not a run directory" in found["states"]["absent"][1]
     assert "evaluate tiny: absent" in found["names"]
-    assert not any("Traceback" in line for _, line in found["logs"]), "nor in the log of a task"
+    assert not any("Traceback" in line for _, line, _ in found["logs"]), "nor in the log of a task"
+    errors = [
+        line for name, line, level in found["logs"] if name == "first resume" and level >= logging.ERROR
+    ]
+    assert errors == [message], "in its log it is an error, with its lines as they are"
+    assert "\n" in message
     assert not list((folder / "first").rglob("superseded"))
 
 

@@ -17,7 +17,11 @@ from populora_core.benchmarks.items import sample_of
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
+from populora_core.report.figures import read_figures
+from populora_core.report.index import glance
+from populora_core.report.lead import lead_plots
 from populora_core.report.learnt import lines, score_line, told, verdict, won
+from populora_core.report.notes import headline
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -101,6 +105,19 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
     assert "after 0, " in said
     assert lines(finished) == [], "nobody was scored there"
     assert won(finished) is None
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: Path, finished: Path) -> None:
+    figures = read_figures(reported, samples=False)
+    claims = [plot.title for plot in lead_plots(figures)[:2]]
+    assert glance(reported).headline == " ".join(f"{claim}." for claim in claims)
+    told = headline(figures)
+    assert len(told) == 3 and told[1].startswith("On held-out problems")
+    assert not glance(finished).headline.startswith("Problems"), "no cause is named where none was measured"
+    assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -41,6 +42,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGES as LOOP
 from populora_core.store.catalogue import publish, run_labels
+from populora_core.store.record import RECORD
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.trackers.figures import by_generation
 
@@ -275,7 +277,7 @@ def test_trackers_are_told_scores_of_two_temperatures_apart(evaluated_warm: Figu
 def test_a_run_without_a_generation_says_so(tmp_path: Path) -> None:
     Run.create(tmp_path / "run", small_config(), "digest")
     run_dir = write_run(tmp_path / "run", generations=0)
-    assert "no generation is done yet" in headline(read_figures(run_dir))
+    assert "no generation is done yet" in headline(read_figures(run_dir))[0]
     Page(render([read_figures(run_dir)]))
 
 
@@ -347,8 +349,9 @@ def test_generations_weigh_by_what_they_count() -> None:
 
 def test_headline_and_lead_say_the_same_of_the_problems_that_teach(finished: Path) -> None:
     figures = read_figures(finished, samples=False)
-    (share,) = re.findall(r"(\S+\s%) of the newest problems teach", headline(figures))
-    assert [plot.title for plot in lead_plots(figures) if plot.title.startswith(f"{share} of the newest")]
+    (share,) = re.findall(r"(\S+\s%) of the newest problems teach", headline(figures)[-1])
+    (plot,) = (plot for plot in lead_plots(figures) if plot.title.startswith(f"{share} of the newest"))
+    assert "The title compares the first generation with the last." in plot.says, "which its points do not"
 
 
 def test_a_change_within_the_noise_is_no_change() -> None:
@@ -368,11 +371,22 @@ def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> Non
     assert differences.header == ("figure", *labels, f"{labels[1]}, difference")
     figures_of = {row["figure"]: row for row in differences.rows}
     assert figures_of["Solve rate"][labels[0]] == figures_of["Solve rate"][labels[1]]
-    del figures_of["Time of a generation, by 100 proposals"]
+    del figures_of["Time of a generation, per 100 proposals"]
     assert all(re.match(r"(≈ )?0", row[f"{labels[1]}, difference"]) for row in figures_of.values())
     assert all(len(newest(plot)) == 2 for plot in shown["overlay"].plots)
     assert "settings" not in shown  # nothing differs
     Page(render(runs))
+
+
+def test_a_comparison_begins_with_the_settings_that_differ(finished: Path, tmp_path: Path) -> None:
+    other = tmp_path / "steps"
+    shutil.copytree(finished, other)
+    record = json.loads((other / RECORD).read_text())
+    record["config"]["update"]["learning_rate"] = 0.5
+    (other / RECORD).write_text(json.dumps(record))
+    page = render([read_figures(each, samples=False) for each in (finished, other)])
+    assert page.count('class="card"') == 2
+    assert page.index("update.learning_rate") < page.index('class="card"') < page.index('id="differences"')
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 10))
@@ -414,7 +428,7 @@ def test_names_at_the_ends_of_lines_never_overlap(wanted: list[float]) -> None:
     assert placed[-1] <= 192.0 + 1e-6
 
 
-def test_what_is_counted_is_compared_by_100_proposals(finished: Path) -> None:
+def test_what_is_counted_is_compared_per_100_proposals(finished: Path) -> None:
     figures = read_figures(finished, samples=False)
     row = figures["figures_generation"][-1]
     x, rate = metrics.PROGRAMS.rates(figures, None)[-1]

@@ -120,7 +120,7 @@ def test_the_index_lists_the_runs_of_the_folder_with_links_to_their_reports(
     status, page = asked(served + index_path(KEY, tmp_path))
     text = page.decode()
     assert status == 200
-    assert "<td>finished</td><td>3 / 3</td><td>All 3 generations are done." in text
+    assert "<td>finished</td><td>3 / 3</td><td>Students now solve " in text
     assert "<td>&lt;b&gt;</td><td>stopped</td><td>0 / 3</td>" in text
     assert "<td>broken</td><td>not readable</td>" in text
     (link,) = re.findall('href="([^"]+)"', text)

@@ -36,7 +36,7 @@ SPEC = ModelSpec(BaseSection(dtype="bfloat16"), AdapterSection(rank=8, alpha=16.
 POWER = REPOSITORY / "bench" / "results" / "proof.json"
 LIMITS = MismatchLimits.of(WARN, REFUSE, "bfloat16")
 NOISE = 0.1
-"""Mean absolute difference of two engines in bfloat16, nats a token; 0.3 on one token in 25 (vllm#18352)."""
+"""Mean absolute difference of two engines in bfloat16, nats per token; 0.3 on one token in 25 (vllm#18352)."""
 
 SIZE = 0.03
 """Of the adapters' second factors, which takes a member about as far from the base as some updates do."""
@@ -259,7 +259,7 @@ def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(
         for row in rows
     ]
     states = {"a": member(worker, 1, SIZE)}
-    with pytest.warns(EnginesDiffer, match="nats a token on average for a"):
+    with pytest.warns(EnginesDiffer, match="nats per token on average for a"):
         prove_sampled(worker, worker.stacked, states, {}, noisy)
     far = [replace(row, old_logprobs=tuple(each - 0.6 for each in row.old_logprobs)) for row in rows]
     with pytest.raises(AdapterNotServed, match=r"on average within 0\.5"):

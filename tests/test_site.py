@@ -61,6 +61,15 @@ def test_links_lead_to_pages_and_nothing_is_loaded_from_elsewhere(site: Path) ->
         assert not [at for at in found.loaded if urlsplit(at).netloc], page.name
 
 
+def test_every_decision_is_a_record_that_search_finds_and_a_link_leads_to(site: Path) -> None:
+    titles = re.findall(r"^\*\*(.+?)\.\*\*", (REPOSITORY / "docs" / "decisions.md").read_text(), re.MULTILINE)
+    shown = [file.read_text().count("<h2 id=") for file in (site / "decisions").glob("*.html")]
+    linked = {
+        at for at in _Page((site / "decisions.html").read_text()).linked if "decisions/" in at and "#" in at
+    }
+    assert sum(shown) == len(titles) == len(linked) > 100
+
+
 def test_a_link_to_code_is_shown_as_its_place(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "index.html").read_text())
     assert "examples/self_play.py" in text

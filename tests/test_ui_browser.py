@@ -238,6 +238,6 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
         capture_output=True,
         timeout=PATIENCE,
     )
-    assert night().startswith("1 runs evaluated"), "only what went on since"
+    assert night().startswith("1 run evaluated"), "only what went on since"
     assert evaluations() == [*first[:1], f"{run.name}/generations/0003/evaluate-tiny", *first[1:]]
     assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == written

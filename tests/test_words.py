@@ -67,7 +67,21 @@ def test_one_name_is_one_thing() -> None:
 
 def test_a_word_that_has_a_plainer_one_is_found_with_its_line() -> None:
     text = "Fix it.\nNobody mends it anew; amend NOBODY."
-    assert list(plain_words.found(text)) == [(2, "Nobody"), (2, "mends"), (2, "anew")]
+    assert [(line, word) for line, word, _ in plain_words.found(text)] == [
+        (2, "Nobody"),
+        (2, "mends"),
+        (2, "anew"),
+    ]
+
+
+def test_a_rate_without_per_is_found_and_what_is_none_is_not() -> None:
+    text = (
+        "2.1k tokens a member, 24 a type.\nProblems a generation's teachers wrote; two lines a person reads."
+    )
+    assert list(plain_words.found(text)) == [
+        (1, "tokens a member", "tokens per member"),
+        (1, "24 a type", "24 per type"),
+    ]
 
 
 def test_no_page_and_no_code_has_one() -> None:

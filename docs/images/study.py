@@ -23,6 +23,8 @@ from populora_core.study.verdicts import Results, read_results
 STUDY = Path(__file__).parents[2] / "bench" / "results" / "study-1"
 GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
+CLOSE = 24.0  # a line's name goes below it where another line ends so little above
+NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
 SCORED = 6
 LOOK = (
     f"svg {{ {variables()} }}"
@@ -65,15 +67,18 @@ def panel(title: str, unit: str, lines: dict[str, Line], styles: dict[str, Style
     ys = [y for line in lines.values() for _, y in line]
     area = svg.frame((0.0, max(xs)), svg.value_range(ys, zero=False))
     parts = [svg.axes(area, "tokens of all adapters, millions", unit, form)]
+    ends = {label: area.y(line[-1][1]) for label, line in lines.items()}
     for label, line in lines.items():
         parts.append(svg.polyline(area, [*line], styles[label]))
-        x, y = line[-1]
+        right = area.x(line[-1][0])
+        beside = [area.y(y) for x, y in line if area.x(x) >= right - NAME]
+        crowded = any(0 < ends[label] - other < CLOSE for other in ends.values())
         parts.append(
             svg.element(
                 "text",
                 label,
-                x=area.x(x) - 6,
-                y=area.y(y) - 8,
+                x=right - 6,
+                y=max(beside) + 17 if crowded else min(beside) - 8,
                 text_anchor="end",
                 style=f"fill:{styles[label].colour}",
             )
@@ -116,7 +121,7 @@ def draw(results: Results) -> Markup:
         ),
         panel(
             "Held-out problems solved",
-            "score",
+            "",
             scores | {"untrained base": [(0.0, base), (budget / MILLION, base)]},
             styles,
             percent,

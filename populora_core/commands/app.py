@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -281,8 +282,20 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning of the project is told by its message; the line of code that gave it helps no one here."""
+    if category.__module__.startswith("populora_core."):
+        print("populora:", typed(str(message)), file=sys.stderr)
+    else:
+        _SHOW(message, category, *place, **more)
+
+
+_SHOW = warnings.showwarning
+
+
 def main() -> None:
     """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
+    warnings.showwarning = _warned
     if not os.environ.get(SHARED):
         os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -143,7 +143,8 @@ def answer_table(directory: Path, title: str, sql: str) -> Table:
     table = Table(title=title, title_justify="left")
     rows = run_rows(directory, sql)
     for name in rows[0] if rows else ():
-        table.add_column(name, justify="left" if name in ("member", "made by", "type") else "right")
+        left = name in ("member", "made by", "type")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row.values()))
     return table

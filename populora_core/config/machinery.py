@@ -51,7 +51,7 @@ class SamplerSection(Section):
     )
     warn_mismatch: Positive = Field(
         0.05,
-        description="bfloat16: mean difference of sampler and learner, in nats a token, that a run warns of",
+        description="bfloat16: mean difference of sampler and learner, in nats per token, that a run warns of",
     )
     refuse_mismatch: Positive = Field(
         0.5, description="bfloat16: mean difference from which on a member counts as not served"

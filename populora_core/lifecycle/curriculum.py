@@ -24,9 +24,9 @@ from duckdb import DuckDBPyConnection
 from populora_core.benchmarks.heldout import held_out
 from populora_core.lifecycle.curriculum_card import card
 from populora_core.problems.dialects import Dialect, dialect, thought_of
+from populora_core.problems.model import Problem
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.runs.run import Run
-from populora_core.stages.context import StageContext
 from populora_core.store.catalogue import Catalogue, run_labels
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
@@ -212,7 +212,7 @@ def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Tabl
     """With what a student is shown where the answer is a program; all other pairs judge it."""
     column = []
     for row in problems.to_pylist():
-        problem, kind = StageContext.problem(row), problem_type(row["problem_type"])
+        problem, kind = Problem.of(row), problem_type(row["problem_type"])
         shown = kind.shown(problem, spoken[row["run"]].rules)
         pairs = [{"input": problem.inputs[place], "output": problem.outputs[place]} for place in shown]
         column.append(pairs if kind.answer_form is AnswerForm.PROGRAM else [])

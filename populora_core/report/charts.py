@@ -258,7 +258,7 @@ def heat_map(
 def _cell(
     x: float, y: float, width: float, height: float, cell: HeatMapCell, share: float | None, written: bool
 ) -> Markup:
-    fill = "#f1f1f1" if share is None else shade(share)
+    fill = "var(--mark)" if share is None else shade(share)
     title = svg.element_title(cell.text)
     square = svg.element("rect", title, x=x + 1, y=y + 1, width=width - 2, height=height - 2, fill=fill)
     if not written or share is None or cell.value is None:

@@ -24,7 +24,7 @@ def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
     overlaid = ReportSection(
         "overlay",
         "The same plots, overlaid",
-        "One line a run. These are single runs: a difference between two of them may be chance.",
+        "One line per run. These are single runs: a difference between two of them may be chance.",
         drawn(_overlay(metric, part, runs, labels) for metric in METRICS for part in _facets(metric, runs)),
     )
     scores = ReportSection(
@@ -74,7 +74,7 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
     table = ReportTable(title, rows, folded=False)
     says = (
         f"Differences are from {labels[0]}, in brackets the 95 % interval over problems, where it is known; ≈ is what "
-        "lies within it. Counts are by 100 proposals, so that a larger run does not win by its size."
+        "lies within it. Counts are per 100 proposals, so that a larger run does not win by its size."
     )
     return ReportSection("differences", "What differs?", says, tables=(table,), folded=False)
 
@@ -93,7 +93,9 @@ def _difference_row(
 
 def _title(metric: Metric, part: str | None) -> str:
     return (
-        metric.title + (f": {plain(part)}" if part else "") + (", by 100 proposals" if metric.counted else "")
+        metric.title
+        + (f": {plain(part)}" if part else "")
+        + (", per 100 proposals" if metric.counted else "")
     )
 
 

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from populora_core.report.figures import read_figures
-from populora_core.report.notes import headline
+from populora_core.report.notes import one_line
 from populora_core.report.text import visible
 from populora_core.report.write import REPORT
 from populora_core.runs.heartbeat import Beat, Life
@@ -55,7 +55,7 @@ def runs_in(folder: Path) -> list[RunGlance]:
 
 
 def glance(directory: Path) -> RunGlance:
-    """A run at a glance, as its report has it."""
+    """A run at a glance."""
     try:
         run = Run.open(directory)
         said = _headline(run.directory, _newest(directory))
@@ -95,8 +95,8 @@ def index_page(runs: Sequence[RunGlance], link: Callable[[Path], str]) -> str:
 
 @lru_cache(KEPT)
 def _headline(directory: Path, newest: int) -> str:
-    """What the run's report says first; computed again when that was written again."""
-    return headline(read_figures(directory, samples=False))
+    """What was found, in one line; computed again when the run's report was written again."""
+    return one_line(read_figures(directory, samples=False))
 
 
 def _newest(directory: Path) -> int:

@@ -8,7 +8,7 @@ from populora_core.benchmarks.metrics import Interval
 from populora_core.report import metrics
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
-from populora_core.report.learnt import points, way
+from populora_core.report.learnt import held_out_claim, yardstick_claim
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import GREEN, GREY, LINES, Style
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
@@ -19,8 +19,9 @@ from populora_core.report.series import (
     last_generations,
     noise,
     one_error,
+    window,
 )
-from populora_core.report.text import percent, signed
+from populora_core.report.text import percent
 
 LEAD = 4  # plots
 BASE_STYLE = Style(GREY, "4 4", "diamond")
@@ -32,8 +33,8 @@ def lead_plots(figures: Figures) -> list[Plot]:
         _yardstick(yardsticks(figures.run.directory)),
         _held_out(scored(figures.run.directory)),
         _found(figures, metrics.LEARNABLE, "of the newest problems teach"),
-        _found(figures, metrics.LINES_OF_CODE, "statements a program"),
-        _found(figures, metrics.PROGRAMS, "different programs a generation"),
+        _found(figures, metrics.LINES_OF_CODE, "statements per program"),
+        _found(figures, metrics.PROGRAMS, "different programs per generation"),
         _found(figures, metrics.SOLVE_RATE, "of attempts are correct"),
     )
     return [plot for plot in found if plot is not None][:LEAD]
@@ -56,13 +57,8 @@ def _yardstick(found: Sequence[Yardstick]) -> Plot | None:
             [(item.generation, item.first.solvers) for item in found],
         ),
     ]
-    harder, gain = last.harder(), last.newest.gain()
-    problems = way(
-        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
-    )
-    solvers = way(gain, "solvers better", "solvers worse", "solvers no better for sure")
     return line_plot(
-        f"{problems} ({signed(100 * harder.value, 0)} points for the base), {solvers} ({signed(100 * gain.value, 0)})",
+        yardstick_claim(last),
         "The yardstick: solved of the newest problems by the base, which never changes, and by the solvers; "
         "and by the solvers of the first problems. Bands are 95 % intervals.",
         "solved",
@@ -75,10 +71,8 @@ def _held_out(found: Sequence[Scored]) -> Plot | None:
     if not found:
         return None
     last = found[-1]
-    gain = last.gain()
-    better = way(gain, "better", "worse", "no better for sure")
     return line_plot(
-        f"On held-out problems solvers are {better} than the base: {points(gain)}",
+        held_out_claim(last),
         f"Score on {last.suite}, which no one trains on: mean of the solvers, and the base. Bands are 95 % intervals "
         "of each; the difference is paired, so it is surer than they look.",
         "score",
@@ -107,7 +101,10 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
         return None
     before, after = metric.form(start.mean), metric.form(now.mean)
     title = f"{after} {words}, " + _went(before, after, start, now)
-    says = metric.says + (" The band is one standard error." if errors else "")
+    size = window(figures)
+    ends = "generation" if size == 1 else f"{size} generations"
+    says = f"{metric.says} The title compares the first {ends} with the last."
+    says += " The band is one standard error." if errors else ""
     return line_plot(
         title,
         says,

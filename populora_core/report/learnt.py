@@ -64,8 +64,40 @@ def score_line(item: Scored) -> str:
 
 def lines(directory: Path) -> list[str]:
     """What was learnt, in a few sentences; empty where the solvers were never scored after an update."""
-    measured = yardsticks(directory)
-    return [*(told(measured[-1]) if measured else ()), *_held_out(directory)]
+    return [line for part in (*measured(directory), _course(directory)) for line in part]
+
+
+def measured(directory: Path) -> list[list[str]]:
+    """What yardstick and held-out problems say, the sentences of each; empty where neither was taken."""
+    taken = yardsticks(directory)
+    return [part for part in (told(taken[-1]) if taken else [], _held_out(directory)) if part]
+
+
+def brief(directory: Path) -> str:
+    """The same in one line, for a list of runs; empty where neither was taken."""
+    taken, found = yardsticks(directory), _after_updates(directory)
+    said = [yardstick_claim(taken[-1])] if taken else []
+    said += [held_out_claim(found[-1])] if found else []
+    return " ".join(f"{claim}." for claim in said)
+
+
+def yardstick_claim(item: Yardstick) -> str:
+    """Whether problems got harder and solvers better."""
+    harder, gain = item.harder(), item.newest.gain()
+    problems = way(
+        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
+    )
+    solvers = way(gain, "solvers better", "solvers worse", "solvers no better for sure")
+    return (
+        f"{problems} ({signed(100 * harder.value, 0)} points for the base), "
+        f"{solvers} ({signed(100 * gain.value, 0)})"
+    )
+
+
+def held_out_claim(item: Scored) -> str:
+    """Whether solvers are better than the base on problems that no one trains on."""
+    better = way(item.gain(), "better", "worse", "no better for sure")
+    return f"On held-out problems solvers are {better} than the base: {points(item.gain())}"
 
 
 def told(item: Yardstick) -> list[str]:
@@ -91,17 +123,31 @@ def way(change: Interval, up: str, down: str, unclear: str) -> str:
     return up if change.low > 0 else down if change.high < 0 else unclear
 
 
-def _held_out(directory: Path) -> list[str]:
+def _after_updates(directory: Path) -> list[Scored]:
+    """The scores on held-out problems; none where the founders alone were scored."""
     found = scored(directory)
-    if not found or found[-1].generation == 0:
+    return found if found and found[-1].generation else []
+
+
+def _held_out(directory: Path) -> list[str]:
+    found = _after_updates(directory)
+    if not found:
         return []
-    last, first = found[-1], found[0]
+    last = found[-1]
     course = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
-    told = [
+    return [
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
         f"the population solved {course} generations.",
         verdict(last),
     ]
+
+
+def _course(directory: Path) -> list[str]:
+    """How long answers and programs have become."""
+    found = _after_updates(directory)
+    if not found:
+        return []
+    told, first, last = [], found[0], found[-1]
     if round(first.tokens) != round(last.tokens):
         told.append(f"Its answers there went from {first.tokens:.0f} to {last.tokens:.0f} tokens.")
     with Catalogue(directory) as catalogue:

@@ -175,7 +175,7 @@ CELLS = _of_run(
 SPREAD = _of_run(
     "cells",
     "Cells of one generation",
-    "How many different cells a generation's problems fall into.",
+    "Different cells that the problems of one generation fall into.",
     "cells",
     counted=True,
 )

@@ -17,7 +17,7 @@ from populora_core.report import metrics
 from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
-from populora_core.report.learnt import lines
+from populora_core.report.learnt import brief, measured
 from populora_core.report.series import (
     changed,
     column,
@@ -54,21 +54,44 @@ class Note:
     command: str = ""
 
 
-def headline(figures: Figures) -> str:
-    """The state of the run in two or three sentences."""
+FOUNDED = "The population is founded; no generation is done yet."
+UNMEASURED = (
+    "Whether problems got harder or students better was not measured: scores beside the base say it "
+    "(populora evaluate RUN --suite yardstick)."
+)
+
+
+def headline(figures: Figures) -> list[str]:
+    """The state of the run in a few short paragraphs: what was measured, then how training went.
+
+    Whether problems got harder or students better is said where it was measured alone: a solve rate cannot tell.
+    """
     if figures.last == 0:
-        return "The population is founded; no generation is done yet."
+        return [FOUNDED]
     done = (
         f"All {figures.last} generations are done."
         if figures.last == figures.target
         else f"{figures.last} of {figures.target} generations are done."
     )
+    found = [" ".join(part) for part in measured(figures.run.directory)] or [UNMEASURED]
+    return [f"{done} {found[0]}", *found[1:], _training(figures)]
+
+
+def one_line(figures: Figures) -> str:
+    """The headline of a run in a list of runs."""
+    if figures.last == 0:
+        return FOUNDED
+    return brief(figures.run.directory) or _training(figures)
+
+
+def _training(figures: Figures) -> str:
+    """How much of what teachers ask is solved, and how much of it teaches."""
     newest = last_generations(figures)
     now, before = (
         metrics.SOLVE_RATE.mean(figures, None, part) for part in (newest, first_generations(figures))
     )
     if now is None or before is None:
-        return f"{done} No problem has been solved or failed yet: the proposals were not valid."
+        return "No problem has been solved or failed yet: the proposals were not valid."
     trend = {
         1: f"up from {percent(before.mean)} at first",
         -1: f"down from {percent(before.mean)} at first",
@@ -79,16 +102,8 @@ def headline(figures: Figures) -> str:
     learnable = metrics.LEARNABLE.mean(figures, None, newest)
     share = percent(learnable.mean if learnable else 0.0)
     return (
-        f"{done} {_learnt(figures)} Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
+        f"Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
         f"{share} of the newest problems teach: solved sometimes, but not always."
-    )
-
-
-def _learnt(figures: Figures) -> str:
-    """Whether the students got better, where that was measured: their solve rate alone cannot say."""
-    return " ".join(lines(figures.run.directory)) or (
-        "Whether problems got harder or students better was not measured: scores beside the base say it "
-        "(populora evaluate RUN --suite yardstick)."
     )
 
 
@@ -165,7 +180,7 @@ def _collapse(figures: Figures) -> Iterable[Note]:
     if start and late < FALL * start:
         yield Note(
             "watch",
-            f"Distinct programs fall: {late:.0f} a generation now, {start:.0f} at first. "
+            f"Distinct programs fall: {late:.0f} per generation now, {start:.0f} at first. "
             "Teachers may be collapsing onto few ideas. Warmer proposals vary more:",
             "coverage",
             _warmer(figures),
@@ -224,7 +239,7 @@ def _leaders(figures: Figures) -> Iterable[Note]:
             continue
         first, second, *_ = ranked[max(ranked)]
         reign = sum(1 for _ in takewhile(names[-1].__eq__, reversed(names)))
-        text = f"{short_id(names[-1])} leads the {role}s since generation {list(ranked)[-reign]}"
+        text = f"{short_id(names[-1])} has led the {role}s since generation {list(ranked)[-reign]}"
         changes = sum(a != b for a, b in pairwise(names))
         if changes:
             text += f" ({changes} change{'s' * (changes > 1)} of lead)"

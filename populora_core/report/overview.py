@@ -12,12 +12,12 @@ from populora_core.support.aliases import Row
 
 def overview(figures: Figures) -> str:
     """What a page that cannot show the report shows of the run."""
-    parts = [f"# {visible(figures.run.name)}", headline(figures)]
+    parts = [f"# {visible(figures.run.name)}", *headline(figures)]
     if found := notes(figures):
         parts += ["## What to look at", "\n".join(map(_item, found))]
     if figures.last:
         roles = figures.roles()
-        header = ("generation", "valid", "solved", *(f"first {role}" for role in roles), "seconds")
+        header = ("generation", "valid", "solved", *(f"leading {role}" for role in roles), "seconds")
         parts.append(markdown_table(header, _lines(figures, roles)))
     return "\n\n".join(parts) + "\n"
 

@@ -167,8 +167,8 @@ def _ratings(figures: Figures) -> ReportSection:
     plots = [
         line_plot(
             f"Ratings of the {role}s",
-            "Lower bounds mu − 3 sigma, by which selection ranks, a line a slot under who holds it now; upright lines "
-            "are evolutions, where a child starts low: it is not known yet.",
+            "Lower bounds mu − 3 sigma, by which selection ranks, a line per slot under who holds it now; upright "
+            "lines are evolutions, where a child starts low: it is not known yet.",
             "mu − 3 sigma",
             rating_series(figures, role),
             zero=False,

@@ -107,7 +107,7 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     ]
     if figures["members"]:
         tokens = figures["trained_tokens"] / 1000
-        parts.append(f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k a member")
+        parts.append(f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k per member")
     replaced = [
         f"    {row['removed_id']} replaced by {row['child_id']}: {row['operator']} of {' + '.join(row['parent_ids'])}"
         for row in summary.replaced

@@ -55,7 +55,7 @@ def serve(
 
     Args:
         dtype: that the sampler computes in.
-        warn, refuse: mean differences, in nats a token, from which on it is told and refused in bfloat16.
+        warn, refuse: mean differences, in nats per token, from which on it is told and refused in bfloat16.
 
     Raises:
         AdapterError: a file is missing, damaged or not the recorded one.
@@ -137,7 +137,7 @@ def warn_of(engine: str, findings: Mapping[str, MemberProof], limits: MismatchLi
     if far:
         worst = max(far, key=far.__getitem__)
         warnings.warn(
-            f"the {engine} sampler and the learner differ by {far[worst]:.3f} nats a token on average for {worst}"
+            f"the {engine} sampler and the learner differ by {far[worst]:.3f} nats per token on average for {worst}"
             + (f", and by {limits.warn:g} or more for {len(far)} members" if len(far) > 1 else "")
             + "; update.importance_cap corrects for it, sampler.warn_mismatch says from where on it is told",
             EnginesDiffer,

@@ -1,6 +1,6 @@
 """Whether sampled numbers are those of one policy or of another, from log-probabilities of the same tokens.
 
-Two engines never agree to the bit: in bfloat16 they differ by 0.1 nats a token, and by 0.3 on one in 25. A single
+Two engines never agree to the bit: in bfloat16 they differ by 0.1 nats per token, and by 0.3 on one in 25. A single
 difference therefore proves nothing, but many tokens do. Let s be what was served, o the member's own numbers and a
 those of another policy, such as the bare base. Least squares of s - a on o - a gives the share of the way from a to o
 that was served: 1 where the member answers, 0 where the other does, 2 where an adapter is scaled twice over.
@@ -41,7 +41,7 @@ class ProofResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MismatchLimits:
-    """Mean absolute differences, in nats a token.
+    """Mean absolute differences, in nats per token.
 
     Attributes:
         warn, refuse: from here on.
@@ -147,7 +147,7 @@ def tokens_needed(effect: float, noise: float) -> int:
     `bench/proof.py` counts those from which nine of ten are.
 
     Args:
-        effect: root mean square difference of the two policies, nats a token.
+        effect: root mean square difference of the two policies, nats per token.
         noise: of the engines, the same measure.
     """
     return math.ceil((noise / (TELLING * effect)) ** 2)

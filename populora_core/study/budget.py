@@ -1,6 +1,6 @@
 """Equal budgets: runs are compared over windows of what they have spent, never by generation alone.
 
-A solo adapter takes two updates a generation and a population's member one, so equal generations are equal in nothing.
+A solo adapter takes two updates per generation and a population's member one: equal generations are equal in nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Basis(StrEnum):
 
     @property
     def label(self) -> str:
-        return {"updates": "updates an adapter", "trained_tokens": "trained tokens an adapter"}.get(
+        return {"updates": "updates per adapter", "trained_tokens": "trained tokens per adapter"}.get(
             self.value, "tokens of all adapters"
         )
 

@@ -122,7 +122,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Entropy stays",
         "The single agent's entropy goes to about 0; teachers stay clearly above it.",
         "entropy of the proposer in the late window, population minus solo",
-        "nats a token",
+        "nats per token",
         level("entropy", "teacher"),
         0.05,
         conditions=(
@@ -167,7 +167,7 @@ CLAIMS: tuple[Claim, ...] = (
 PAPER = Family(
     "claims",
     "What the paper says, and what was measured",
-    "A verdict is given where it is the same at equal updates an adapter, at equal trained tokens an adapter "
+    "A verdict is given where it is the same at equal updates per adapter, at equal trained tokens per adapter "
     "and at equal tokens of all adapters; the row shows the basis on which it holds most narrowly, or all three "
     "where they leave it open. Effects are in the direction that the paper claims, with 95 % intervals over "
     "seeds, exact if the arms differ by a shift. Of the oscillation the interval is the range of the seeds, and p "

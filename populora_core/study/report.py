@@ -77,8 +77,8 @@ DIVERSITY = (
     Shown("Coverage", "new_cells", ALL, "cells so far", cumulative=True),
     Shown("Novelty", "novelty", ALL, "new n-grams", percent),
     Shown("Distinct programs", "distinct_programs", ALL, "of a generation's problems", percent),
-    Shown("Entropy of proposers", "entropy", "teacher", "nats a token"),
-    Shown("Entropy of solvers", "entropy", "student", "nats a token"),
+    Shown("Entropy of proposers", "entropy", "teacher", "nats per token"),
+    Shown("Entropy of solvers", "entropy", "student", "nats per token"),
     Shown("Length of proposals", "proposal_length", ALL, "tokens"),
     Shown("Length of attempts", "attempt_length", ALL, "tokens"),
 )
@@ -135,7 +135,7 @@ def _card(results: Results, found: Sequence[Answered]) -> dict[str, Any]:
     ]
     return {
         "label": results.name,
-        "headline": _headline(results.claims, len(found), count),
+        "headline": [_headline(results.claims, len(found), count)],
         "tiles": tiles,
         "notes": list(_notes(results)),
     }

@@ -106,6 +106,14 @@
     if (details) { details.open = true; target.scrollIntoView(); }
   }
 
+  // In a notebook's frame: the plots alone, in a frame as high as they are.
+  function framed(frame) {
+    document.documentElement.classList.add('framed');
+    const fit = () => { frame.style.height = `${document.documentElement.offsetHeight}px`; };
+    new ResizeObserver(fit).observe(document.documentElement);
+    addEventListener('load', () => setTimeout(fit));  // after the notebook has fitted it to a page that is not laid out
+  }
+
   const plots = [];
   for (const figure of document.querySelectorAll('figure.plot')) {
     const svg = figure.querySelector(':scope > svg');
@@ -115,6 +123,7 @@
     const found = crosshair(figure, svg);
     if (found) plots.push(found);
   }
+  if (frameElement) framed(frameElement);
   addEventListener('hashchange', opening);
   opening();
 })();
