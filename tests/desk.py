@@ -252,7 +252,7 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
         if f"\n{address}/" in told and (key := re.search(r"the key (\S+),", told)):
             return process, address, key[1]
         process.terminate()
-        told += process.communicate(timeout=90)[0]
+        told += process.communicate(timeout=PATIENCE)[0]
         assert re.search("is taken|already in use", told), told
     raise AssertionError("every port is taken")
 
@@ -270,8 +270,8 @@ def at_the_desk(home: Path) -> Iterator[Desk]:
         below = descendants(process.pid)
         assert len(below) >= 2
         process.send_signal(signal.SIGTERM)
-        process.wait(90)
+        process.wait(PATIENCE)
         assert not any(map(alive, below)), "populora ui leaves nothing behind"
     finally:
         process.terminate()
-        process.wait(90)
+        process.wait(PATIENCE)

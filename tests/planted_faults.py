@@ -1,76 +1,48 @@
 """Does the suite notice a fault? Plants faults drawn by a rule, one by one, and runs the tests that import the place.
 
-    python tests/planted_faults.py --seed 1 --draw 40 --output bench/results/planted-faults-1.json
+    python tests/planted_faults.py --seed 1 --marks "not thorough" --output bench/results/planted-faults-1.json
+    python tests/planted_faults.py --again bench/results/planted-faults-1.json --marks "not thorough"
     python tests/planted_faults.py --seed 1 --list
 
-The rule: every comparison, arithmetic or boolean operator, `not`, number and truth value in the code of `PLACES` is a
-fault that can be planted, in the order of files and lines; annotations and the insides of texts hold none. A seed draws
-from the list. A fault is found if a test fails or hangs; the others are printed, to be looked at.
+`fault_rule.py` lists every fault there can be, and a seed draws from the list. Each is tried on all test files that
+import its module, until a test fails or hangs. Whatever found a fault must pass without it. Those not found are to be
+looked at: tests/data/equivalent_faults.toml says which of them change nothing, and `--again` tries the others on the
+tests of today.
+
+A result that is there is taken up where it stopped. The processes of the tests are forked from one that has imported
+the heavy packages, which saves each of them some seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import importlib
 import json
 import os
 import random
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PLACES = (
-    "populora_core/sampler/[!v]*.py",  # vLLM is not installed where these run
-    "populora_core/learner/**/*.py",
-    "populora_core/problems/grading.py",
-    "populora_core/problems/rewards.py",
-    "populora_core/population/rating.py",
-    "populora_core/population/matchmaking.py",
-    "populora_core/population/variation/*.py",
-    "populora_core/store/*.py",
+import pytest
+from fault_rule import REPOSITORY, Fault, listed, planted
+
+EQUIVALENT = REPOSITORY / "tests" / "data" / "equivalent_faults.toml"
+HEAVY = (
+    *("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils", "safetensors.torch"),
+    *("hypothesis", "pyarrow.parquet", "duckdb", "pandas"),
 )
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
-SECONDS = 600.0  # for the files of one fault; a fault that makes them hang is found
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One expression, and what stands in its place."""
-
-    file: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    before: str
-    after: str
+NAMED = ("file", "code", "before", "after")
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+SECONDS = 900  # for one test; a fault that makes it hang is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,127 +51,156 @@ class Result:
 
     Attributes:
         by: the test that failed; empty where none did.
+        files: how many test files import the module.
+        cpu_seconds: what the tests took until one failed.
+        equivalent: why the fault, which was not found, changes nothing; empty where it does.
+        later: the test that was written since and fails; empty where none was needed.
     """
 
     fault: Fault
     found: bool
     by: str
-    files: Sequence[str]
-    seconds: float
+    files: int
+    cpu_seconds: float
+    equivalent: str = ""
+    later: str = ""
 
 
-def faults(source: str, file: str) -> Iterator[Fault]:
-    """Every fault that can be planted in a file, in order."""
-    tree = ast.parse(source)
-    silent = {id(part) for node in ast.walk(tree) for root in _silent(node) for part in ast.walk(root)}
-    found = [
-        Fault(
-            file, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, before, after
-        )
-        for node in ast.walk(tree)
-        if isinstance(node, ast.expr) and id(node) not in silent
-        for before, after in _changes(node, source)
-    ]
-    yield from sorted(found, key=lambda fault: (fault.line, fault.column, fault.after))
-
-
-def _silent(node: ast.AST) -> Iterator[ast.AST]:
-    """Parts that are not run, or only shown: annotations, the insides of texts, type checking."""
-    if isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation:
-        yield node.annotation
-    if isinstance(node, ast.FunctionDef) and node.returns:
-        yield node.returns
-    if isinstance(node, ast.JoinedStr):
-        yield node
-    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-        yield node
-    if (
-        isinstance(node, ast.Assign)
-        and all(isinstance(t, ast.Name) and t.id[0].isupper() for t in node.targets)
-        and isinstance(node.value, ast.BinOp)
-        and isinstance(node.value.op, ast.BitOr)
-    ):
-        yield node  # an alias of types
-
-
-def _changes(node: ast.expr, source: str) -> Iterator[tuple[str, str]]:
-    """(text as it stands, text with the fault) of each fault of this very expression."""
-    before = ast.get_source_segment(source, node)
-    if before is None:
-        return
-    for changed in _changed(node):
-        yield (
-            before,
-            f"({ast.unparse(changed)})" if not isinstance(changed, ast.Constant) else repr(changed.value),
-        )
-
-
-def _changed(node: ast.expr) -> Iterator[ast.expr]:
-    match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in SWAPS:
-            yield ast.Compare(left, [SWAPS[type(op)]()], [right])  # type: ignore[list-item]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in SWAPS:
-            yield ast.BinOp(left, SWAPS[type(op)](), right)  # type: ignore[arg-type]
-        case ast.BoolOp(op=op, values=values):
-            yield ast.BoolOp(SWAPS[type(op)](), values)  # type: ignore[arg-type]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield operand
-        case ast.Constant(value=bool() as value):
-            yield ast.Constant(not value)
-        case ast.Constant(value=int() | float() as value):
-            yield ast.Constant(value + 1)
-
-
-def listed() -> list[Fault]:
-    """Every fault of `PLACES`, by file and line."""
-    files = sorted({path for place in PLACES for path in REPOSITORY.glob(place)})
-    return [
-        fault for path in files for fault in faults(path.read_text(), path.relative_to(REPOSITORY).as_posix())
-    ]
-
-
-def planted(source: str, fault: Fault) -> str:
-    """The file's text with the fault in it."""
-    lines = source.splitlines(keepends=True)
-    head = "".join(lines[: fault.line - 1]).encode() + lines[fault.line - 1].encode()[: fault.column]
-    rest = lines[fault.end_line - 1].encode()[fault.end_column :] + "".join(lines[fault.end_line :]).encode()
-    return (head + fault.after.encode() + rest).decode()
-
-
-def importers(file: str) -> list[str]:
+def importers(file: str, root: Path = REPOSITORY) -> list[str]:
     """The test files that import the module; where none does, those that import anything of its room."""
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     room, _, name = module.rpartition(".")
-    named = re.compile(rf"(from|import) {re.escape(module)}\b|from {re.escape(room)} import [^\n]*\b{name}\b")
-    tests = {path: path.read_text() for path in sorted((REPOSITORY / "tests").glob("test_*.py"))}
+    named = re.compile(
+        rf"(from|import) {re.escape(module)}\b|from {re.escape(room)} import (\([^)]*|[^(\n]*)\b{name}\b"
+    )
+    tests = {path: path.read_text() for path in sorted((root / "tests").glob("test_*.py"))}
     neighbours = re.compile(rf"(from|import) {re.escape(room)}\b")
     found = [path for path, text in tests.items() if named.search(text)]
     found = found or [path for path, text in tests.items() if neighbours.search(text)]
-    return [path.relative_to(REPOSITORY).as_posix() for path in found]
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def likeliest(files: Sequence[str], module: Path, root: Path) -> list[str]:
+    """The test files, those first that name the most of what the module defines."""
+    defined = [node.name for node in ast.parse(module.read_text()).body if isinstance(node, DEFINITIONS)]
+    names = re.compile(rf"\b({'|'.join([module.stem, *defined])})\b")
+    texts = {file: (root / file).read_text() for file in files}
+    return sorted(files, key=lambda file: -len(names.findall(texts[file])))
+
+
+class Failures:
+    """Keeps what fails."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+def run(copy: Path, arguments: Sequence[str]) -> tuple[list[str], float]:
+    """What failed of a run of pytest in a process of its own, and its CPU seconds."""
+    told = copy.parent / "failed.json"
+    told.unlink(missing_ok=True)
+    child = os.fork()
+    if not child:
+        os.setsid()
+        _in_the_copy(copy, arguments, told)
+    _, status, used = os.wait4(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what a test left running
+    code = os.waitstatus_to_exitcode(status)
+    failed = json.loads(told.read_text()) if told.exists() else []
+    if code not in (0, 5) and not failed:
+        failed = ["tests/conftest.py" if code == pytest.ExitCode.USAGE_ERROR else f"ends with {code}"]
+    return failed, used.ru_utime + used.ru_stime
+
+
+def _in_the_copy(copy: Path, arguments: Sequence[str], told: Path) -> None:
+    """Run pytest as `python -m pytest` in the copy would, and end."""
+    code = 3
+    try:
+        own = {str(REPOSITORY), str(REPOSITORY / "tests"), "", "."}
+        sys.path[:] = [str(copy), *(path for path in sys.path if path not in own)]
+        os.chdir(copy)
+        os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""}
+        sys.dont_write_bytecode = False
+        with (copy.parent / "log.txt").open("w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        failures = Failures()
+        common = ["-q", "-p", "no:cacheprovider", f"--basetemp={copy.parent}/t", "-o", f"timeout={SECONDS}"]
+        code = int(pytest.main([*common, *arguments], plugins=[failures]))
+        told.write_text(json.dumps(failures.failed))
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
 
 
 def tried(fault: Fault, copy: Path, marks: str) -> Result:
     """Plant a fault in the copy of the repository, run its tests until one fails, take it out again."""
-    files, target = importers(fault.file), copy / fault.file
-    source, started = target.read_text(), time.monotonic()
+    target = copy / fault.file
+    source, seconds = target.read_text(), 0.0
+    failed: list[str] = []
+    files = likeliest(importers(fault.file, copy), target, copy)
     target.write_text(planted(source, fault))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", marks, *files]
     try:
-        ended = subprocess.run(
-            command,
-            cwd=copy,
-            env=os.environ | {"PYTHONPATH": str(copy)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
-        found, by = ended.returncode not in (0, 5), failed[0] if failed else ""
-    except subprocess.TimeoutExpired:
-        found, by = True, "hangs"
+        for part in (files[:1], files[1:3], files[3:]):  # most faults are found before all files are read
+            if part and not failed:
+                failed, more = run(copy, ["-x", "-m", marks, *part])
+                seconds += more
     finally:
         target.write_text(source)
-    return Result(fault, found and bool(files), by, files, round(time.monotonic() - started, 1))
+    return Result(fault, bool(failed), failed[0] if failed else "", len(files), round(seconds, 1))
+
+
+def reasons() -> dict[tuple[str, ...], str]:
+    """(file, code, before, after) -> why the fault changes nothing."""
+    told = tomllib.loads(EQUIVALENT.read_text())["equivalent"]
+    return {tuple(each[name] for name in NAMED): each["why"] for each in told}
+
+
+def named(fault: Fault) -> tuple[str, ...]:
+    return tuple(getattr(fault, name) for name in NAMED)
+
+
+def summary(results: Sequence[Result]) -> Mapping[str, int]:
+    """How many of the faults that change anything were found by the tests that were there, and by those of today."""
+    counted = [result for result in results if not result.equivalent]
+    return {
+        "drawn": len(results),
+        "equivalent": len(results) - len(counted),
+        "found": sum(result.found for result in counted),
+        "found_with_later_tests": sum(result.found or bool(result.later) for result in counted),
+    }
+
+
+def written(output: Path, document: Mapping[str, object], results: Sequence[Result]) -> None:
+    """Write the result, each line of it one fault."""
+    why = reasons()
+    struck = [
+        each if each.found else replace(each, equivalent=why.get(named(each.fault), "")) for each in results
+    ]
+    whole = {**document, **summary(struck), "results": [asdict(result) for result in struck]}
+    output.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def read(output: Path) -> tuple[dict[str, object], list[Result]]:
+    """What a result holds by now."""
+    document = json.loads(output.read_text())
+    results = [Result(**{**each, "fault": Fault(**each["fault"])}) for each in document.pop("results")]
+    return document, results
+
+
+def unconfirmed(by: Sequence[str], copy: Path) -> list[str]:
+    """Those of the tests that fail with no fault in the code."""
+    cases = sorted({test for test in by if "::" in test})
+    return run(copy, cases)[0] if cases else []
 
 
 def main() -> None:
@@ -207,7 +208,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, required=True)
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--seed", type=int)
+    task.add_argument("--again", type=Path, help="a result whose faults that were not found are tried again")
     parser.add_argument("--draw", type=int, default=40)
     parser.add_argument(
         "--marks", default="not (browser or ray or docker or s3 or vllm or gpu)", help="of pytest -m"
@@ -215,29 +218,56 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--list", action="store_true", help="show what is drawn and stop")
     options = parser.parse_args()
-    everything = listed()
-    drawn = random.Random(options.seed).sample(everything, options.draw)
-    print(f"{len(drawn)} of {len(everything)} faults")
-    results = []
-    with tempfile.TemporaryDirectory(prefix="populora-faults-") as folder:
+    document: dict[str, object] = {}
+    results: list[Result] = []
+    if options.again:
+        output = options.again
+        document, results = read(output)
+        drawn = [each.fault for each in results]
+    else:
+        everything, output = listed(), options.output
+        drawn = random.Random(options.seed).sample(everything, options.draw)
+        print(f"{len(drawn)} of {len(everything)} faults")
+        document["command"] = (
+            f'python tests/planted_faults.py --seed {options.seed} --draw {options.draw} --marks "{options.marks}"'
+        )
+        document["faults"] = len(everything)
+        if output and output.exists():
+            document, results = read(output)
+    if options.list:
+        print(*(f"{each.file}:{each.line}  {each.before}  ->  {each.after}" for each in drawn), sep="\n")
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other cost a busy machine twice
+    for package in HEAVY:
+        importlib.import_module(package)
+    why = reasons()
+    with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder) / "copy"
         ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "screenshots")
-        if not options.list:
-            shutil.copytree(REPOSITORY, copy, ignore=ignored)
-        for fault in drawn:
+        shutil.copytree(REPOSITORY, copy, ignore=ignored)
+        for at, fault in enumerate(drawn):
+            before = results[at] if at < len(results) else None
+            missed = before is not None and not (before.found or before.later)
+            known = named(fault) in why
+            if before is not None and not (options.again and missed and not known):
+                continue
             print(f"{fault.file}:{fault.line}  {fault.before}  ->  {fault.after}", flush=True)
-            if not options.list:
-                results.append(tried(fault, copy, options.marks))
-                print(f"    {'found by ' + results[-1].by if results[-1].found else 'NOT FOUND'}", flush=True)
-    if options.output:
-        found = sum(result.found for result in results)
-        document = {
-            "command": " ".join(["python", "tests/planted_faults.py", *sys.argv[1:]]),
-            "faults": len(everything),
-            "found": found,
-            "results": [asdict(result) for result in results],
-        }
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+            now = tried(fault, copy, options.marks)
+            print(
+                f"    {'found by ' + now.by if now.found else 'NOT FOUND'}, {now.cpu_seconds} CPU s",
+                flush=True,
+            )
+            if before is None:
+                results.append(now)
+            else:
+                results[at] = replace(before, later=now.by)
+            if output:
+                written(output, document, results)
+        if failing := unconfirmed([each.by or each.later for each in results], copy):
+            sys.exit("these fail without a fault, so what they found does not count:\n" + "\n".join(failing))
+    if output:
+        written(output, document, results)
+    print(summary(results))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,13 @@ def test_one_that_is_killed_in_the_middle_of_a_batch_is_replaced_with_equal_resu
     assert sum(counted) == len(ASKED), "nothing is counted twice"
 
 
+def test_two_that_are_lost_one_after_the_other_are_replaced(engine: EngineProcess, deadly: Path) -> None:
+    engine.load(MEMBERS)
+    for number in range(2):
+        (deadly / str(number)).touch()
+    assert engine.generate(ASKED) == direct(MEMBERS)
+
+
 def test_tokens_are_told_as_they_are_drawn_and_never_by_two_processes(
     engine: EngineProcess, deadly: Path
 ) -> None:

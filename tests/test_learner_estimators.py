@@ -99,6 +99,12 @@ def test_equal_rewards_give_exactly_zero_in_spite_of_rounding(estimator: str):
 
 
 @every_estimator
+def test_a_row_without_a_group_is_refused(estimator: str):
+    with pytest.raises(ValueError, match="shorter"):
+        estimate(estimator, [1.0, 0.0], ["p"], ["s"])
+
+
+@every_estimator
 def test_a_single_row_gives_zero_and_no_rows_give_none(estimator: str):
     assert estimate(estimator, [1.0], ["p"], ["s"]) == [0.0]
     assert estimate(estimator, [], [], []) == []

@@ -56,6 +56,24 @@ def test_the_gradient_is_that_of_the_loss_written_out(
     torch.testing.assert_close(found.mismatch, mismatch, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("chunk_logits", "states"), [(1, 1), (2 * VOCABULARY, 2), (4 * VOCABULARY - 1, 3)])
+def test_no_more_logits_than_said_exist_at_once_and_those_of_one_state_at_least(
+    head: torch.nn.Linear, monkeypatch: pytest.MonkeyPatch, chunk_logits: int, states: int
+):
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    at_once: list[int] = []
+    head.register_forward_hook(lambda module, given, logits: at_once.append(len(logits)))
+    backward_policy_gradient(head, **inputs())
+    assert max(at_once) == states
+
+
+def test_a_base_beside_the_member_pulls_at_it_only_where_a_weight_says_so(head: torch.nn.Linear):
+    given, plain = inputs(), inputs()
+    backward_policy_gradient(head, reference=torch.ones(N, WIDTH, dtype=torch.float64), **given)
+    backward_policy_gradient(head, **plain)
+    assert torch.equal(given["hidden"].grad, plain["hidden"].grad)
+
+
 def test_the_divergence_from_the_base_is_exact_and_weighed(head: torch.nn.Linear):
     given, plain, written = inputs(), inputs(), inputs()
     base = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from conftest import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,14 @@ def test_limits_are_kept_unless_a_single_row_exceeds_them(
     assert sum(batch.n_rows for batch in batches) == len(rows)
 
 
+def test_a_micro_batch_is_as_full_as_its_budget_allows():
+    rows = [
+        TrainingRow("a", (n, 1, 1), (2,) * 8, (-1.0,) * 8, 1.0) for n in range(5)
+    ]  # ten tokens are read of each
+    batches = [len(batch.input_ids) for batch in micro_batches(pack_rows(rows, 1), 40)]
+    assert batches == [4, 1]
+
+
 @given(training_rows(), st.integers(1, 40), st.integers(1, 80))
 def test_on_a_gpu_no_plain_sequence_comes_under_the_mask_of_a_shared_prompt(
     rows: list[TrainingRow], pack_tokens: int, token_budget: int
@@ -93,7 +102,7 @@ def test_a_micro_batch_is_made_while_the_one_before_is_worked_on():
             yield number
 
     for batch in made_ahead(batches()):  # type: ignore[arg-type]
-        assert all(event.wait(60) for event in begun[: batch + 2]), "the next one is under way"
+        assert all(event.wait(PATIENCE) for event in begun[: batch + 2]), "the next one is under way"
         made.append(batch)
     assert made == [0, 1, 2]
 

@@ -322,3 +322,9 @@ def test_training_in_bfloat16_follows_float32():
         states, _ = update_members(stacked, newborns(stacked, *MEMBERS), rows, RULES)
         moves.append(states["b"].exp_avg)
     assert torch.nn.functional.cosine_similarity(*moves, dim=0) > 0.98
+
+
+def test_steps_of_which_none_was_taken_come_to_their_rows_and_the_last_rate():
+    skipped = [UpdateStats(n_rows=2, tokens=5, learning_rate=rate) for rate in (0.1, 0.2, 0.3)]
+    assert UpdateStats.over(skipped) == UpdateStats(n_rows=6, tokens=15, learning_rate=0.3)
+    assert UpdateStats.over(skipped[:1]) == skipped[0]

@@ -10,6 +10,7 @@ import torch
 import transformers.masking_utils
 from shapes_alone import ShapesAlone, attention_kernels
 from test_planning_memory import QWEN2_5_7B
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from populora_core.compute.work import Worker
@@ -24,7 +25,7 @@ from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.planning.memory import Estimate, Workload, estimate, shape_of
 from populora_core.sampler import torch_sampler
-from populora_core.sampler.batch import BatchLimits, DecodeBatch
+from populora_core.sampler.batch import BatchLimits
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -38,14 +39,6 @@ BESIDE = 0.12
 
 class Enough(Exception):
     pass
-
-
-class TwoSteps(TorchSampler):
-    """A sampler that stops after a prefill and a decode step."""
-
-    def _step(self, batch: DecodeBatch) -> None:
-        super()._step(batch)
-        raise Enough
 
 
 @dataclass
@@ -79,8 +72,17 @@ class Gpu:
             Request(f"m{number % MEMBERS}", (number + 1,) * (prompt - number % 2), number, max_tokens=limit)
             for number in range(requests)
         ]
-        with pytest.raises(Enough):
-            TwoSteps(self.stacked, (), BatchLimits(tokens=requests * (prompt + limit))).generate(asked)
+        draws = iter([torch_sampler.draw])
+
+        def once(*drawn_by: Tensor | None) -> tuple[Tensor, Tensor]:
+            for draw in draws:
+                return draw(*drawn_by)  # type: ignore[arg-type]
+            raise Enough  # after a prefill and a decode step
+
+        sampler = TorchSampler(self.stacked, (), BatchLimits(tokens=requests * (prompt + limit)))
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Enough):
+            patch.setattr(torch_sampler, "draw", once)
+            sampler.generate(asked)
 
     def load(self) -> None:
         zeros = torch.zeros(()).expand(self.stacked.layout.dimension)

@@ -102,12 +102,6 @@ def singular_values(factors: Factors) -> Tensor:
     return torch.linalg.svdvals(update(factors))
 
 
-def best(target: Tensor) -> Tensor:
-    """The best approximation of the rank, by dense SVD."""
-    u, s, vt = torch.linalg.svd(target, full_matrices=False)
-    return u[:, :RANK] * s[:RANK] @ vt[:RANK]
-
-
 def all_directions_learn(member: Adapter) -> bool:
     """Whether every direction has a gradient in A or B for a random loss."""
     generator = torch.Generator().manual_seed(0)
@@ -290,28 +284,6 @@ def test_gaussian_noise_is_relative_to_the_size_of_the_update(size: float) -> No
 
 
 # Crossovers
-
-
-def test_average_is_the_best_approximation_of_the_mean_update() -> None:
-    p1, p2 = adapter(1), adapter(2)
-    child, record = breed_with_record("average", p1, p2)
-    means = {name: (update(p1[name]) + update(p2[name])) / 2.0 for name in SHAPES}
-    for name, mean in means.items():
-        torch.testing.assert_close(update(child[name]), best(mean), atol=1e-6, rtol=0.0)
-    total = sum(float(mean.square().sum()) for mean in means.values())
-    assert record["energy_kept"] == pytest.approx(norm(child) ** 2 / total, rel=1e-5)
-
-
-@given(seeds)
-@settings(max_examples=25)
-def test_extrapolation_goes_from_the_first_parent_beyond_the_second(seed: int) -> None:
-    p1, p2 = adapter(1), adapter(2)
-    child, record = breed_with_record("extrapolation", p1, p2, seed=seed)
-    h = record["h"]
-    assert 1.0 <= h <= 1.5
-    for name in SHAPES:
-        target = (1.0 - h) * update(p1[name]) + h * update(p2[name])
-        torch.testing.assert_close(update(child[name]), best(target), atol=1e-6, rtol=0.0)
 
 
 def test_parents_that_cancel_out_leave_a_child_that_equals_the_base_and_can_learn() -> None:

@@ -116,6 +116,7 @@ def test_the_extrapolation_is_the_dense_optimum_to_ten_digits_of_the_parents(
     p2 = {n: (a + 10.0**closeness * step[n][0], b + 10.0**closeness * step[n][1]) for n, (a, b) in p1.items()}
     child, record = breed("extrapolation", p1, p2)
     h = record["h"]
+    assert 1.0 <= h <= 1.5, "from the first parent beyond the second"
     for name in SHAPES:
         d1, d2 = update(p1[name]), update(p2[name])
         target = best((1.0 - h) * d1 + h * d2)
@@ -270,6 +271,12 @@ def test_dare_drops_factor_entries_with_the_probability_asked_for(drop: float) -
     ((a, b),) = breed("dare_factors", wide, wide, parameters={"drop": drop})[0].values()
     for factor in (a, b):
         assert float((factor == 0.0).double().mean()) == pytest.approx(drop**2, abs=0.02)
+
+
+def test_dare_leaves_something_however_much_it_drops() -> None:
+    wide = {"q": (torch.ones(8, 40_000, dtype=torch.float64), torch.ones(40_000, 8, dtype=torch.float64))}
+    ((_, b),) = breed("dare_factors", wide, wide, parameters={"drop": 1.0 - 1e-9})[0].values()
+    assert b.any()
 
 
 @pytest.mark.parametrize("operator", ["dare_triplets", "dare_factors"])

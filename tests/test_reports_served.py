@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from conftest import small_config
+from conftest import PATIENCE, small_config
 from store_run import write_run
 
 from flows.reports import SETTINGS, index_path, serve_reports
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Path:
 
 def asked(url: str, **headers: str) -> tuple[int, bytes]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
     connection.request("GET", parts.path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read()

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import GENERATIONS, small_config, start
+from torch import Tensor
 
 from populora_core.config.load import apply_overrides
 from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.loop import train
+from populora_core.model.layout import AdapterLayout
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sampler import engines as opening
+from populora_core.sampler import torch_sampler
 from populora_core.sampler.engines import choose_engine
-from populora_core.sampler.requests import Served
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.sampler.vllm_engine import engine_arguments
 from populora_core.stages.plan import stage_key
 from populora_core.stages.table import LOOP
@@ -106,16 +107,14 @@ def test_a_generation_aborts_where_an_adapter_is_not_served(
     copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = copy_of()
-    load = TorchSampler.load
+    read, folders = torch_sampler.read_weights, []
 
-    def lazy(sampler: TorchSampler, adapters: Sequence[Served]) -> None:
-        load(sampler, adapters)
-        stacked = sampler._stacked
-        rows = dict(zip(stacked.members, stacked.weights, strict=True))
-        stacked.load(rows | {stacked.members[0]: rows[stacked.members[0]] * 0.0})
+    def without_the_first(folder: Path, layout: AdapterLayout) -> Tensor:
+        folders.append(folder)
+        return read(folder, layout) * float(folder != folders[0])
 
     with monkeypatch.context() as patch:
-        patch.setattr(TorchSampler, "load", lazy)
+        patch.setattr(torch_sampler, "read_weights", without_the_first)
         with Session(Run.open(directory)) as session, pytest.raises(AdapterNotServed, match="is not applied"):
             train(session, GENERATIONS + 1)
     assert not stage_dir(directory, GENERATIONS + 1, "propose").exists()

@@ -259,8 +259,9 @@ def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(
         for row in rows
     ]
     states = {"a": member(worker, 1, SIZE)}
-    with pytest.warns(EnginesDiffer, match="nats per token on average for a"):
+    with pytest.warns(EnginesDiffer, match="nats per token on average for a") as told:
         prove_sampled(worker, worker.stacked, states, {}, noisy)
+    assert [warning.filename for warning in told] == [__file__], "the warning names its caller's place"
     far = [replace(row, old_logprobs=tuple(each - 0.6 for each in row.old_logprobs)) for row in rows]
     with pytest.raises(AdapterNotServed, match=r"on average within 0\.5"):
         prove_sampled(worker, worker.stacked, states, {}, far)

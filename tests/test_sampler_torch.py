@@ -10,6 +10,7 @@ import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 
 from populora_core.model.attention import group_queries
+from populora_core.model.base import hidden_states
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS
@@ -180,19 +181,11 @@ def test_progress_adds_up_to_the_number_of_requests(stacked: StackedAdapters):
     assert len(done) >= 5
 
 
-def test_waiting_requests_take_the_places_of_ended_ones(
-    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
-):
+def test_waiting_requests_take_the_places_of_ended_ones(stacked: StackedAdapters):
     under_way: list[int] = []
-    step = TorchSampler._step
-
-    def watched(sampler: TorchSampler, rows: Any) -> None:
-        under_way.append(int((~rows.state["ended"]).sum()))
-        step(sampler, rows)
-
-    monkeypatch.setattr(TorchSampler, "_step", watched)
     requests = some_requests(60, max_tokens=24)
-    TorchSampler(stacked, [STOP], BatchLimits(rows=16)).generate(requests)
+    sampler = TorchSampler(stacked, [STOP], BatchLimits(rows=16))
+    sampler.generate(requests, drawn=lambda drawing, *_: under_way.append(len(drawing)))
     busy = under_way[: -2 * 24]  # until nothing waits any more
     assert max(under_way) <= 16
     assert busy and sum(busy) / len(busy) > 16 * (1.0 - REFILL_SHARE) - 2
@@ -238,23 +231,16 @@ def test_prompts_are_read_by_length_equal_ones_once_and_nothing_stays_of_the_rea
     read: list[list[int]] = []
     caches: list[int] = []
     alive: weakref.WeakSet[SlabCache] = weakref.WeakSet()
-    read_together, step, init = TorchSampler._read_together, TorchSampler._step, SlabCache.__init__
 
-    def reading(sampler: TorchSampler, prompts: Any) -> Any:
-        read.append([len(ids) for _, ids in prompts])
-        return read_together(sampler, prompts)
+    def watched(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, **inputs: Any) -> Any:
+        alive.add(inputs["past_key_values"])
+        if input_ids.shape[1] > 1:
+            read.append(attention_mask.sum(dim=1).tolist())
+        else:
+            caches.append(len(alive))
+        return hidden_states(model, input_ids=input_ids, attention_mask=attention_mask, **inputs)
 
-    def stepping(sampler: TorchSampler, rows: Any) -> None:
-        caches.append(len(alive))
-        step(sampler, rows)
-
-    def made(cache: SlabCache, n_layers: int, columns: int) -> None:
-        init(cache, n_layers, columns)
-        alive.add(cache)
-
-    monkeypatch.setattr(TorchSampler, "_read_together", reading)
-    monkeypatch.setattr(TorchSampler, "_step", stepping)
-    monkeypatch.setattr(SlabCache, "__init__", made)
+    monkeypatch.setattr(torch_sampler, "hidden_states", watched)
     monkeypatch.setitem(torch_sampler.PASS_TOKENS, "cpu", 4)
     asked = [
         Request("a", (2,) * length, seed, max_tokens=4) for seed in range(3) for length in (2, 3, 30, 31)
@@ -339,13 +325,11 @@ def test_on_a_gpu_a_batch_has_as_many_rows_as_free_memory_has_room_for(
     usual = TorchSampler(stacked, [STOP]).generate(asked)
     sampler, sizes = TorchSampler(stacked, [STOP], rows=16), []
     monkeypatch.setattr(torch_sampler, "CUDA", "cpu")
-    step = sampler._step
-    monkeypatch.setattr(sampler, "_step", lambda batch: (sizes.append(len(batch)), step(batch)))
     reading = 1.1 * READ_TOKENS * (3 * 48 + 4 * 32) * 4  # bytes that one layer works in
     for free, rows in ((1e9, 16), (reading + 5e4, 12)):
         sizes.clear()
         monkeypatch.setattr(torch_sampler, "free_memory", lambda free=free: free)
-        found = sampler.generate(asked)
+        found = sampler.generate(asked, drawn=lambda drawing, *_: sizes.append(len(drawing)))
         assert max(sizes) == rows, sizes
         assert [each.token_ids for each in found] == [each.token_ids for each in usual]
 

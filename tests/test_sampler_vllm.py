@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import alive
+from conftest import PATIENCE, alive
 from tiny_base import random_rows
 
 from populora_core.config.load import Config
@@ -534,7 +534,7 @@ def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> N
         str(tmp_path / "config.toml"),
     ]
     done = subprocess.run(
-        [*command, "--run-dir", str(directory)], cwd=ROOT, capture_output=True, text=True, timeout=500
+        [*command, "--run-dir", str(directory)], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     for stage in ("propose", "solve"):

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from requests import Response
 
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
-from populora_core.sandbox.pool import SandboxPool
+from populora_core.sandbox.pool import SandboxPool, outer_seconds
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import Owner
@@ -148,7 +149,7 @@ def test_containers_and_folders_go_with_their_process(backend: containers.Docker
         assert host.stdout and host.stdout.readline() == "open\n"
         if way.startswith("SIG"):
             assert len(containers_of(host.pid)) == 2
-            time.sleep(0.5)  # in the middle of a program
+            wait_for(lambda: any(len(each.top()["Processes"]) > 1 for each in containers_of(host.pid)))
             host.send_signal(getattr(signal, way))
     wait_for(lambda: not containers_of(host.pid))
     if way in ("SIGKILL", "SIGTERM"):  # no one was left to tidy up: the next start does
@@ -209,18 +210,25 @@ def test_a_container_killed_in_the_middle_of_a_batch_loses_nothing(pool: Sandbox
     assert len(killed) == 2
 
 
-def test_a_container_that_is_stopped_is_replaced(pool: SandboxPool) -> None:
-    for worker in pool._workers:
-        worker._answer_seconds = 2.0
-    paused = []
+def test_a_container_that_is_stopped_is_replaced(
+    backend: containers.DockerBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused, ahead = [], 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
+    monkeypatch.setattr("populora_core.sandbox.pool.time", clock)
+    monkeypatch.setattr("populora_core.sandbox.worker.time", clock)
 
     def pause(done: int) -> None:
+        nonlocal ahead
         if done >= 10 and not paused:
             paused.append(running())
             paused[0].pause()
+        elif paused and not ahead:  # what it had answered before has been read
+            ahead = outer_seconds(LIMITS) + 1.0  # whatever is under way is overdue
 
-    assert pool.run(squares(60), pause) == right(60)
-    assert paused[0].id not in {each.id for each in containers_of(os.getpid())}
+    with SandboxPool(backend, LIMITS, workers=2, hash_seed=3) as pool:
+        assert pool.run(squares(60), pause) == right(60)
+        assert paused[0].id not in {each.id for each in containers_of(os.getpid())}
 
 
 # The daemon

@@ -41,6 +41,7 @@ SMALL_SUITE = FILE.read_text().replace("validation = 0.5", "validation = 0.97")
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from populora_core.compute.shards import Shards
 from populora_core.stages import evaluation
 from populora_core.lifecycle.run_evaluation import RunEvaluation
 from populora_core.benchmarks.suite import load_suite
@@ -48,15 +49,15 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 
 evaluation.SHARD_COMPLETIONS = 60
-finish, left = evaluation.Evaluation._write, [int(sys.argv[3])]
+release, left = Shards.release, [int(sys.argv[3])]
 
-def finish_and_die(self, shard, table):
-    finish(self, shard, table)
+def die_or_release(shards):  # the answers of a shard are finished, and what its workers left is still there
     left[0] -= 1
     if left[0] == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+    release(shards)
 
-evaluation.Evaluation._write = finish_and_die
+Shards.release = die_or_release
 with Session(Run.open(sys.argv[1])) as session:
     RunEvaluation(session, load_suite(sys.argv[2])).run()
 """

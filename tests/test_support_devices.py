@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import PATIENCE
 
 from populora_core.commands.doctor import _gpu_rows
 from populora_core.support import devices
@@ -38,14 +40,20 @@ def test_a_cpu_needs_no_lock(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_run_waits_and_gets_the_gpu_when_the_first_is_killed() -> None:
+def test_a_second_run_waits_and_gets_the_gpu_when_the_first_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None and first.stdout.readline() == "held\n"
-    timer = threading.Timer(0.3, first.kill)
-    timer.start()
+    warn = warnings.warn
+
+    def warn_and_kill(*given: Any, **named: Any) -> None:
+        warn(*given, **named)
+        first.kill()
+
+    monkeypatch.setattr(warnings, "warn", warn_and_kill)
     with pytest.warns(DeviceBusy, match="waiting for the GPU 3: another run holds"), hold_device("cuda"):
-        assert first.wait(10) == -9
-    timer.join()
+        assert first.wait(PATIENCE) == -9
 
 
 def test_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
