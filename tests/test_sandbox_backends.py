@@ -24,7 +24,6 @@ from populora_core.sandbox.jsonl import verify_lines
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify, verify_or_raise
-from populora_core.sandbox.worker import REQUEST, request_body
 from populora_core.support.errors import ConfigError, PopuloraError, SandboxUnavailable
 
 pytestmark = pytest.mark.sandbox
@@ -467,7 +466,7 @@ def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., Sandbox
 def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
     fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 1.0)
+    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 5.0)
     sleeper = "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
     jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
     before, wedges, after = fresh().run(jobs)
@@ -488,12 +487,17 @@ def test_a_pool_goes_on_after_an_exception_in_the_middle(fresh: Callable[..., Sa
 
 def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callable[..., SandboxPool]) -> None:
     pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
-    body = request_body(Job("loop", LOOP, ("(1,)",)))
-    for worker in pool._workers:
-        worker.connection.send(REQUEST.pack(1, len(body)) + body)
-    pids = processes_once_programs_run(pool.name, pool.pids)
-    pool.close()
-    assert alive(pids) == set()
+    pids: set[int] = set()
+
+    def close(done: int) -> None:
+        pids.update(processes_once_programs_run(pool.name, pool.pids))
+        pool.close()
+        raise KeyboardInterrupt
+
+    loops = [Job(str(n), LOOP, (f"({n},)",)) for n in range(8)]
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([Job("first", SQUARE, ("(2,)",)), *loops], close)
+    assert pids and alive(pids) == set()
 
 
 @pytest.mark.thorough
