@@ -40,7 +40,17 @@ AS_CONFIGURED = -1
 
 Preset = Annotated[
     Literal[
-        "16gb", "4x24gb", "demo", "frontier", "h200", "paper-7b", "quick", "solo", "solo-7b", "solo-total"
+        "16gb",
+        "4x24gb",
+        "demo",
+        "frontier",
+        "frontier-4x4",
+        "h200",
+        "paper-7b",
+        "quick",
+        "solo",
+        "solo-7b",
+        "solo-total",
     ],
     titled("Preset"),
 ]

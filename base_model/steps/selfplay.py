@@ -1,7 +1,7 @@
 """Did a run's teachers go deeper, or luckier, and are its solvers lifted? A line a run, and a table.
 
     populora evaluate RUN --suite configs/suites/frontier.toml --members solvers
-    python -m bench.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
+    python -m base_model.steps.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
 
 Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox leaves
 out each), the statements that they execute, chance, and how many of their attempts are right. Generation 1 stands for
@@ -23,7 +23,6 @@ from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
 from populora_core.problems.steps import counting
-from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.verify import verify_or_raise
@@ -50,13 +49,12 @@ SCORES = """
 
 def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
     """What one run shows: every figure as [value, half-width of its interval], shares by level as they are."""
-    run = Run.open(run_dir)
     catalogue = Catalogue(run_dir)
     last = catalogue.rows("SELECT max(generation) AS last FROM problems")[0]["last"]
     windows = {"base": (1, 1), "first": (1, WINDOW), "last": (last - WINDOW + 1, last)}
     found: Row = {
         "run": run_dir.name,
-        "seed": run.config.run.seed,
+        "seed": json.loads((run_dir / "run.json").read_text())["config"]["run"]["seed"],
         "generations": last,
         "code": code_revision(),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.selfplay import BANDS, depth, held_out, table
+from base_model.steps.selfplay import BANDS, depth, held_out, table
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise
