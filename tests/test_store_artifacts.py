@@ -20,7 +20,6 @@ from populora_core.store.artifacts import (
     committed_stages,
     content_hash,
     generation_dir,
-    intact,
     link_tree,
     read_manifest,
     read_table,
@@ -28,6 +27,7 @@ from populora_core.store.artifacts import (
     supersede,
     sweep,
 )
+from populora_core.store.manifest import intact
 from populora_core.store.schema import to_table
 from populora_core.support import durable
 from populora_core.support.durable import write_atomically

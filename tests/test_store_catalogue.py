@@ -90,6 +90,13 @@ def test_duckdb_gives_every_view_and_table_its_declared_types(run_dir, tmp_path,
             assert found == [[column.name, column.sql_type] for column in columns], name
 
 
+def test_a_deprecated_column_may_be_null_where_its_new_name_may():
+    columns = {column.name: column for column in VIEWS["matches"]}
+    assert columns["solve_rate"].nullable and columns["solve_rate_where_solved"].nullable, (
+        "a void match has none"
+    )
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_no_column_is_null_that_is_declared_never_null(catalogue, name):
     table = catalogue.query(f"FROM {name}").arrow()
