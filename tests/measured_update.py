@@ -52,15 +52,14 @@ def main(
             for index in range(count)
         ]
 
-    def update(length: int, count: int) -> None:
-        rules = UpdateRules(Step(tokens, 192, checkpointing))
-        update_members(stacked, states, rows(length, count), rules)
-
-    update(4, members)  # what libraries allocate once is not the update's
+    rules = UpdateRules(Step(tokens, 192, checkpointing))
+    # What libraries allocate once is not the update's, and neither are the rows.
+    update_members(stacked, states, rows(4, members), rules)
+    two_full_micro_batches = rows(tokens // (2 * members), 4 * members)
     stacked.load({})
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-    update(tokens // (2 * members), 4 * members)  # two full micro-batches
+    update_members(stacked, states, two_full_micro_batches, rules)
     return status("VmHWM") - before
 
 
