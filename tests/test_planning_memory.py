@@ -147,8 +147,8 @@ def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.C
 @pytest.fixture(scope="module")
 def measured_update() -> Iterator[Popen[str]]:
     """The process that measures updates. The peak is what tensors take: freed memory is given back at once, and the
-    kernels that oneDNN compiles for a shape (6 MB of them in bfloat16) are not kept. They are those of any processor: one
-    that computes in bfloat16 itself would give them 5 MB to work in.
+    kernels that oneDNN compiles for a shape (6 MB of them in bfloat16) are not kept. They are those of any processor:
+    one that computes in bfloat16 itself would give them 5 MB to work in.
     """
     process = Popen(
         [sys.executable, str(TESTS / "measured_update.py")],
