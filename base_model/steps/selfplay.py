@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from base_model.steps.suite import BEYOND, EDGE
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
@@ -32,7 +33,7 @@ from populora_core.support.revision import code_revision
 
 WINDOW = 10  # generations at either end of a run
 MEASURED = 400  # problems of a window whose slack and steps are measured
-BANDS = {"edge": (4, 5), "levels_2_5": (2, 3, 4, 5), "beyond": (6, 7, 8)}
+BANDS = {"edge": EDGE, "levels_2_5": (2, 3, *EDGE), "beyond": BEYOND}
 PROBLEMS = """
     SELECT problem_id, problem_type, program, inputs, outputs, chance, solve_rate, lines_of_code
     FROM problems WHERE teacher_id <> 'anchor' AND generation BETWEEN $first AND $last ORDER BY problem_id
