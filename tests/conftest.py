@@ -71,7 +71,7 @@ SOLO = {  # what the single agent has instead
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
     "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
-    "grade": {"chance": "reject"},
+    "grade": {"chance": "reject", "niche": 0.4},
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS), "decay_steps": 2},
     "evolve": {"every": 1},
 }

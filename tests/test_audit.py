@@ -85,7 +85,7 @@ def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = Fa
         p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
     if rules.chance == "reject":
         fewer = sum(comb(n, right) * c**right * (1.0 - c) ** (n - right) for right in range(round(p * n)))
-        p = p if 1.0 - fewer <= 0.1 else 0.0
+        p = p if 1.0 - fewer <= 0.2 else 0.0
     ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
     ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
     bonus = rules.new_cell_bonus if new_cell else 0.0
@@ -100,13 +100,17 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
         audited,
         f"""SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
                   any_value(q.chance) AS c,
+                  count(any_value(q.problem_id)) OVER (
+                      PARTITION BY p.generation, p.teacher_id, p.problem_type, any_value(q.lines_of_code)
+                  ) / count(any_value(q.problem_id)) OVER (PARTITION BY p.generation, p.teacher_id, p.problem_type)
+                  AS alike,
                   NOT EXISTS (
                       FROM problems o WHERE o.problem_type = p.problem_type AND o.cell = any_value(q.cell)
                       AND o.generation BETWEEN p.generation - {config.grade.new_cell_window} AND p.generation - 1
                   ) AS new_cell
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            LEFT JOIN problems q ON q.problem_id = p.problem_id
-           GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation""",
+           GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation, p.teacher_id""",
     )
     asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
     assert len(rows) == len(generations) * asked
@@ -120,6 +124,8 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
                 if row["n"] == 0
                 else payment(row["p"], row["n"], row["c"], config.grade, row["new_cell"])
             )
+            if expected and expected > 0.0:
+                expected *= min(1.0, config.grade.niche / row["alike"])
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 

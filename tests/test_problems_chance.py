@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from populora_core.problems.chance import STOCK, blind_input, chances
+from populora_core.problems.chance import STOCK, beginnings, blind_input, chances
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.sandbox.backends import open_sandbox
@@ -78,6 +79,23 @@ def test_an_output_that_other_problems_have_is_guessed_as_often(run_jobs: RunJob
     common = [problem("code_o", f"'yes'*(a>{bound})", ["(90000,)"], ["'yes'"]) for bound in range(5000, 5004)]
     found = chances([rare, *common], run_jobs, [np.random.default_rng(0)] * 5)
     assert found == [0.0, 0.75, 0.75, 0.75, 0.75]
+
+
+def test_who_stops_early_is_right_where_the_rest_undoes_itself(run_jobs: RunJobs) -> None:
+    program = "def f(a):\n a=a*a\n a=a+1\n a=a-3\n a=a+2\n return a"
+    asked = Problem("undone", "code_o", program, ("(777,)",), ("603729",), message="")
+    assert alone(run_jobs, asked) == 1 / 4, "right before the second statement, and before no other"
+    asked = replace(asked, program=program.replace("+2", "+4"), outputs=("603731",))
+    assert alone(run_jobs, asked) == 0.0
+
+
+def test_a_program_stops_before_each_statement_and_returns() -> None:
+    program = "def g(a):\n return a\ndef f(a):\n b=1\n for _ in a:\n  b=b*2\n return b"
+    assert [text.split("def f(a):\n")[1] for text in beginnings(program)] == [
+        "    return b",
+        "    b = 1\n    return b",
+    ]
+    assert list(beginnings("def f(a):\n if a:\n  return 1")) == [], "where it returns is not known"
 
 
 def test_copies_of_a_problem_make_it_no_easier(run_jobs: RunJobs) -> None:

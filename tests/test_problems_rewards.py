@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from populora_core.config.sections import GradeSection
-from populora_core.problems.rewards import TEACHER_REWARDS, luck, student_reward, teacher_reward
+from populora_core.problems.rewards import TEACHER_REWARDS, luck, shared, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.support.errors import PopulationError
 
@@ -86,18 +86,15 @@ def test_discounting_chance_takes_its_share_of_what_is_paid_and_of_no_fine() -> 
     assert reward(rules, 0.0, chance=0.25) == -0.25
 
 
-def test_successes_that_guesses_reach_one_time_in_ten_count_as_none() -> None:
-    """Of eight attempts at a chance of .05 one is right by luck in .34 of cases, two in .057."""
+def test_successes_that_guesses_reach_one_time_in_five_count_as_none() -> None:
+    """At a chance of .05, one of eight attempts is right by luck in .34 of cases, two in .057; one of four in .185."""
     rules = GradeSection(chance="reject", teacher_unsolved=-0.25)
     assert luck(1, 8, 0.05) == pytest.approx(1 - 0.95**8)
     assert luck(2, 8, 0.05) == pytest.approx(1 - 0.95**8 - 8 * 0.05 * 0.95**7)
     assert [reward(rules, p, chance=0.05) for p in (0.125, 0.25, 0.5, 1.0)] == [-0.25, 0.75, 0.5, 0.0]
     assert reward(rules, 0.125, chance=0.0) == 0.875, "what no guess reaches is no luck"
-    assert (
-        reward(rules, 0.125, chance=0.05, attempts=16)
-        == -0.25
-        < reward(rules, 0.25, chance=0.05, attempts=16)
-    )
+    assert reward(rules, 0.25, chance=0.05, attempts=4) == 0.75
+    assert reward(rules, 0.25, chance=0.1, attempts=4) == -0.25
 
 
 def test_a_new_cell_is_paid_for_only_where_some_attempts_succeed() -> None:
@@ -120,6 +117,17 @@ def test_chance_that_is_off_changes_no_payment() -> None:
     assert reward(RULES, 0.5, chance=0.9) == 0.5
 
 
+def test_a_niche_earns_what_its_full_share_of_the_crowd_would() -> None:
+    rewards = [0.8, 0.8, 0.8, 0.4, -1.0, 0.0, None, 0.8]
+    niches = [3, 3, 3, 4, None, 3, 3, 3]
+    crowds = ["t"] * 7 + ["u"]
+    paid = shared(rewards, niches, crowds, niche=0.25)
+    assert paid == pytest.approx(
+        [*[0.8 * 0.25 * 7 / 5] * 3, 0.4, -1.0, 0.0, None, 0.8 * 0.25]
+    ), "five of seven share; one of seven is below a quarter; no one is fined more"
+    assert shared(rewards, niches, crowds, niche=1.0) == rewards
+
+
 def test_what_a_guesser_earns_its_teacher() -> None:
     """Some ways pay less than a fifth for guessing, at every chance up to a half; the paper's rule pays .65."""
     chances = np.linspace(0.0, 0.5, 51)
@@ -134,7 +142,7 @@ def test_what_a_guesser_earns_its_teacher() -> None:
         ("zone", "discount"),
         *((name, "reject") for name in TEACHER_REWARDS),
     }
-    assert max(guessers_pay(GradeSection(chance="reject"), c) for c in chances) < 0.1
+    assert all(guessers_pay(GradeSection(chance="reject"), c, n) < 0.2 for c in chances for n in (1, 4, 16, 64))
     assert max(guessers_pay(RULES, c) for c in chances) == pytest.approx(0.65, abs=0.005)
 
 

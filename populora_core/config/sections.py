@@ -234,7 +234,7 @@ class GradeSection(Section):
     chance: Literal["off", "subtract", "discount", "reject"] = Field(
         "off",
         description="what guessing would solve: subtract takes it out of the solve rate, discount out of the pay; "
-        "reject: what guesses reach one time in ten counts as never solved",
+        "reject: what guesses reach one time in five counts as never solved",
     )
     teacher_invalid: float = Field(-1.0, description="reward of a proposal that is no problem")
     teacher_unsolved: float = Field(0.0, description="reward of a problem that no attempt solves")
@@ -243,6 +243,11 @@ class GradeSection(Section):
         0.0, description="added where some attempts solve a problem whose cell is new to its type"
     )
     new_cell_window: Count = Field(10, description="generations before it that a new cell was not seen in")
+    niche: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0,
+        description="share of a teacher's problems of one length that earns in full, what more of them earn is shared; "
+        "1: off",
+    )
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")

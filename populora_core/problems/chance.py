@@ -1,14 +1,16 @@
 """How often a blind guess solves a problem: what its teacher should not be paid for.
 
 No one knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
-any input of the right types, or by repeating what other problems of the generation give; an input by taking any of
-the right types, those of the other problems first; a function by trying short ones.
+any input of the right types, by repeating what other problems of the generation give, or by running it in part: who
+cannot follow a program to its end stops early, and is right where the rest undoes itself. An input is guessed by taking
+any of the right types, those of the other problems first; a function by trying short ones.
 """
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import prod
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
+from populora_core.problems.parsing import entry_function, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.literals import canonical, parse_arguments
@@ -74,6 +77,9 @@ def chances(
         if form is AnswerForm.OUTPUT and others[problem.problem_type] > 1:
             same = told[problem.problem_type, problem.outputs] - 1
             shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
+    asked = [index for index, form in enumerate(forms) if form is AnswerForm.OUTPUT]
+    for index, share in zip(asked, _by_stopping([problems[index] for index in asked], run_jobs), strict=True):
+        shares[index] = max(shares[index], share)
     return [shares[index] for index in range(len(problems))]
 
 
@@ -95,6 +101,39 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
         prod(result.outputs.count(output) / INPUTS for output in problem.outputs)
         for (problem, _), result in zip(asked, run_jobs(jobs), strict=True)
     ]
+
+
+def _by_stopping(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
+    """The share of the statements that may be the first left out, with all after it, and the outputs stay."""
+    begun = [list(beginnings(problem.program)) for problem in problems]
+    jobs = [
+        Job(f"{problem.problem_id}-{number}", program + _GUARD, problem.inputs)
+        for problem, programs in zip(problems, begun, strict=True)
+        for number, program in enumerate(programs)
+    ]
+    results = iter(run_jobs(jobs))
+    return [
+        sum(next(results).outputs == problem.outputs for _ in programs) / max(1, len(programs))
+        for problem, programs in zip(problems, begun, strict=True)
+    ]
+
+
+def beginnings(program: str) -> Iterator[str]:
+    """The program stopped before each statement of its function, which then returns at once.
+
+    Nothing where the function's last statement is no return.
+
+    Raises:
+        ProgramSyntaxError: the program does not parse.
+    """
+    tree = parse_program(program)
+    function = entry_function(tree)
+    if function is None or not isinstance(function.body[-1], ast.Return):
+        return
+    *statements, end = function.body
+    for length in range(len(statements)):
+        function.body = [*statements[:length], end]
+        yield ast.unparse(tree)
 
 
 def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:

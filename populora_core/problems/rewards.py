@@ -6,7 +6,8 @@ A teacher's payment is a function (solve rate, rules) -> reward over solve rates
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from math import comb
 
 from populora_core.config.sections import GradeSection
@@ -15,7 +16,7 @@ from populora_core.support.registry import Registry
 
 TeacherReward = Callable[[float, GradeSection], float]
 NOTHING_LEARNT = -0.5  # AZR's code, of problems that are always or never solved
-LUCK = 0.1  # successes that blind guessing reaches more often than this prove nothing
+LUCK = 0.2  # successes that blind guessing reaches more often than this prove nothing
 
 
 def one_minus_p(solve_rate: float, rules: GradeSection) -> float:
@@ -77,6 +78,27 @@ def teacher_reward(
     if new_cell and 0.0 < rate < 1.0:
         paid += rules.new_cell_bonus
     return paid * (1.0 - chance) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
+
+
+def shared(
+    rewards: Sequence[float | None], niches: Sequence[Hashable], crowds: Sequence[Hashable], niche: float
+) -> list[float | None]:
+    """What is earned in a niche that many sit in: fitness sharing (Goldberg and Richardson, 1987).
+
+    A positive reward is multiplied by min(1, niche / s), with s the share of its crowd that sits in its niche. So a
+    niche earns as a whole what `niche` of the crowd would earn there, and it pays to go where few are.
+
+    Args:
+        rewards: None, like a reward of 0 and less, stays as it is, but its row takes a place.
+        niches: of each row, within its crowd.
+        crowds: whom a row shares with.
+        niche: share of a crowd that earns in full; 1: everybody.
+    """
+    sitting, there = Counter(zip(crowds, niches, strict=True)), Counter(crowds)
+    return [
+        reward * min(1.0, niche * there[crowd] / sitting[crowd, own]) if reward and reward > 0.0 else reward
+        for reward, own, crowd in zip(rewards, niches, crowds, strict=True)
+    ]
 
 
 def beyond_chance(solve_rate: float, chance: float) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from populora_core.population.rating import Match, Outcome, Rating, lower_bound, match_outcome, rate
 from populora_core.problems.grading import judge_attempts
-from populora_core.problems.rewards import student_reward, teacher_reward
+from populora_core.problems.rewards import shared, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
@@ -32,15 +32,14 @@ def run(ctx: StageContext) -> None:
     ]
     results = _problem_results(problems, attempts, grades)
     checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
-    guessed = {
-        row["problem_id"]: row["chance"] for row in ctx.rows("problems", "problem_id", "chance", newest=1)
-    }
+    columns = ("problem_id", "problem_type", "lines_of_code", "chance")
+    verified = {row["problem_id"]: row for row in ctx.rows("problems", *columns, newest=1)}
     proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "match_id")
     outcomes = _match_results(ctx, proposals, checks, results)
 
     ctx.write("attempt_grades", grades)
     ctx.write("problem_results", results.values())
-    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results, guessed))
+    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results, verified))
     ctx.write("match_results", outcomes.values())
     ctx.write("ratings", _ratings(ctx, outcomes, proposals, checks, attempts, grades))
 
@@ -64,12 +63,12 @@ def _problem_results(
 
 def _proposal_grades(
     ctx: StageContext,
-    proposals: Iterable[Row],
+    proposals: Sequence[Row],
     checks: Mapping[str, Row],
     results: Mapping[str, Row],
-    guessed: Mapping[str, float],
+    verified: Mapping[str, Row],
 ) -> list[Row]:
-    rows, opening = [], _in_new_cells(ctx)
+    rewards, opening = [], _in_new_cells(ctx)
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
@@ -78,12 +77,23 @@ def _proposal_grades(
             ProposalVerdict(check["verdict"]),
             result["solve_rate"],
             ctx.config.grade,
-            chance=guessed[problem_id] if problem_id else 0.0,
+            chance=verified[problem_id]["chance"] if problem_id else 0.0,
             new_cell=problem_id in opening,
             attempts=result["n_attempts"],
         )
-        rows.append({"proposal_id": proposal["proposal_id"], "reward": reward})
-    return rows
+        rewards.append(reward)
+    found = [verified.get(checks[proposal["proposal_id"]]["problem_id"]) for proposal in proposals]
+    crowds = [
+        (proposal["teacher_id"], problem and problem["problem_type"])
+        for proposal, problem in zip(proposals, found, strict=True)
+    ]
+    lengths = [problem and problem["lines_of_code"] for problem in found]
+    return [
+        {"proposal_id": proposal["proposal_id"], "reward": reward}
+        for proposal, reward in zip(
+            proposals, shared(rewards, lengths, crowds, ctx.config.grade.niche), strict=True
+        )
+    ]
 
 
 def _in_new_cells(ctx: StageContext) -> set[str]:

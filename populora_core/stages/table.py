@@ -87,7 +87,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=5,
+        version=6,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),
@@ -111,7 +111,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=3,
+        version=4,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,
