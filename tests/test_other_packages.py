@@ -139,6 +139,18 @@ def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def audit(site: object, run: Path, chosen: str) -> subprocess.CompletedProcess[str]:
+    """`make audit` of a run where the packages of others are installed."""
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", chosen]
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=REPOSITORY / "tests",
+        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(run)},
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_a_type_that_is_not_installed_is_refused_before_any_work() -> None:
     config = small_config(propose={"types": ("countdown",)})
     with pytest.raises(ConfigError, match=r"propose\.types names 'countdown', which is not registered"):
@@ -340,27 +352,24 @@ def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
-def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def test_a_run_with_another_packages_type_and_reward_is_killed_resumed_and_audited(
+    of_others: Path, tmp_path: Path
+) -> None:
+    site, directory = of_others, tmp_path / "run"
     start(
         directory,
         small_config(
             run={"generations": 2},
             population={"teachers": 2},
             propose={"types": ("code_o", "countdown"), "per_type": 3},
+            grade={"teacher_reward": "somebody_elses:cubic"},
         ),
     )
     killed = python(site, "-c", KILLED, directory, 1, "grade")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     resumed = python(site, "-m", "populora_core.commands", "resume", directory, "--plain")
     assert resumed.returncode == 0, resumed.stderr
-    audited = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", UNDECIDED],
-        cwd=REPOSITORY / "tests",
-        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(directory)},
-        capture_output=True,
-        text=True,
-    )
+    audited = audit(site, directory, UNDECIDED)
     assert audited.returncode == 0, audited.stdout
     asked = (
         "SELECT problem_type, count(*) AS n, max(generation) AS newest FROM proposals GROUP BY 1 ORDER BY 1"
@@ -370,3 +379,8 @@ def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Pa
         {"problem_type": "code_o", "n": 12, "newest": 2},
         {"problem_type": "countdown", "n": 12, "newest": 2},
     ]
+    paying_more = tmp_path / "later"
+    paying_more.mkdir()
+    (paying_more / "somebody_elses.py").write_text(MODULE.replace("solve_rate ** 3", "solve_rate + 1"))
+    audited = audit(f"{paying_more}{os.pathsep}{site}", directory, "teachers_are_paid")
+    assert audited.returncode == 1 and "1 failed" in audited.stdout, "not what was paid"
