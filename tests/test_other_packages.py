@@ -39,6 +39,7 @@ from populora_core.support.registry import Registry
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACE = "populora_countdown:Countdown"
 TRAIN = REPOSITORY / "examples" / "problem_type" / "train_base.py"
+MEASURE = TRAIN.with_name("measure_base.py")
 PROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -347,6 +348,11 @@ def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path
     asked = "SELECT count(*) > 0 AS played FROM attempts JOIN problems USING (problem_id) WHERE teacher_id = 'anchor'"
     told = python(site, "-m", "populora_core.commands", "query", tmp_path / "run", asked, "--format", "json")
     assert json.loads(told.stdout) == {"played": True}
+    few = ("--trained", 2, "--proposals", 2, "--problems", 2, "--output", tmp_path / "figures.json")
+    measured = python(site, MEASURE, tmp_path / "base", *few)
+    assert measured.returncode == 0, measured.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())["bases"]["base"]
+    assert figures["proposals"] == 2 and figures["3_numbers"]["drawn_in_training"] == 0.0
 
 
 @pytest.mark.thorough
