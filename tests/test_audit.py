@@ -23,6 +23,7 @@ from populora_core.config.sections import GradeSection
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
+from populora_core.problems.rewards import TEACHER_REWARDS
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
@@ -89,7 +90,10 @@ def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = Fa
     ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
     ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
     bonus = rules.new_cell_bonus if new_cell else 0.0
-    paid = ends.get(p, PAYS[rules.teacher_reward](p) + bonus)
+    if pay := PAYS.get(rules.teacher_reward):
+        paid = ends.get(p, pay(p) + bonus)
+    else:  # another package's function says what it pays at the ends too, which no bonus raises
+        paid = TEACHER_REWARDS.find(rules.teacher_reward)(p, rules) + (bonus if 0.0 < p < 1.0 else 0.0)
     return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -9,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -217,6 +220,24 @@ def right(problem: Problem) -> str:
             return problem.inputs[0][1:-1].removesuffix(",")
         case _:
             return problem.program
+
+
+def test_a_release_before_0_4_gets_a_data_set_and_a_rubric(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process can hold two releases, so the older ones' two names stand in for them."""
+    older = ModuleType("verifiers")
+    older.SingleTurnEnv = older.Rubric = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verifiers", older)
+    monkeypatch.syspath_prepend(package.parent)
+    environment = import_module(package.name).load_environment(problems=6)
+    assert len(environment.dataset) == 6 and environment.rubric.weights == [1.0, 0.0]
+    for row, problem in zip(environment.dataset, Grader(package).problems(), strict=False):
+        assert row["prompt"] == [{"role": "user", "content": SPEECH.solve_prompt(problem)}]
+        said = [{"role": "assistant", "content": right(problem)}]
+        for state, worth in (({}, [RIGHT, 1.0]), ({"is_truncated": True}, [UNREADABLE, 0.0])):
+            rules = environment.rubric.funcs
+            assert [asyncio.run(rule(said, row["info"], state)) for rule in rules] == worth
 
 
 def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, tmp_path: Path) -> None:

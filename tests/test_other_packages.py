@@ -39,6 +39,7 @@ from populora_core.support.registry import Registry
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACE = "populora_countdown:Countdown"
 TRAIN = REPOSITORY / "examples" / "problem_type" / "train_base.py"
+MEASURE = TRAIN.with_name("measure_base.py")
 PROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -134,6 +135,18 @@ def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
         [sys.executable, *map(str, arguments)],
         cwd=REPOSITORY / "tests",
         env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def audit(site: object, run: Path, chosen: str) -> subprocess.CompletedProcess[str]:
+    """`make audit` of a run where the packages of others are installed."""
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", chosen]
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=REPOSITORY / "tests",
+        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(run)},
         capture_output=True,
         text=True,
     )
@@ -335,32 +348,34 @@ def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path
     asked = "SELECT count(*) > 0 AS played FROM attempts JOIN problems USING (problem_id) WHERE teacher_id = 'anchor'"
     told = python(site, "-m", "populora_core.commands", "query", tmp_path / "run", asked, "--format", "json")
     assert json.loads(told.stdout) == {"played": True}
+    few = ("--trained", 2, "--proposals", 2, "--problems", 2, "--output", tmp_path / "figures.json")
+    measured = python(site, MEASURE, tmp_path / "base", *few)
+    assert measured.returncode == 0, measured.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())["bases"]["base"]
+    assert figures["proposals"] == 2 and figures["3_numbers"]["drawn_in_training"] == 0.0
 
 
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
-def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def test_a_run_with_another_packages_type_and_reward_is_killed_resumed_and_audited(
+    of_others: Path, tmp_path: Path
+) -> None:
+    site, directory = of_others, tmp_path / "run"
     start(
         directory,
         small_config(
             run={"generations": 2},
             population={"teachers": 2},
             propose={"types": ("code_o", "countdown"), "per_type": 3},
+            grade={"teacher_reward": "somebody_elses:cubic"},
         ),
     )
     killed = python(site, "-c", KILLED, directory, 1, "grade")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     resumed = python(site, "-m", "populora_core.commands", "resume", directory, "--plain")
     assert resumed.returncode == 0, resumed.stderr
-    audited = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", UNDECIDED],
-        cwd=REPOSITORY / "tests",
-        env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(directory)},
-        capture_output=True,
-        text=True,
-    )
+    audited = audit(site, directory, UNDECIDED)
     assert audited.returncode == 0, audited.stdout
     asked = (
         "SELECT problem_type, count(*) AS n, max(generation) AS newest FROM proposals GROUP BY 1 ORDER BY 1"
@@ -370,3 +385,8 @@ def test_a_run_with_another_packages_type_is_killed_resumed_and_audited(site: Pa
         {"problem_type": "code_o", "n": 12, "newest": 2},
         {"problem_type": "countdown", "n": 12, "newest": 2},
     ]
+    paying_more = tmp_path / "later"
+    paying_more.mkdir()
+    (paying_more / "somebody_elses.py").write_text(MODULE.replace("solve_rate ** 3", "solve_rate + 1"))
+    audited = audit(f"{paying_more}{os.pathsep}{site}", directory, "teachers_are_paid")
+    assert audited.returncode == 1 and "1 failed" in audited.stdout, "not what was paid"

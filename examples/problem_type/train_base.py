@@ -1,6 +1,7 @@
 """A base that has seen Countdown: goes on training the bundled tiny base on its proposals and answers.
 
-python examples/problem_type/train_base.py OUT [STEPS]        (some two minutes on two cores)
+pip install -e examples/problem_type
+python examples/problem_type/train_base.py OUT [STEPS]
 populora run --set base.path=OUT --set 'propose.types=["countdown"]'
 """
 

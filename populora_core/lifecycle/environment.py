@@ -37,7 +37,7 @@ name = "$distribution"
 version = "0.1.0"
 description = "Problems of a population, graded in a sandbox, as an environment for verifiers"
 requires-python = ">=3.11"
-dependencies = ["populora-core", "verifiers>=0.1"]
+dependencies = ["populora-core", "verifiers>=0.1.14"]
 readme = "README.md"
 
 [tool.hatch.build.targets.wheel]
