@@ -258,3 +258,20 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     assert night().startswith("1 run evaluated"), "only what went on since"
     assert evaluations() == [*first[:1], f"{run.name}/generations/0003/evaluate-tiny", *first[1:]]
     assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == written
+
+
+def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_date(
+    desk: Desk, runs: Path
+) -> None:
+    run, suite = made(runs, "first"), small_suite(runs)
+    report, name = run / "report.html", f"evaluate small: {run.name}"
+    before = report.stat().st_mtime_ns
+    given = {"run_dirs": str(run), "suite": str(suite), "members": "solvers"}
+    desk.launch("evaluate-nightly", "evaluate-form", named=name, **given)
+    desk.open_run(name)
+    desk.wait_state(name, "Completed")
+    desk.keep("evaluated")
+    assert desk.run(name)["state"]["message"].startswith("1 run evaluated on tiny")
+    assert report.stat().st_mtime_ns > before
+    desk.tab("Artifacts")
+    desk.find(f"//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-{run.name}-tiny']]")
