@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 import httpx
 
 import flows
-from flows.deploy import POOL
 from flows.guard import HOST, guarded
 from flows.reports import index_path, serve_reports
 from populora_core.report.write import SERVED, SERVED_KEY
@@ -62,11 +61,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
         server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)
         _deploy(environment, limit)
-        worker = _start(
-            ["prefect", "worker", "start", "--pool", POOL, "--name", POOL, "--type", "process"],
-            environment,
-            WORKER_LOG,
-        )
+        worker = _start(["flows.worker"], environment, WORKER_LOG)
         try:
             say(f"http://{HOST}:{port}", reports + index_path(key, runs))
             _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})

@@ -37,6 +37,9 @@ TITLES = {
     "redo_stage": "Redo: stage",
     "redo_seed": "Redo: seed",
     "truncate": "Redo: set later generations aside",
+    "run_dirs": "Run folders",
+    "suite": "Suite",
+    "members": "Members",
 }
 PROPERTY = (
     "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
@@ -111,8 +114,12 @@ class Desk:
         time.sleep(1.0)  # fades and lazy parts
         keep(self.browser, screenshots() / f"ui-{name}.png", DESK)
 
-    def launch(self, deployment: str, shot: str, **parameters: str | int | bool) -> None:
-        """Fill in the form of a deployment and submit it."""
+    def launch(self, deployment: str, shot: str, named: str = "", **parameters: str | int | bool) -> None:
+        """Fill in the form of a deployment and submit it.
+
+        Args:
+            named: what the flow run is called then; empty for the run's name and the deployment's.
+        """
         self.browser.get(f"{self.address}/deployments")
         self.click(f"//a[normalize-space(.)='{deployment}' and contains(@class,'deployment-list__name')]")
         self.button("Run", opens="//button[normalize-space(.)='Custom run']")
@@ -120,7 +127,7 @@ class Desk:
         for name, value in parameters.items():
             self._fill(TITLES[name], value)
         self.keep(shot)
-        self._submit(f"{Path(str(parameters['run_dir'])).name} {deployment}")
+        self._submit(named or f"{Path(str(parameters['run_dir'])).name} {deployment}")
 
     def _submit(self, name: str) -> None:
         """Send the form, again unless the server has the run; a page that draws itself again loses clicks."""

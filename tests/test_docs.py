@@ -215,3 +215,18 @@ def test_a_token_is_drawn_along_the_way_that_architecture_tells(
     assert list(way) == [(call.replace("LocalCompute", "InlineCompute"), file) for call, file in told]
     assert len(told) <= 7
     assert len({file for _, file in told}) <= 4
+
+
+def test_what_troubleshooting_quotes_is_what_the_program_says() -> None:
+    rows = [
+        line.split(" | ")[0]
+        for line in (REPOSITORY / "docs" / "troubleshooting.md").read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    quoted = {span for row in rows for span in re.findall("`([^`]+)`", row) if " " in span}
+    quoted.remove("populora: command not found")  # which the shell says
+    said = "".join(
+        path.read_text() for room in ("populora_core", "flows") for path in (REPOSITORY / room).rglob("*.py")
+    )
+    assert len(quoted) > 10
+    assert [span for span in sorted(quoted) if span not in said] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, chromium, keep, notebook_of, screenshots, set_width
+from browser import DESK, MARKS, chromium, coloured, keep, notebook_of, screenshots, set_width
 from conftest import PATIENCE, needs
 
 from populora_core import open_run
@@ -19,6 +19,15 @@ pytestmark = [needs("marimo", "notebook"), *MARKS, pytest.mark.foreign, pytest.m
 DRAWN = """
 return [...document.querySelectorAll('iframe')].map(
   frame => frame.contentDocument ? frame.contentDocument.querySelectorAll('figure.plot > svg').length : 0);
+"""
+HEIGHTS = """
+const frames = [...document.querySelectorAll('iframe')];
+return frames.map(f => [f.offsetHeight, f.contentDocument.documentElement.offsetHeight]);
+"""
+DARK = """
+const drawn = [...document.querySelectorAll('iframe')].map(f => f.contentDocument?.querySelector('figure.plot'));
+const light = figure => Number(getComputedStyle(figure.ownerDocument.body).color.match(/\\d+/)[0]) > 128;
+return [document.body.classList.contains('dark'), drawn.filter(figure => figure).map(light)];
 """
 FIND = """
 const found = [];
@@ -58,6 +67,16 @@ def test_the_notebook_draws_and_follows_what_is_picked(notebook: str, finished: 
         wait.until(lambda b: members[-1] in _titles(b))
         keep(browser, screenshots() / "notebook.png", DESK)
         assert browser.execute_script("return document.querySelectorAll('.marimo-error').length") == 0
+        wait.until(lambda b: all(abs(frame - page) <= 2 for frame, page in b.execute_script(HEIGHTS)))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_notebook_is_as_light_or_dark_as_its_plots(notebook: str, scheme: str) -> None:
+    with chromium() as browser, coloured(browser, scheme):
+        wait = waiting.WebDriverWait(browser, PATIENCE)
+        browser.get(notebook)
+        dark, light_letters = wait.until(lambda b: (found := b.execute_script(DARK)) and found[1] and found)
+        assert [dark, *set(light_letters)] == 2 * [scheme == "dark"]
 
 
 def _titles(browser: Any) -> list[str]:

@@ -57,9 +57,14 @@ report_every = 2
 report_problems = 40
 yardstick = 24
 """
-# Prefect's own pages are dark until a person changes that; ours ask the browser.
-PREFECTS = "document.documentElement.classList.remove('dark', 'light'); "
-PREFECTS += "document.documentElement.classList.add(arguments[0])"
+# Prefect's own pages are dark until a person changes that, and a graph keeps its colours; ours ask the browser.
+PREFECTS = "localStorage.setItem('color-scheme', JSON.stringify(arguments[0])); "
+PREFECTS += "window.left = true; location.reload()"
+DRAWN = 4.0  # seconds for a page of Prefect's to draw a run's graph and log again
+COLOURED = """
+const there = !window.left && document.body.innerText.length > 100;
+return there && document.documentElement.classList.contains(arguments[0]);
+"""
 # As from the project's folder.
 SHORTENED = """
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -85,6 +90,8 @@ def take(browser: Any, name: str, ours: bool = True, settle: float = 1.0, height
 def _two(browser: Any, name: str, scheme: str, ours: bool, settle: float, height: int) -> None:
     if not ours:
         browser.execute_script(PREFECTS, scheme)
+        wait_for(lambda: browser.execute_script(COLOURED, scheme))
+        settle = DRAWN
     for width in (DESK, PHONE):
         set_width(browser, width, height if ours or width == PHONE else TALL)
         time.sleep(settle)  # fades and lazy parts

@@ -35,7 +35,7 @@ from populora_core.report.notes import headline, notes
 from populora_core.report.page import render
 from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
 from populora_core.report.sections import sections
-from populora_core.report.series import SampleMean, changed, sample_mean
+from populora_core.report.series import SampleMean, changed, sample_mean, smoothed
 from populora_core.report.svg import spread, ticks
 from populora_core.report.write import REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
@@ -450,6 +450,26 @@ def test_a_line_is_broken_where_there_is_no_value() -> None:
     (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)).iter() if e.get("stroke-width") == "2")
     assert line.get("d", "").count("M") == 2
     assert line_plot("t", "s", "u", [Series("a", LINES[0], [(1, None)])]) is None
+
+
+def test_a_long_line_is_smoothed_and_its_single_points_are_thin() -> None:
+    points = [(x, None if x == 9 else float(x % 2)) for x in range(1, 21)]
+    means = dict(smoothed(points))
+    assert means[4] == pytest.approx(2 / 5) and means[1] == pytest.approx(2 / 3)
+    assert means[9] is None and means[8] == pytest.approx(1 / 4)
+    assert smoothed(points[:14]) == ()
+    plot = line_plot("t", "s", "u", [Series("a", LINES[0], points, smooth=smoothed(points))])
+    assert plot is not None
+    widths = [e.get("stroke-width") for e in ElementTree.fromstring(str(plot.drawing)).iter()]
+    assert widths.count("1") == widths.count("2") == 1
+
+
+def test_novelty_begins_where_something_can_be_repeated(finished: Path) -> None:
+    figures = read_figures(finished, samples=False)
+    rows = figures["figures_generation"]
+    shown = dict(metrics.NOVELTY.points(figures, None))
+    assert rows[0]["novelty"] > rows[-1]["novelty"], "nothing was there before the first"
+    assert shown == {row["generation"]: row["novelty"] if row["generation"] > 1 else None for row in rows}
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(written: Path, tmp_path: Path) -> None:

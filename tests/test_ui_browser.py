@@ -132,16 +132,27 @@ def test_the_list_of_runs_opens_without_their_generations(desk: Desk) -> None:
     assert not desk.browser.find_elements("xpath", "//a[normalize-space(.)='first g0002']")
 
 
-def test_a_cancelled_run_leaves_nothing_behind(desk: Desk, runs: Path) -> None:
+def test_a_cancelled_run_leaves_nothing_behind_and_goes_on_by_retry(desk: Desk, runs: Path) -> None:
     run = fresh(runs, "second")
     desk.launch("train", "train-form-second", run_dir=str(run), preset="quick", generations=50)
     wait_for(lambda: committed(run, 1, "propose"))
+    _cancelled(desk, run)
+    desk.keep("cancelled")
+    before = commits(run)
+    desk.confirmed("Retry")
+    wait_for(lambda: len(commits(run)) > len(before))
+    _cancelled(desk, run)
+    after = commits(run)
+    assert all(after[name] == 1 for name in before), "what was committed is not made again"
+
+
+def _cancelled(desk: Desk, run: Path) -> None:
+    """Cancel a run's training by clicks, and see all of it end."""
     engine = desk.flow_process()
     below = [engine, *descendants(engine)]
     desk.open_run(f"{run.name} train")
     desk.confirmed("Cancel")
     desk.wait_state(f"{run.name} train", "Cancelled")
-    desk.keep("cancelled")
     wait_for(lambda: not any(map(alive, below)))
     nothing_left(desk, run, engine)
 
@@ -178,12 +189,18 @@ def test_a_stage_is_made_again_from_the_resume_form(desk: Desk, runs: Path) -> N
     assert desk.run(f"{run.name} g0001 again from solve")["state_name"] == "Completed"
 
 
+def small_suite(runs: Path) -> Path:
+    """A suite whose reported half is a twentieth of the bundled one."""
+    suite = runs.parent / "small.toml"
+    text = (ROOT / "configs/suites/tiny.toml").read_text()
+    suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
+    return suite
+
+
 def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     desk: Desk, runs: Path
 ) -> None:
-    run, suite = made(runs, "first"), runs.parent / "small.toml"
-    text = (ROOT / "configs/suites/tiny.toml").read_text()
-    suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
+    run, suite = made(runs, "first"), small_suite(runs)
     deployment = desk.nightly()
     (schedule,) = deployment["schedules"]
     assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
@@ -241,3 +258,20 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     assert night().startswith("1 run evaluated"), "only what went on since"
     assert evaluations() == [*first[:1], f"{run.name}/generations/0003/evaluate-tiny", *first[1:]]
     assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == written
+
+
+def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_date(
+    desk: Desk, runs: Path
+) -> None:
+    run, suite = made(runs, "first"), small_suite(runs)
+    report, name = run / "report.html", f"evaluate small: {run.name}"
+    before = report.stat().st_mtime_ns
+    given = {"run_dirs": str(run), "suite": str(suite), "members": "solvers"}
+    desk.launch("evaluate-nightly", "evaluate-form", named=name, **given)
+    desk.open_run(name)
+    desk.wait_state(name, "Completed")
+    desk.keep("evaluated")
+    assert desk.run(name)["state"]["message"].startswith("1 run evaluated on tiny")
+    assert report.stat().st_mtime_ns > before
+    desk.tab("Artifacts")
+    desk.find(f"//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-{run.name}-tiny']]")

@@ -64,12 +64,14 @@ class Series:
     Attributes:
         points: (generation, value); None breaks the line.
         bands: (generation, lower, upper), in pieces that are not joined.
+        smooth: the points without their noise; none where there are few.
     """
 
     label: str
     style: Style
     points: Points
     bands: tuple[Sequence[tuple[float, float, float]], ...] = ()
+    smooth: Points = ()
 
     @property
     def newest(self) -> float | None:
@@ -108,7 +110,9 @@ def line_plot(
     parts = [svg.axes(area, along, unit, form), *(svg.rule(area, *what) for what in rules)]
     for place, item in enumerate(drawn):
         marks = [svg.band(area, piece, item.style.colour) for piece in item.bands if len(piece) > 1]
-        marks.append(svg.polyline(area, item.points, item.style))
+        marks.append(svg.polyline(area, item.points, item.style, smooth=bool(item.smooth)))
+        if item.smooth:
+            marks.append(svg.stroke(area, item.smooth, item.style))
         parts.append(svg.element("g", svg.joined(marks), data_series=str(place)))
     keys: tuple[LegendKey, ...] = ()
     if direct:

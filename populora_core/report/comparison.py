@@ -11,7 +11,7 @@ from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
 from populora_core.report.sections import ReportSection, ReportTable, drawn
-from populora_core.report.series import SampleMean, changed, noise, one_error, where
+from populora_core.report.series import SampleMean, changed, noise, where
 from populora_core.report.text import NARROW, finite, percent, plain
 from populora_core.store.catalogue import run_labels
 
@@ -49,12 +49,13 @@ def _facets(metric: Metric, runs: Sequence[Figures]) -> list[str | None]:
 
 def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Plot | None:
     styles = styled(labels)
-    lines = []
-    for label, figures in zip(labels, runs, strict=True):
-        points = metric.rates(figures, part)
-        lines.append(Series(label, styles[label], points, one_error(points, metric.errors(figures, part))))
-    says = metric.says + (" Bands are one standard error." if metric.over else "")
-    return line_plot(_title(metric, part), says, metric.unit, lines, metric.form, metric.zero)
+    lines = [
+        metric.line(figures, part, label, styles[label], rates=True)
+        for label, figures in zip(labels, runs, strict=True)
+    ]
+    return line_plot(
+        _title(metric, part), metric.reading(lines), metric.unit, lines, metric.form, metric.zero
+    )
 
 
 def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:

@@ -18,7 +18,6 @@ from populora_core.report.series import (
     first_generations,
     last_generations,
     noise,
-    one_error,
     window,
 )
 from populora_core.report.text import percent
@@ -92,8 +91,7 @@ def _measured(label: str, style: Style, points: Sequence[tuple[float, Interval]]
 
 def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     """A metric of the whole run under where it went, with one standard error where it is known."""
-    drawn = metric.points(figures, None)
-    errors = metric.errors(figures, None)
+    line = metric.line(figures, None, "", LINES[0])
     start, now = (
         metric.mean(figures, None, part) for part in (first_generations(figures), last_generations(figures))
     )
@@ -103,13 +101,12 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     title = f"{after} {words}, " + _went(before, after, start, now)
     size = window(figures)
     ends = "generation" if size == 1 else f"{size} generations"
-    says = f"{metric.says} The title compares the first {ends} with the last."
-    says += " The band is one standard error." if errors else ""
+    says = f"{metric.reading([line], 'The band is')} The title compares the first {ends} with the last."
     return line_plot(
         title,
         says,
         metric.unit,
-        [Series("", LINES[0], drawn, one_error(drawn, errors))],
+        [line],
         metric.form,
         metric.zero,
     )

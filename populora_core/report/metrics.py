@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Literal
 
-from populora_core.report.charts import Points
+from populora_core.report.charts import Points, Series
 from populora_core.report.figures import Figures
-from populora_core.report.series import SampleMean, column, role_means, sample_mean, where
+from populora_core.report.palette import Style
+from populora_core.report.series import (
+    SMOOTHED,
+    SampleMean,
+    column,
+    one_error,
+    role_means,
+    sample_mean,
+    smoothed,
+    where,
+)
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.support.aliases import Row
 
@@ -29,6 +39,7 @@ class Metric:
         over: the column that counts what it is a mean or a share of; None where its standard error is not known.
         spread: the column of their standard deviation; None for a share.
         counted: it grows with the number of proposals, so runs are compared by 100 of them.
+        since: the first generation in which it means something.
     """
 
     key: str
@@ -43,12 +54,33 @@ class Metric:
     over: str | None = None
     spread: str | None = None
     counted: bool = False
+    since: int = 0
 
     def points(self, figures: Figures, part: str | None) -> Points:
         """(generation, value) of a part, a type or a role; None as the part means all of them together."""
         if self.parts == "roles":
             return role_means(figures, part, self.key)
-        return column(self._rows(figures, part), self.key)
+        found = column(self._rows(figures, part), self.key)
+        return [(generation, value if generation >= self.since else None) for generation, value in found]
+
+    def line(
+        self, figures: Figures, part: str | None, label: str, style: Style, rates: bool = False
+    ) -> Series:
+        """A line with one standard error round it, where that is known, and without its noise, where it is long.
+
+        Args:
+            rates: of `rates` in place of `points`.
+        """
+        points = self.rates(figures, part) if rates else self.points(figures, part)
+        smooth = () if self.cumulative else smoothed(points)
+        return Series(label, style, points, one_error(points, self.errors(figures, part)), smooth)
+
+    def reading(self, lines: Sequence[Series], bands: str = "Bands are") -> str:
+        """What it says, and what is what in a plot of such lines."""
+        says = self.says + (f" {bands} one standard error." if any(line.bands for line in lines) else "")
+        if any(line.smooth for line in lines):
+            says += f" Thick lines are means of {SMOOTHED} generations."
+        return says
 
     def errors(self, figures: Figures, part: str | None) -> Mapping[int, float]:
         """generation -> standard error, where it is known."""
@@ -189,9 +221,11 @@ PROGRAMS = _of_run(
 NOVELTY = Metric(
     "novelty",
     "Novelty",
-    "Mean share of a program's n-grams that no earlier program had.",
+    "Mean share of a program's n-grams that no earlier program had. It starts at generation 2: before the first "
+    "there was nothing to repeat.",
     "new n-grams",
     percent,
+    since=2,
 )
 DUPLICATES = Metric(
     "duplicates",

@@ -25,13 +25,11 @@ from populora_core.report.palette import (
     STAGES,
     VERDICTS,
     VERMILLION,
-    Style,
     styled,
 )
 from populora_core.report.series import (
     births,
     grouped_verdicts,
-    one_error,
     rating_series,
     role_band,
     totals,
@@ -142,20 +140,14 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
     """One run's plot of a metric: a line a type, or a role with the range of its members."""
     parts = metric.parts_of(figures)
     if metric.parts == "none":
-        lines = [Series("", LINES[0], metric.points(figures, None))]
+        lines = [metric.line(figures, None, "", LINES[0])]
     elif metric.parts == "roles":
         lines = [role_band(figures, role, metric.key, ROLES[role]) for role in parts]
     else:
         styles = styled(parts)
-        lines = [metric_line(figures, metric, part, plain(part), styles[part]) for part in parts]
-    says = metric.says + (" Bands are one standard error." if metric.over else "")
+        lines = [metric.line(figures, part, plain(part), styles[part]) for part in parts]
+    says = metric.says if metric.parts == "roles" else metric.reading(lines)
     return line_plot(metric.title, says, metric.unit, lines, metric.form, metric.zero)
-
-
-def metric_line(figures: Figures, metric: Metric, part: str | None, label: str, style: Style) -> Series:
-    """A metric of a part with one standard error round it, where that is known."""
-    points = metric.points(figures, part)
-    return Series(label, style, points, one_error(points, metric.errors(figures, part)))
 
 
 def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:

@@ -16,6 +16,7 @@ from populora_core.report.text import finite, mean, plain, short_id
 from populora_core.support.aliases import Row
 
 MOST_LANES = 8  # members of a role that are drawn one by one
+SMOOTHED, FROM = 5, 15  # generations of a smoothed line's mean; lines of so many have one
 SIGMAS = 1.96  # of a 95 % interval
 
 
@@ -193,3 +194,14 @@ def one_error(points: Points, errors: Mapping[int, float]) -> tuple[list[tuple[f
     """The band of one standard error on either side, in one piece; none where no error is known."""
     found = [(x, y - errors[int(x)], y + errors[int(x)]) for x, y in points if y is not None and x in errors]
     return (found,) if found else ()
+
+
+def smoothed(points: Points) -> Points:
+    """The mean of the `SMOOTHED` generations round each point, of fewer at the ends; nothing of a short line."""
+    if len(points) < FROM:
+        return ()
+    side, found = SMOOTHED // 2, []
+    for place, (x, y) in enumerate(points):
+        near = [value for _, value in points[max(0, place - side) : place + side + 1] if value is not None]
+        found.append((x, None if y is None else sum(near) / len(near)))
+    return found

@@ -150,8 +150,30 @@ def x_axis(area: Frame, label: str) -> Markup:
     return joined([*marks, text(label, (area.x.start + area.x.end) / 2, area.bottom + 31)])
 
 
-def polyline(area: Frame, points: Sequence[tuple[float, float | None]], style: Style) -> Markup:
-    """A line through the points, broken where a value is None, with markers at some of them."""
+def polyline(
+    area: Frame, points: Sequence[tuple[float, float | None]], style: Style, smooth: bool = False
+) -> Markup:
+    """A line through the points, broken where a value is None, with markers at some of them.
+
+    Args:
+        smooth: a smoothed line lies over it, so it is thin and pale.
+    """
+    known = [(x, y) for x, y in points if y is not None]
+    step = max(1, math.ceil(len(known) / MOST_MARKERS))
+    shown = known[::-1][::step]  # the newest is always marked
+    shapes = "".join(marker(area.x(x), area.y(y), style.marker) for x, y in shown)
+    width, opacity = (1, "0.5") if smooth else (2, None)
+    return stroke(area, points, style, width, opacity) + element("path", d=shapes, fill=style.colour)
+
+
+def stroke(
+    area: Frame,
+    points: Sequence[tuple[float, float | None]],
+    style: Style,
+    width: int = 2,
+    opacity: str | None = None,
+) -> Markup:
+    """A line without markers."""
     path, pen = [], "M"
     for x, y in points:
         if y is None:
@@ -159,13 +181,15 @@ def polyline(area: Frame, points: Sequence[tuple[float, float | None]], style: S
             continue
         path.append(f"{pen}{px(area.x(x))} {px(area.y(y))}")
         pen = "L"
-    known = [(x, y) for x, y in points if y is not None]
-    step = max(1, math.ceil(len(known) / MOST_MARKERS))
-    shown = known[::-1][::step]  # the newest is always marked
-    shapes = "".join(marker(area.x(x), area.y(y), style.marker) for x, y in shown)
     return element(
-        "path", d="".join(path), fill="none", stroke=style.colour, stroke_width=2, stroke_dasharray=style.dash
-    ) + element("path", d=shapes, fill=style.colour)
+        "path",
+        d="".join(path),
+        fill="none",
+        stroke=style.colour,
+        stroke_width=width,
+        stroke_dasharray=style.dash,
+        stroke_opacity=opacity,
+    )
 
 
 def marker(x: float, y: float, shape: str) -> str:
