@@ -149,6 +149,10 @@ def test_each_row_takes_the_token_and_the_random_number_of_its_own_place():
     assert token is None and top_p is state["top_p"], "no row is given what to take"
 
 
+def test_a_base_of_one_layer_has_a_cache_as_well():
+    assert SlabCache(1, 7).columns == 7
+
+
 @pytest.mark.parametrize("worth", [0, 10, 1000])
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60).map(sorted))
 def test_prompts_are_read_once_each_and_padded_by_no_more_than_a_pass_is_worth(
