@@ -105,7 +105,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
         say(f"writing a generation of {size} members")
         scaled = ScaledRun(Path(folder, "run"), size)
         try:
-            parts = _Parts(scaled, Path(folder))
+            parts = Parts(scaled, Path(folder))
             work: dict[str, _Work] = {
                 "match": lambda: parts.stage("match"),
                 "grade": lambda: parts.stage("grade"),
@@ -128,7 +128,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class Parts:
     """What is timed, over one run."""
 
     scaled: ScaledRun

@@ -150,14 +150,14 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
 
     with attach(run.directory) as session:
         session.observer = page = RunPage(run, generations)
-        run_one = Observed(warn, _reviewed, _unreviewed) if review else Observed(warn)
+        run_one = Observed(warn, reviewed, unreviewed) if review else Observed(warn)
         loop.train(session, generations, run_one, page.show)
     return Completed(
         message=f"{run.directory} has {generations} generations; report: {report_address(run.directory)}"
     )
 
 
-def _reviewed(session: Session, number: int) -> None:
+def reviewed(session: Session, number: int) -> None:
     """A generation that is suspended before it replaces anybody; the process ends until a person resumes."""
     if _evolves(session, number):
         earlier = tuple(stage for stage in stages_of(number) if stage.name != EVOLVE)
@@ -167,7 +167,7 @@ def _reviewed(session: Session, number: int) -> None:
     run_generation(session, number)
 
 
-def _unreviewed(session: Session, number: int) -> None:
+def unreviewed(session: Session, number: int) -> None:
     """A generation while no server answers: no one could be asked, so no one is replaced.
 
     Raises:

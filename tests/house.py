@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ CORE = "populora_core"
 BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench")
 PRODUCT = (CORE, "flows", "tasks", "verifier_image")
 MOST_LINES = 400
+REPLACE = ("setattr", "getattr", "delattr", "object")  # the last is that of `unittest.mock.patch`
 
 Tie = tuple[str, str]  # who imports, what is imported
 
@@ -164,6 +165,39 @@ def homonyms(house: House) -> dict[str, list[str]]:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found[node.name].append(name)
     return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """What a module names with a leading underscore: functions, classes, variables and attributes of its objects."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return set(filter(_is_private, found))
+
+
+def reaches(tree: ast.AST, private: Set[str]) -> Iterator[tuple[int, str]]:
+    """(line, name) where a test takes or replaces a private name of what it tests."""
+    own = private_names(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str() as module, names=names):
+                if module.split(".")[0] in (CORE, *BESIDE):
+                    yield from ((node.lineno, alias.name) for alias in names if _is_private(alias.name))
+            case ast.Attribute(value=value, attr=name) if name in private:
+                whose = value.id if isinstance(value, ast.Name) else ""
+                if whose not in ("os", "sys") and (name not in own or whose not in ("self", "cls")):
+                    yield node.lineno, name
+            case ast.Call(args=[_, ast.Constant(value=str() as name), *_]) if name in private:
+                if _called(node) in REPLACE:
+                    yield node.lineno, name
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and name != "_" and not name.startswith("__")
 
 
 def function_lengths(house: House) -> list[int]:

@@ -25,6 +25,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -245,6 +246,8 @@ def main() -> None:
         copy = Path(folder) / "copy"
         ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "screenshots")
         shutil.copytree(REPOSITORY, copy, ignore=ignored)
+        for step in (["init", "-q"], ["add", "-A"]):  # some tests ask git for what is tracked
+            subprocess.run(["git", *step], cwd=copy, check=True)
         for at, fault in enumerate(drawn):
             before = results[at] if at < len(results) else None
             missed = before is not None and not (before.found or before.later)

@@ -38,11 +38,11 @@ class Written(Stage):
     times = 0  # it was made here, rather than brought
 
 
-def _perform(stage: Stage, ctx: StageContext, real: Callable[..., None] = engine._perform) -> None:
+def _perform(stage: Stage, ctx: StageContext, real: Callable[..., None] = engine.perform) -> None:
     return _write(ctx) if isinstance(stage, Written) else real(stage, ctx)
 
 
-engine._perform = _perform
+engine.perform = _perform
 
 
 def _write(ctx: StageContext) -> None:
@@ -116,11 +116,25 @@ def kill_at(moment: str, store: type[Any]) -> None:
     elif moment == "inside an object" and store is places.LocalObjects:
         places.require_digest = die  # written aside, not yet renamed
     elif moment == "inside an object":
-        store._require_stored = die
+        _die_once_an_object_is_sent(die)
     elif moment == "between objects and manifest":
         store.put_if_absent = put_or_die
     else:
         StageWriter.commit = die  # type: ignore[method-assign]
+
+
+def _die_once_an_object_is_sent(die: Callable[[], NoReturn]) -> None:
+    from obstore.store import S3Store
+
+    send = S3Store.put
+
+    def put(self: Any, key: str, *arguments: Any, **named: Any) -> Any:
+        answer = send(self, key, *arguments, **named)
+        return (
+            die() if key.startswith("objects/") else answer
+        )  # before the server was asked whether it has it
+
+    S3Store.put = put
 
 
 def age(path: Path, days: float) -> None:

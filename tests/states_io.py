@@ -113,7 +113,7 @@ def _processes_of_their_own() -> Iterator[None]:
     perform: Callable[..., Any] = Worker.perform
 
     def apart(worker: Any, shard: Any, progress: Any) -> Any:
-        with patch.object(digest, "_known", known.setdefault(shard.number, {})):
+        with patch.object(digest, "known", known.setdefault(shard.number, {})):
             return perform(worker, shard, progress)
 
     with patch.object(Worker, "perform", apart):

@@ -74,7 +74,7 @@ def test_the_ratings_that_are_timed_are_those_of_the_stage(scaled: ScaledRun) ->
 
 
 def test_storing_puts_every_adapter_and_stage_in_its_place(scaled: ScaledRun, tmp_path: Path) -> None:
-    parts = scale._Parts(scaled, tmp_path)
+    parts = scale.Parts(scaled, tmp_path)
     with parts.storing() as store:
         store()
         assert len(list((tmp_path / "stored" / "members").glob("*/g0001/adapter_config.json"))) == 6

@@ -486,7 +486,7 @@ OWN_CLUSTER = """
 import os, sys
 from populora_core.compute.ray_cluster import RayCluster
 cluster = RayCluster("")
-print(cluster._folder, os.environ["RAY_AUTH_TOKEN_PATH"], *cluster.pids, flush=True)
+print(cluster.folder, os.environ["RAY_AUTH_TOKEN_PATH"], *cluster.pids, flush=True)
 sys.stdin.read()
 cluster.close()
 """

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import EndlessEngine, FakeEngine, broken
@@ -109,12 +110,21 @@ def test_one_that_was_killed_is_not_started_to_rest(engine: EngineProcess) -> No
     assert engine.generate(ASKED) == direct(MEMBERS)
 
 
-def test_one_in_the_middle_of_a_batch_ends_at_once_when_no_one_waits_for_it() -> None:
+def test_one_in_the_middle_of_a_batch_ends_at_once_when_no_one_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its memory is wanted by whoever resumes the run."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*given: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*given, **named))
+        return started[-1]
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
     engine = EngineProcess("fake", EndlessEngine, recycle_after=10)
     engine.load(MEMBERS)
-    running = engine._process
-    assert running is not None
+    (running,) = started
 
     def interrupt(done: int) -> None:
         raise KeyboardInterrupt
@@ -185,6 +195,7 @@ from fake_engine import FakeEngine
 from populora_core.sampler.engine_process import EngineProcess
 from populora_core.sampler.requests import Served
 from pathlib import Path
+from typing import Any
 engine = EngineProcess("fake", FakeEngine, recycle_after=10)
 engine.load([Served("m0", Path("none"), "0" * 64)])
 print(engine.pid, flush=True)

@@ -198,14 +198,15 @@ def test_segments_that_grow_are_refused_where_the_engine_must_sleep(name: str) -
 def test_a_checkpoint_is_read_by_one_process_and_known_to_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "known", {})
     (tmp_path / "model.safetensors").write_bytes(b"weights" * 100)
     (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(digest, "_SETTLED_NS", -1)
+    for file in tmp_path.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))  # a file that was just written is not remembered
     whole = base_digest(tmp_path)
     known = digest.known_below(tmp_path)
     assert len(known) == 2
-    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "known", {})
     digest.know(known)
     monkeypatch.setattr(digest, "read_sha256", lambda path: pytest.fail("read again"))
     assert base_digest(tmp_path) == whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -16,6 +17,8 @@ from house import (
     derived_floors,
     function_lengths,
     module_lengths,
+    private_names,
+    reaches,
 )
 
 HOUSE = House(ROOT)
@@ -73,6 +76,33 @@ def test_modules_and_functions_stay_short() -> None:
 def test_the_benchmarks_stay_small() -> None:
     files = (file for name, file in HOUSE.modules.items() if name.split(".")[0] == "bench")
     assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 3000
+
+
+def test_tests_keep_to_what_is_public() -> None:
+    """Else a test holds the code as it is written, and not what it does."""
+    private = {name for tree in HOUSE.trees.values() for name in private_names(tree)}
+    found = [
+        f"{file.name}:{line} {name}"
+        for file in sorted((ROOT / "tests").glob("*.py"))
+        for line, name in reaches(ast.parse(file.read_text(encoding="utf-8")), private)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from populora_core.runs.run import _begun", ["_begun"]),
+        ("run._begun()", ["_begun"]),
+        ("monkeypatch.setattr(run, '_begun', 1)", ["_begun"]),
+        ("with patch.object(run, '_begun'):\n    pass", ["_begun"]),
+        ("class Run:\n    def _begun(self):\n        return self._begun()", []),
+        ("import os\nos._exit(0)", []),
+    ],
+)
+def test_a_test_that_reaches_into_a_module_is_seen(text: str, found: list[str]) -> None:
+    private = private_names(ast.parse("def _begun():\n    pass"))
+    assert [name for _, name in reaches(ast.parse(text), private)] == found
 
 
 def test_floors_follow_from_imports(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from prefect.utilities.names import generate_slug
 
 from flows import launch
 from flows.forms import in_the_form, is_random, run_folder
-from flows.launch import Preset, StageName, _unreviewed, resume
+from flows.launch import Preset, StageName, resume, unreviewed
 from flows.notify import on_end
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
@@ -120,9 +120,9 @@ def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_i
     monkeypatch.setattr(launch, "run_alone", lambda session, number: alone.append(number))
     session = Session(start(tmp_path / "run", small_config(evolve={"every": 2})))
     for number in (0, 1):
-        _unreviewed(session, number)
+        unreviewed(session, number)
     with pytest.raises(ServerUnreachable, match="generation 2 waits for a review"):
-        _unreviewed(session, 2)
+        unreviewed(session, 2)
     assert alone == [0, 1]
 
 

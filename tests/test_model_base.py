@@ -37,6 +37,19 @@ def test_a_checkpoint_folder_loads_frozen_and_in_evaluation_mode(folder: Path):
     assert base.digest == base_digest(folder)
 
 
+@pytest.mark.parametrize(("dtype", "mapped"), [("float32", True), ("bfloat16", False)])
+def test_a_checkpoint_of_the_bases_precision_is_mapped_so_that_processes_share_it(
+    folder: Path, dtype: str, mapped: bool
+) -> None:
+    base = load_base(folder, dtype)
+    maps = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    ranges = [
+        tuple(int(end, 16) for end in each[0].split("-")) for each in maps if each[-1].startswith(str(folder))
+    ]
+    places = [parameter.data_ptr() for parameter in base.model.parameters()]
+    assert {any(start <= place < end for start, end in ranges) for place in places} == {mapped}
+
+
 def test_the_dtype_is_the_callers(folder: Path):
     assert load_base(folder, "bfloat16").model.dtype == torch.bfloat16
 

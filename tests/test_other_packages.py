@@ -126,7 +126,7 @@ def of_others(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setattr(PROBLEM_TYPES, "_of_others", {})
+    monkeypatch.setattr(PROBLEM_TYPES, "made", {})
 
 
 def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -187,7 +187,7 @@ def test_what_lacks_a_part_is_refused_with_the_name_of_the_setting(section: str,
 def test_every_kind_joins_by_its_entry_point_and_by_its_place(
     registry: Registry, name: str, attribute: str, of_others: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_of_others", {})
+    monkeypatch.setattr(registry, "made", {})
     with pytest.raises(PopuloraError, match=f"{name}(.|\n)*{registry.group}"):
         registry.find(name)
     monkeypatch.syspath_prepend(of_others)
@@ -300,7 +300,7 @@ def test_countdown_is_proposed_asked_and_judged_in_both_dialects(name: str, sand
 def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
     name: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ANCHOR_SOURCES, "_of_others", {})
+    monkeypatch.setattr(ANCHOR_SOURCES, "made", {})
     anchors = {"share": 0.5, "source": name}
     config = small_config(propose={"types": ("countdown",)}, anchors=anchors)
     check_names(config, "the configuration")

@@ -283,6 +283,25 @@ def test_eight_gpus_share_the_work_and_the_engines_room() -> None:
     assert eight.host == 8 * eight.needed.states
 
 
+@pytest.mark.parametrize(
+    ("dtype", "gpus", "gigabytes"),
+    [
+        ("bfloat16", 1, 15.23),  # 7.616 billion numbers of 2 bytes
+        ("bfloat16", 8, 15.23),  # mapped: the kernel keeps one copy for all
+        ("float32", 1, 30.46 + 15.23),  # the files, and a copy in bfloat16
+        ("float32", 8, 30.462 + 8 * 15.231),
+        (None, 8, 30.462 + 8 * 15.231),  # what a config.json without a word is in
+    ],
+)
+def test_the_machine_holds_the_checkpoint_once_and_once_more_for_each_process_that_rounds_it(
+    dtype: str | None, gpus: int, gigabytes: float
+) -> None:
+    asked = job("7b", "vllm", 0.5, 16_384, True)
+    stored = {"torch_dtype": dtype} if dtype else {}
+    plan = gpu_plan(replace(asked, shape=shape_of(config_of(BASES["7b"]) | stored, 32)), 80 * GB, RATES, gpus)
+    assert plan.loading / GB == pytest.approx(gigabytes, abs=0.02)
+
+
 def test_every_gpu_that_samples_with_torch_has_room_for_all_adapters_since_requests_are_dealt() -> None:
     crowd = replace(job("7b", "torch", 0.5, 6144, True), members=64)
     everyone = 2 * crowd.shape.parameters + 64 * crowd.shape.adapter * (4 + 2)
@@ -358,6 +377,7 @@ def test_a_dry_run_tells_both_engines_other_machines_and_what_would_fit(
     said = capsys.readouterr().out
     assert "a sampler with its own base (vllm): 40.0 GB by sampler.gpu_memory_utilization" in said
     assert "both stay resident" in said
+    assert "45.7 GB while the checkpoint is loaded, one more for each process" in said
     assert "at 300 TFLOP/s" in said
     for part in ("80 GB", "96 GB", "141 GB", "1 of them", "4 of them", "8 of them"):
         assert part in said

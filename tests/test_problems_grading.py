@@ -105,6 +105,14 @@ def test_equal_answers_to_one_problem_are_run_once() -> None:
     assert len(table.asked) == 2
 
 
+@pytest.mark.parametrize("results", [[], [JobResult("a", Status.OK), JobResult("b", Status.OK)]])
+def test_a_sandbox_that_answers_for_more_or_fewer_jobs_than_asked_judges_no_one(
+    results: list[JobResult],
+) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        judge_attempts(COMPACT, lambda jobs: results, [(FIND, attempt("1"))])
+
+
 def test_an_output_is_judged_without_running_anything() -> None:
     table = Table()
     judged = judge_attempts(COMPACT, table, [(PREDICT, attempt("u2\n=2")), (PREDICT, attempt("\n=3"))])

@@ -122,9 +122,9 @@ def test_a_niche_earns_what_its_full_share_of_the_crowd_would() -> None:
     niches = [3, 3, 3, 4, None, 3, 3, 3]
     crowds = ["t"] * 7 + ["u"]
     paid = shared(rewards, niches, crowds, niche=0.25)
-    assert paid == pytest.approx(
-        [*[0.8 * 0.25 * 7 / 5] * 3, 0.4, -1.0, 0.0, None, 0.8 * 0.25]
-    ), "five of seven share; one of seven is below a quarter; no one is fined more"
+    assert paid == pytest.approx([*[0.8 * 0.25 * 7 / 5] * 3, 0.4, -1.0, 0.0, None, 0.8 * 0.25]), (
+        "five of seven share; one of seven is below a quarter; no one is fined more"
+    )
     assert shared(rewards, niches, crowds, niche=1.0) == rewards
 
 
@@ -142,7 +142,9 @@ def test_what_a_guesser_earns_its_teacher() -> None:
         ("zone", "discount"),
         *((name, "reject") for name in TEACHER_REWARDS),
     }
-    assert all(guessers_pay(GradeSection(chance="reject"), c, n) < 0.2 for c in chances for n in (1, 4, 16, 64))
+    assert all(
+        guessers_pay(GradeSection(chance="reject"), c, n) < 0.2 for c in chances for n in (1, 4, 16, 64)
+    )
     assert max(guessers_pay(RULES, c) for c in chances) == pytest.approx(0.65, abs=0.005)
 
 

@@ -131,6 +131,28 @@ def test_columns_that_no_row_uses_any_more_are_passed_over():
     played.check()
 
 
+def test_each_row_takes_the_token_and_the_random_number_of_its_own_place():
+    cache, _ = Played(0).read([2, 2, 2])
+    given, uniform = torch.arange(12).view(3, 4), torch.arange(12).view(3, 4) / 16
+    taken = torch.tensor([0, 3, 1])
+    state = {
+        **{"start": torch.full((3,), -2), "taken": taken, "given": given, "uniform": uniform},
+        **{"logits": torch.zeros(3, 5), "temperature": torch.ones(3), "top_p": torch.full((3,), 0.5)},
+    }
+    drawn = Newcomers([None] * 3, state, [(cache, torch.arange(3), torch.arange(3))])
+    batch = DecodeBatch.of(drawn, 6)
+    _, number, _, top_p, token = batch.next_draw(restricted=False)
+    assert token is not None and token.tolist() == [0, 7, 9] and number.tolist() == [0.0, 7 / 16, 9 / 16]
+    assert top_p is None
+    del batch.state["given"]
+    *_, top_p, token = batch.next_draw(restricted=True)
+    assert token is None and top_p is state["top_p"], "no row is given what to take"
+
+
+def test_a_base_of_one_layer_has_a_cache_as_well():
+    assert SlabCache(1, 7).columns == 7
+
+
 @pytest.mark.parametrize("worth", [0, 10, 1000])
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60).map(sorted))
 def test_prompts_are_read_once_each_and_padded_by_no_more_than_a_pass_is_worth(

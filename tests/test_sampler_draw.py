@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -82,3 +84,12 @@ def test_the_token_is_the_first_whose_cumulative_probability_exceeds_the_uniform
     cumulative /= cumulative[-1].clone()
     below = cumulative[plain - 1] if plain > 0 else 0.0
     assert below - 1e-6 <= uniform <= cumulative[plain] + 1e-6
+
+
+def test_a_row_without_numbers_gets_a_token_of_the_vocabulary_and_changes_no_other():
+    """A member whose weights have blown up must not take the whole batch with it."""
+    logits = torch.tensor([[math.nan] * 5, [0.0, 1.0, 2.0, 1.0, 0.0]])
+    uniform = torch.tensor([0.5, 0.9], dtype=torch.float64)
+    tokens, _ = draw(logits, uniform, torch.ones(2))
+    alone, _ = draw(logits[1:], uniform[1:], torch.ones(1))
+    assert 0 <= tokens[0] < 5 and tokens[1] == alone

@@ -23,7 +23,15 @@ from populora_core.model.base import base_digest
 from populora_core.model.probe import given_logprobs
 from populora_core.model.state import MemberState
 from populora_core.sampler.probe import BASE, REFUSE, WARN, EnginesDiffer
-from populora_core.sampler.proof import TELLING, Logprobs, MismatchLimits, ProofResult, judge, tokens_needed
+from populora_core.sampler.proof import (
+    TELLING,
+    Logprobs,
+    MismatchLimits,
+    ProofResult,
+    judge,
+    share_served,
+    tokens_needed,
+)
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -156,6 +164,19 @@ def test_another_policy_in_a_members_place_is_caught_under_the_noise(
         assert told.count(ProofResult.WRONG) > 0.8 * len(told)
     else:
         assert set(told) == {ProofResult.WRONG}
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.0, False), (1.3, False), (1.45, True), (0.55, True)])
+def test_another_scale_is_told_from_a_fifth_beyond_three_standard_errors(share: float, told: bool) -> None:
+    tokens = 2000
+    own = np.zeros(tokens)
+    base = np.full(tokens, 0.2)
+    beside = np.where(np.arange(tokens) % 2, 0.45, -0.45)  # without a part along the way
+    served = base + share * (own - base) + beside
+    found_share, error = share_served(served, own, base, LIMITS.rounding)
+    assert found_share == pytest.approx(share) and error == pytest.approx(0.05, abs=0.001)
+    limits = replace(LIMITS, warn=1.0, refuse=1.0)
+    assert (judge(served, own, {BASE: base}, BASE, limits).told is ProofResult.WRONG) is told
 
 
 @pytest.mark.parametrize("effect", [0.03, 0.06, 0.12, 0.25])

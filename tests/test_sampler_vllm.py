@@ -26,6 +26,7 @@ from populora_core.model.base import BaseModel, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
+from populora_core.sampler import vllm_sampler
 from populora_core.sampler.engine_process import EngineProcess
 from populora_core.sampler.engines import open_sampler
 from populora_core.sampler.requests import Completion, Request, Served, Text
@@ -135,8 +136,8 @@ def test_eight_adapters_in_one_batch_write_what_the_torch_sampler_writes(
     sampler: VllmSampler, reference: TorchSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
-    step = sampler._engine.step
-    monkeypatch.setattr(sampler._engine, "step", lambda: steps.append(1) or step())
+    step = sampler.engine.step
+    monkeypatch.setattr(sampler.engine, "step", lambda: steps.append(1) or step())
     requests = asked(*MEMBERS, temperature=0.0)
     found = sampler.generate(requests)
     assert_alike(found, reference.generate(requests))
@@ -207,13 +208,12 @@ def test_a_request_has_its_own_random_stream(sampler: VllmSampler) -> None:
     assert [c.token_ids for c in reseeded] != [c.token_ids for c in together]
 
 
-def test_on_a_gpu_no_request_has_a_seed_of_its_own(sampler: VllmSampler) -> None:
+def test_on_a_gpu_no_request_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM would draw such rows one by one, for a repeatability that a GPU does not have."""
     (request,) = asked("m0")[:1]
-    assert sampler._params(request).seed == request.seed
-    on_gpu = object.__new__(VllmSampler)
-    on_gpu._spec, on_gpu._stop_ids = replace(sampler._spec, base=BaseSection(device="cuda")), frozenset([1])
-    assert on_gpu._params(request).seed is None
+    assert new_sampler().params(request).seed == request.seed
+    monkeypatch.setattr(vllm_sampler, "import_vllm", lambda device: None)  # this one is built for a CPU
+    assert new_sampler(device="cuda").params(request).seed is None
 
 
 def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: VllmSampler) -> None:
@@ -305,13 +305,13 @@ def test_the_version_in_an_adapters_name_is_what_keeps_old_prefixes_away(
     first = adapter(tmp_path / "same", stacked.layout, "m2", seed=7)
     sampler.load([first])
     scored_after_the_prefix(sampler, "m2")
-    name = sampler._adapters["m2"].lora_name
+    name = sampler.adapters["m2"].lora_name
     sampler.load([])
     second = adapter(tmp_path / "same", stacked.layout, "m2", seed=8)  # in the same place
     reference.load([second])
     expected = scored_after_the_prefix(reference, "m2")
     with monkeypatch.context() as patch:
-        patch.setattr(sampler, "_checked_name", lambda served: name)
+        patch.setattr(sampler, "name_of", lambda served: name)
         sampler.load([second])
     stale = scored_after_the_prefix(sampler, "m2")
     assert stale[0].logprobs != pytest.approx(expected[0].logprobs, abs=100 * TOLERANCE)
@@ -334,12 +334,12 @@ def test_another_scale_of_the_same_weights_is_another_version(
 
 
 def test_members_that_stay_are_not_loaded_again(sampler: VllmSampler, served: list[Served]) -> None:
-    numbers = {member: lora.lora_int_id for member, lora in sampler._adapters.items()}
+    numbers = {member: lora.lora_int_id for member, lora in sampler.adapters.items()}
     sampler.load(served[:5])
     sampler.load(served)
-    again = {member: lora.lora_int_id for member, lora in sampler._adapters.items()}
+    again = {member: lora.lora_int_id for member, lora in sampler.adapters.items()}
     assert {member for member in MEMBERS if numbers[member] == again[member]} == set(MEMBERS[:5])
-    assert sampler._engine.list_loras() == set(again.values())
+    assert sampler.engine.list_loras() == set(again.values())
 
 
 def test_progress_adds_up_to_the_number_of_requests(sampler: VllmSampler) -> None:
@@ -356,7 +356,7 @@ def test_an_interruption_leaves_nothing_to_the_next_batch(sampler: VllmSampler) 
     requests = asked("m0", None, temperature=0.0)
     with pytest.raises(KeyboardInterrupt):
         sampler.generate([replace(r, max_tokens=1 + i % 30) for i, r in enumerate(requests)], interrupt)
-    assert not sampler._engine.has_unfinished_requests()
+    assert not sampler.engine.has_unfinished_requests()
     assert len(sampler.generate(requests)) == len(requests)
 
 

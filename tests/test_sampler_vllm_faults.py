@@ -82,11 +82,11 @@ def probes(adapters: list[Served]) -> dict[str, Probe]:
 
 
 def test_an_adapter_that_is_not_applied_is_caught(sampler: VllmSampler, served: list[Served]) -> None:
-    sampler._engine.remove_lora(sampler._adapters["b"].lora_int_id)
-    sampler._adapters["b"] = None
+    sampler.engine.remove_lora(sampler.adapters["b"].lora_int_id)
+    sampler.adapters["b"] = None
     with pytest.raises(AdapterNotServed, match=r"does not serve b .*: it is not applied: the bare base"):
         prove(sampler, served, probes(served), EXACT)
-    del sampler._adapters["b"]
+    del sampler.adapters["b"]
 
 
 def test_a_stale_adapter_is_caught(engine: VllmSampler, old: list[Served], served: list[Served]) -> None:
@@ -96,7 +96,7 @@ def test_a_stale_adapter_is_caught(engine: VllmSampler, old: list[Served], serve
 
 
 def test_swapped_adapters_are_caught(sampler: VllmSampler, served: list[Served]) -> None:
-    adapters = sampler._adapters
+    adapters = sampler.adapters
     adapters["a"], adapters["c"] = adapters["c"], adapters["a"]
     with pytest.raises(AdapterNotServed, match=r"does not serve a .*: it is swapped with c"):
         prove(sampler, served, probes(served), EXACT)
@@ -121,7 +121,7 @@ def test_a_base_row_that_is_given_an_adapter_is_caught(
     sampler = new_sampler(worker, max_loras=len(MEMBERS))
     try:
         assert serve(sampler, served, "float32").largest_error < 1e-4, "apart, the base is itself"
-        monkeypatch.setattr(sampler, "_batches", lambda adapters: [range(len(adapters))])
+        monkeypatch.setattr(sampler, "batches", lambda adapters: [range(len(adapters))])
         with pytest.raises(
             AdapterNotServed, match=f"{BASE} .*a row without a member was given the adapter of"
         ):
@@ -134,7 +134,7 @@ def test_a_spare_slot_alone_keeps_base_rows_from_adapters(
     engine: VllmSampler, served: list[Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.load(served)
-    monkeypatch.setattr(engine, "_batches", lambda adapters: [range(len(adapters))])
+    monkeypatch.setattr(engine, "batches", lambda adapters: [range(len(adapters))])
     probe = read_probe(served[0].folder)
     texts = [Text(member, probe.prompt_ids, probe.completion_ids) for member in (*MEMBERS, None)]
     assert engine.score(texts)[-1] == pytest.approx(probe.base_logprobs, abs=1e-4)

@@ -27,7 +27,7 @@ def groups_of(pid: int) -> dict[str, str]:
 
 
 def ours() -> set[Path]:
-    return {folder for parent in cgroups._parents() for folder in parent.glob(f"{cgroups.PREFIX}*")}
+    return {folder for parent in cgroups.parents() for folder in parent.glob(f"{cgroups.PREFIX}*")}
 
 
 @needs_groups
@@ -67,11 +67,11 @@ def test_what_a_group_runs_cannot_take_more_than_its_memory() -> None:
 
 @needs_groups
 def test_groups_of_processes_that_are_gone_are_swept() -> None:
-    parents = cgroups._parents()
-    left = [parent / f"{cgroups.PREFIX}1-0-0" for parent in parents]  # process 1 did not start then
+    left = [place / f"{cgroups.PREFIX}1-0-0" for place in cgroups.parents()]  # process 1 did not start then
     for folder in left:
         folder.mkdir()
-    cgroups._sweep(parents)
+    cgroups.usable.cache_clear()
+    assert cgroups.usable(), "a process sweeps when it finds out"
     assert not any(folder.exists() for folder in left)
 
 
@@ -87,9 +87,9 @@ def test_the_unified_hierarchy_gives_the_nearest_part_that_is_ours(
     told.write_text("0::/user.slice/app.slice/shell.scope\n")
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     monkeypatch.setattr(cgroups, "OWN", told)
-    assert cgroups._parents() == (leaf.parent,)
+    assert cgroups.parents() == (leaf.parent,)
     told.write_text("0::/nowhere\n")
-    assert cgroups._parents() == ()
+    assert cgroups.parents() == ()
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_the_unified_hierarchy_gives_the_nearest_part_that_is_ours(
 )
 def test_doctor_says_which_bound_holds(monkeypatch: pytest.MonkeyPatch, usable: bool, said: str) -> None:
     monkeypatch.setattr(cgroups, "usable", lambda: usable)
-    assert said in backends._gives("bubblewrap")
+    assert said in backends.bounds("bubblewrap")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import pytest
 from conftest import PATIENCE, contents, small_config, start
@@ -187,16 +187,18 @@ def test_of_many_writers_one_wins(s3: S3Objects) -> None:
 def test_a_disk_that_takes_nothing_is_no_fault_of_the_server(
     s3: S3Objects, server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(*arguments: object) -> NoReturn:
-        tries.append(arguments)
-        raise OSError(code, os.strerror(code), str(tmp_path / "file"))
+    def refuse(path: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if mode == "wb":
+            raise OSError(code, os.strerror(code), str(path))
+        return opened(path, mode, *more, **named)
 
-    tries: list[object] = []
+    opened = Path.open
     sha256 = s3.put_bytes(b"rows")
-    monkeypatch.setattr(s3, "_download", refuse)
+    asked = len(server.requests)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ArtifactError, match="could not be written"):
         s3.fetch(sha256, tmp_path / "file")
-    assert len(tries) == 1
+    assert [method for method, _ in server.requests[asked:]] == ["GET"]
 
 
 def test_a_damaged_object_is_refused(s3: S3Objects, tmp_path: Path) -> None:

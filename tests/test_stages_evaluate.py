@@ -24,7 +24,7 @@ from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, ne
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluate import _shares
+from populora_core.stages.evaluate import learnable_shares
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
@@ -257,12 +257,12 @@ def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported
 
 @pytest.mark.parametrize(("problems", "share"), [([], 0.0), ([0.0, 0.5], 0.5), ([None, 0.5], 1.0)])
 def test_a_teacher_is_measured_by_its_judged_problems(problems: list[float | None], share: float) -> None:
-    assert _shares(*played(problems)) == {"teacher": share}
+    assert learnable_shares(*played(problems)) == {"teacher": share}
 
 
 def test_a_teacher_whose_problems_infrastructure_failed_for_is_not_taken_for_a_bad_one() -> None:
     with pytest.raises(ArtifactError, match=r"(?s)teacher has no external fitness.*infrastructure.*rerun"):
-        _shares(*played([None, None]))
+        learnable_shares(*played([None, None]))
 
 
 def played(solve_rates: list[float | None]) -> tuple[Any, list[Any]]:

@@ -13,7 +13,6 @@ from populora_core.study.budget import Basis
 from populora_core.study.config import load_study
 from populora_core.study.frontier import FRONTIER, RESTATED
 from populora_core.study.judgement import Rule, Verdict, decide
-from populora_core.study.play import _evaluations
 from populora_core.study.reckoning import costs, power, smallest_p
 from populora_core.study.report import render
 from populora_core.study.statistics import Test, equivalence, one_sample, two_samples
@@ -224,7 +223,7 @@ def test_the_base_answers_once_and_samples_are_drawn_at_both_ends(tmp_path: Path
 
     run = next(run for run in plan(STUDY).left if run.name == "pop-4+4-seed-0000")
     assert run.members == "solvers"
-    asked = [(suite.suite, generation, base) for suite, generation, base in _evaluations(run)]
+    asked = [(suite.suite, generation, base) for suite, generation, base in run.evaluations()]
     assert asked == [
         ("frontier", 15, True),
         ("frontier-70-mean_at_8", 15, True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from store_run import (
@@ -24,7 +23,7 @@ from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.measures import _steps, measure
+from populora_core.study.measures import measure
 
 PROPOSALS = (  # name, type, match, verdict, reward, tokens
     ("A", "code_o", "m0", "valid", 0.5, 2),
@@ -262,10 +261,16 @@ def test_a_suite_of_one_benchmark_is_that_benchmark_and_slots_beyond_99_stay_apa
     ]
 
 
-def test_a_program_that_cannot_be_written_out_again_has_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_cannot_be_written_out_again_has_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(program: str) -> str:
         raise ValueError("Unable to avoid backslash in f-string expression part")
 
     monkeypatch.setattr("populora_core.study.measures.counting", refuse)
-    rows = [{"problem_id": "A", "program": "", "inputs": [], "generation": 1, "problem_type": "code_o"}]
-    assert _steps(SimpleNamespace(rows=lambda sql: rows), run_jobs) == []
+    directory = write_run(tmp_path, generations=0)
+    for stage, tables in planted(1).items():
+        commit_stage(directory, 1, stage, tables)
+    with Catalogue(directory) as catalogue:
+        found = {value.measure for value in measure(catalogue, suite("tiny_code_o"), lambda jobs: [])}
+    assert "ast_depth" in found and "executed_steps" not in found

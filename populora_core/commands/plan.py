@@ -130,6 +130,7 @@ def _print_gpus(config: Config) -> None:
     torch, vllm = (gpu_job(config, engine) for engine in ("torch", "vllm"))
     chosen = torch if config.sampler.engine == "torch" else vllm
     plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
+    shape = chosen.shape
     of_each = f"on one GPU of {_size(card)}" + (f", its engine on {vllm.spread}" if vllm.spread > 1 else "")
     say(f"\n[bold]memory[/], at most; {gpus} process(es), each {of_each}:")
     _print_parts(plan.needed)
@@ -142,7 +143,13 @@ def _print_gpus(config: Config) -> None:
         f"{two.cache_tokens:,} tokens, beside a learner that reserves {_size(two.learner)} and keeps "
         f"{_size(two.kept)} while the engine works: {two.fit}"
     )
-    say(f"  {_size(plan.host)} of the machine's own memory: states, and what sleeps")
+    copies = (
+        "one copy for all" if plan.loading == shape.parameters * shape.stored else "one more for each process"
+    )
+    say(
+        f"  {_size(plan.host)} of the machine's own memory: states, and what sleeps; {_size(plan.loading)} while the "
+        f"checkpoint is loaded, {copies}"
+    )
     if plan.fit is Fit.TOO_LARGE:
         fitting = what_would_fit(chosen, card, rates, gpus)
         say(

@@ -48,6 +48,9 @@ class RayCluster:
     Args:
         address: host:port of a cluster to join; empty starts one of this machine alone.
 
+    Attributes:
+        folder: of a cluster that was started here, for its token and its logs; None before and after.
+
     Raises:
         ConfigError: Ray is not installed.
         ClusterUnavailable: the cluster does not answer or refuses, or none can be started.
@@ -68,7 +71,7 @@ class RayCluster:
             ) from error
         self.ray: Any = ray
         self.address = address
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._token: str | None = os.environ.get(TOKEN)
         self._heads: tuple[int, ...] = ()
         if ray.is_initialized():
@@ -129,9 +132,9 @@ class RayCluster:
                 os.kill(pid, signal.SIGKILL)
         _left(ours)  # what was killed needs a moment too
         self._heads = ()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
             if self._token is None:
                 os.environ.pop(TOKEN, None)
             else:
@@ -143,8 +146,8 @@ class RayCluster:
             _require_listener(self.address)
             return options | {"address": self.address}
         leftovers.sweep()
-        self._folder = leftovers.make_folder("ray", RAY_CHARS)
-        token = self._folder / "token"
+        self.folder = leftovers.make_folder("ray", RAY_CHARS)
+        token = self.folder / "token"
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))
         os.environ[TOKEN] = str(
@@ -154,7 +157,7 @@ class RayCluster:
             "address": "local",
             "include_dashboard": False,
             "object_store_memory": OBJECTS_BYTES,
-            "_temp_dir": str(self._folder / "ray"),
+            "_temp_dir": str(self.folder / "ray"),
         }
 
 

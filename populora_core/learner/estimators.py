@@ -186,6 +186,6 @@ def _by_key(
     for alike in rows.values():
         values = np.array([given[row] for row in alike], dtype=np.float64)
         changed = np.zeros_like(values) if spread(values) < SPREAD_FLOOR else change(values)
-        for row, value in zip(alike, changed.tolist(), strict=True):
-            result[row] = value
+        for at, row in enumerate(alike):
+            result[row] = float(changed[at])
     return result

@@ -106,7 +106,7 @@ def _step(
         for name in ("clip", "grad_clip")
     )
     packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == CUDA
-    again = settings.gradient_checkpointing and not (on_gpu and _has_room(stacked, packs, settings))
+    again = settings.gradient_checkpointing and not (on_gpu and has_room(stacked, packs, settings))
     with checkpointed(stacked.model, again):
         batches = micro_batches(packs, settings.token_budget, on_gpu)
         for batch in made_ahead(batches) if on_gpu else batches:
@@ -136,7 +136,7 @@ def _weights(tokens: int, texts: int, share: float) -> tuple[float, float]:
     return ((1.0 - share) / tokens, share / texts) if texts else (1.0 / tokens, 0.0)
 
 
-def _has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
+def has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
     """Whether the GPU has memory for all activations of a micro-batch: then backward need run no layer again."""
     tokens = max(settings.token_budget, *(pack.length for pack in packs))
     try:

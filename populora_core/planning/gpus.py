@@ -23,6 +23,7 @@ from populora_core.planning.memory import (
     base_size,
     cache_room,
     estimate,
+    loading,
 )
 
 CONTEXT = 3 * GB  # of two processes: contexts, libraries' work spaces, graphs
@@ -74,6 +75,7 @@ class GpuPlan:
         cache_tokens: that the sampler has room for at once.
         sampling, learning, turning: seconds of a generation at the limits of length.
         host: bytes of the machine's memory, over all its processes.
+        loading: of them, while all processes load the checkpoint.
     """
 
     needed: Estimate
@@ -86,6 +88,7 @@ class GpuPlan:
     learning: float
     turning: float
     host: float
+    loading: float
 
     @property
     def seconds(self) -> float:
@@ -150,6 +153,7 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
         sum(update_seconds(shape, each, written, job.checkpointing, rates) for each in stages) / gpus,
         turning,
         gpus * (needed.states + (resident if fit is Fit.TURNS else 0)),
+        loading(shape, job.number_bytes, gpus),
     )
 
 

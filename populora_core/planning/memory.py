@@ -45,6 +45,7 @@ class ModelShape:
         cache: keys and values of one token in one layer.
         vocabulary: outputs of the head.
         context: longest sequence.
+        stored: bytes of one number in the checkpoint's files.
     """
 
     parameters: int
@@ -58,6 +59,7 @@ class ModelShape:
     cache: int
     vocabulary: int
     context: int
+    stored: int
 
 
 def read_shape(folder: Path, rank: int) -> ModelShape:
@@ -122,6 +124,7 @@ def shape_of(config: Mapping[str, Any], rank: int) -> ModelShape:
         cache=2 * keys,
         vocabulary=vocabulary,
         context=context,
+        stored=2 if str(config.get("dtype") or config.get("torch_dtype")).endswith("bfloat16") else MASTER,
     )
 
 
@@ -252,6 +255,16 @@ def base_size(shape: ModelShape, number_bytes: int, bits: int = 16) -> int:
         + rounded
         + shape.widest * shape.hidden * number_bytes
     )
+
+
+def loading(shape: ModelShape, number_bytes: int, processes: int) -> int:
+    """Bytes of a machine's memory while so many processes load the base on their way to a device.
+
+    A checkpoint in the base's precision is mapped, so that all of them read the one copy that the kernel keeps. Else
+    each has one of its own beside that, in the base's precision, until it is on the device.
+    """
+    files = shape.parameters * shape.stored
+    return files + (0 if number_bytes == shape.stored else processes * shape.parameters * number_bytes)
 
 
 def cache_room(

@@ -50,10 +50,10 @@ class VllmSampler:
     def __init__(self, spec: ModelSpec, stop_ids: Collection[int]) -> None:
         self._spec, self._stop_ids = spec, frozenset(stop_ids)
         self._rank = room_for(spec.adapters.rank)
-        self._adapters: dict[str, LoRARequest] = {}
+        self.adapters: dict[str, LoRARequest] = {}
         self._numbers, self._request_ids = count(1), map(str, count())
         self._capacity = spec.members  # adapters that the engine has room for
-        self._engine: Any = None
+        self.engine: Any = None
         self._asleep = False
         import_vllm(spec.base.device)
 
@@ -64,17 +64,17 @@ class VllmSampler:
             AdapterError: also where vLLM refuses an adapter.
             ConfigError: vLLM cannot start.
         """
-        names = {served.member_id: self._checked_name(served) for served in adapters}
+        names = {served.member_id: self.name_of(served) for served in adapters}
         if len(adapters) > self._capacity:
             self.close()
             self._capacity = len(adapters)
         engine = self._awake()
-        for member_id, lora in list(self._adapters.items()):
+        for member_id, lora in list(self.adapters.items()):
             if lora.lora_name != names.get(member_id):  # leaving comes first: no one may need the spare slot
                 engine.remove_lora(lora.lora_int_id)
-                del self._adapters[member_id]
+                del self.adapters[member_id]
         for served in adapters:
-            if served.member_id not in self._adapters:
+            if served.member_id not in self.adapters:
                 self._add(served, names[served.member_id])
 
     def generate(
@@ -93,7 +93,7 @@ class VllmSampler:
             _Asked(
                 request.member_id,
                 request.prompt_ids,
-                self._params(request, told=drawn is not None),
+                self.params(request, told=drawn is not None),
                 request.stop,
             )
             for request in requests
@@ -125,17 +125,17 @@ class VllmSampler:
     def rest(self) -> None:
         """Put the engine to sleep where it must and the platform can: weights to host memory, the cache given up."""
         may = self._spec.sleeps and self._spec.base.device != "cpu"
-        if may and self._engine is not None and not self._asleep:
-            self._engine.sleep(level=1)
+        if may and self.engine is not None and not self._asleep:
+            self.engine.sleep(level=1)
             self._asleep = True
 
     def close(self) -> None:
         """End the engine and free its memory."""
-        self._adapters.clear()
+        self.adapters.clear()
         self._asleep = False
-        if self._engine is not None:
-            self._engine.engine_core.shutdown()
-            self._engine = None
+        if self.engine is not None:
+            self.engine.engine_core.shutdown()
+            self.engine = None
             clear_away()
 
     # Requests
@@ -147,7 +147,7 @@ class VllmSampler:
         adapters = [self._adapter(row.member_id) for row in asked]
         engine = self._awake()
         _refuse_too_long(asked, engine.model_config.max_model_len)
-        for batch in self._batches(adapters):
+        for batch in self.batches(adapters):
             working: dict[str, _Asked] = {}
             places: dict[str, int] = {}
             try:
@@ -175,12 +175,12 @@ class VllmSampler:
                 engine.abort_request(list(working))
 
     @staticmethod
-    def _batches(adapters: Sequence[LoRARequest | None]) -> tuple[list[int], list[int]]:
+    def batches(adapters: Sequence[LoRARequest | None]) -> tuple[list[int], list[int]]:
         """Which rows run together: those with an adapter, then those of the base."""
         rows = range(len(adapters))
         return [i for i in rows if adapters[i] is not None], [i for i in rows if adapters[i] is None]
 
-    def _params(self, request: Request, told: bool = False) -> SamplingParams:
+    def params(self, request: Request, told: bool = False) -> SamplingParams:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -218,15 +218,15 @@ class VllmSampler:
         if member_id is None:
             return None
         try:
-            return self._adapters[member_id]
+            return self.adapters[member_id]
         except KeyError:
             raise PopulationError(
                 f"member {member_id} is not resident",
-                expected="one of " + (", ".join(self._adapters) or "no members: nothing was loaded"),
+                expected="one of " + (", ".join(self.adapters) or "no members: nothing was loaded"),
                 remedy="load() the members of the batch first",
             ) from None
 
-    def _checked_name(self, served: Served) -> str:
+    def name_of(self, served: Served) -> str:
         """The adapter's name in vLLM, from its member and its content, the scale included."""
         folder = served.folder
         served.require_whole()
@@ -256,25 +256,25 @@ class VllmSampler:
 
         lora = LoRARequest(name, next(self._numbers), str(served.folder.resolve()))
         try:
-            self._engine.add_lora(lora)
+            self.engine.add_lora(lora)
         except Exception as error:  # whatever vLLM's parts raise: ValueError, RuntimeError, ...
             raise AdapterError(
                 f"vLLM refuses the adapter of {served.member_id} in {served.folder}",
                 came=f"{type(error).__name__}: {error}",
                 remedy='sampler.engine = "torch" may tell more of what does not fit',
             ) from error
-        self._adapters[served.member_id] = lora
+        self.adapters[served.member_id] = lora
 
     # Engine
 
     def _awake(self) -> Any:
         """The engine, started or woken where it has to be."""
-        if self._engine is None:
-            self._engine = start_engine(self._spec, self._rank, self._capacity)
+        if self.engine is None:
+            self.engine = start_engine(self._spec, self._rank, self._capacity)
         elif self._asleep:
-            self._engine.wake_up()
+            self.engine.wake_up()
         self._asleep = False
-        return self._engine
+        return self.engine
 
 
 @dataclass(slots=True, eq=False)

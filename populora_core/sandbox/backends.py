@@ -124,10 +124,11 @@ def _try_backend(name: str) -> BackendReport:
         return BackendReport(name, False, _summary(error), error.remedy)
     if result.status is not Status.OK:
         return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
-    return BackendReport(name, True, "", "", _gives(name))
+    return BackendReport(name, True, "", "", bounds(name))
 
 
-def _gives(name: str) -> str:
+def bounds(name: str) -> str:
+    """How far a backend that works goes beyond what every backend gives."""
     if name in ("docker", "gvisor"):
         second = "; a second kernel" if name == "gvisor" else ""
         return f"a user id for each program; cgroup limits on memory, processes and CPU{second}"

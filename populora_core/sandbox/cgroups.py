@@ -48,24 +48,24 @@ class Group:
 
 def make(memory_bytes: int) -> Group | None:
     """A group with so much memory and `MOST_PROCESSES` processes; None where this user may make none."""
-    return _make(_parents(), memory_bytes) if usable() else None
+    return _make(parents(), memory_bytes) if usable() else None
 
 
 @cache
 def usable() -> bool:
     """Whether groups can be made and entered here, found by doing so."""
-    parents = _parents()
-    _sweep(parents)
+    places = parents()
+    _sweep(places)
     try:
-        group = _make(parents, 64 << 20)
+        group = _make(places, 64 << 20)
         done = subprocess.run(group.around(["/bin/true"]), env={}, capture_output=True)
         group.remove()
-        return bool(parents) and done.returncode == 0
+        return bool(places) and done.returncode == 0
     except OSError:
         return False
 
 
-def _parents() -> tuple[Path, ...]:
+def parents() -> tuple[Path, ...]:
     """Where groups are made: in the unified hierarchy, or in that of each controller; none where neither is there."""
     with suppress(OSError):
         lines = OWN.read_text().splitlines()
@@ -92,10 +92,10 @@ def _given_on(folder: Path) -> set[str]:
     return set((folder / "cgroup.subtree_control").read_text().split())
 
 
-def _make(parents: Sequence[Path], memory_bytes: int) -> Group:
+def _make(places: Sequence[Path], memory_bytes: int) -> Group:
     pid = os.getpid()
     name = f"{PREFIX}{pid}-{started(pid)}-{next(_numbers)}"
-    group = Group(tuple(parent / name for parent in parents))
+    group = Group(tuple(place / name for place in places))
     for folder in group.folders:
         folder.mkdir()
         limits = dict.fromkeys(_MEMORY, memory_bytes) | {"memory.swap.max": 0, "pids.max": MOST_PROCESSES}
@@ -105,9 +105,9 @@ def _make(parents: Sequence[Path], memory_bytes: int) -> Group:
     return group
 
 
-def _sweep(parents: Sequence[Path]) -> None:
+def _sweep(places: Sequence[Path]) -> None:
     """Remove the groups of processes that are gone."""
-    for folder in (found for parent in parents for found in parent.glob(f"{PREFIX}*-*-*")):
+    for folder in (found for place in places for found in place.glob(f"{PREFIX}*-*-*")):
         pid, when = folder.name.removeprefix(PREFIX).split("-")[:2]
         if pid.isdigit() and started(int(pid)) != when:
             _refuses_to_go(folder)

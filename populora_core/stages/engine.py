@@ -158,7 +158,7 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
         shards = session.shards(plan.key, kept, staged_adapters(writer))
         context = StageContext(session, plan, writer, shards, session.observer.stage_progress)
         with watched(run.config.base.device, run.config.compute.shards) as busy:
-            _perform(stage, context)
+            perform(stage, context)
         if busy:
             context.extra["gpu_busy"] = fmean(busy)
         if shards.records:
@@ -188,7 +188,7 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
     return manifest, False
 
 
-def _perform(stage: Stage, context: StageContext) -> None:
+def perform(stage: Stage, context: StageContext) -> None:
     """Run the stage's code. It is imported only here: a finished stage is recognised without what makes one."""
     from populora_core.stages import evaluate, evolve, found, grade, match, propose, solve, update, verify
 

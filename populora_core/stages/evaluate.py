@@ -23,7 +23,7 @@ def run(ctx: StageContext) -> None:
         return
     members = ctx.members()
     scores = _measure(ctx, load_suite(settings.file()), [m for m in members if Role.STUDENT in m.role.plays])
-    scores |= _shares(ctx, [member for member in members if member.role is Role.TEACHER])
+    scores |= learnable_shares(ctx, [member for member in members if member.role is Role.TEACHER])
     ctx.write(
         "external_fitness",
         [
@@ -71,7 +71,7 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     return scores
 
 
-def _shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
+def learnable_shares(ctx: StageContext, teachers: list[Member]) -> dict[str, float]:
     """member_id -> the share of its problems of the last generations that were solved sometimes but not always.
 
     A teacher without any problem has 0.

@@ -62,6 +62,19 @@ class Assignment:
     def generations(self) -> int:
         return self.config.run.generations
 
+    def evaluations(self) -> Iterator[tuple[Suite, int, bool]]:
+        """(suite, generation, whether the base answers too): every n-th generation and the last.
+
+        The base never changes, so that it answers each suite once.
+        """
+        every, last = self.origin.evaluate_every, self.generations
+        generations = sorted({*range(every, last + 1, every), last})
+        first = generations[0]
+        for generation in generations:
+            yield self.suite, generation, generation == first
+            if self.sampled is not None and generation in (first, last):
+                yield self.sampled, generation, generation == first
+
 
 def play(assignment: Assignment, say: Say) -> None:
     """Make the run, or go on with it, and write its summary.
@@ -76,7 +89,7 @@ def play(assignment: Assignment, say: Say) -> None:
     run = _open(assignment)
     with Session(run, _Teller(assignment.generations, say)) as session:
         train(session, assignment.generations)
-        for suite, generation, base in _evaluations(assignment):
+        for suite, generation, base in assignment.evaluations():
             say(f"evaluating generation {generation} on {suite.suite}")
             RunEvaluation(session, suite, assignment.members, generation, base=base).run()
         say("measuring")
@@ -132,20 +145,6 @@ def _open(assignment: Assignment) -> Run:
             remedy="move or remove that folder, or give the study another `runs`",
         )
     return replace(run, config=config)
-
-
-def _evaluations(assignment: Assignment) -> Iterator[tuple[Suite, int, bool]]:
-    """(suite, generation, whether the base answers too): every n-th generation and the last.
-
-    The base never changes, so that it answers each suite once.
-    """
-    every, last = assignment.origin.evaluate_every, assignment.generations
-    generations = sorted({*range(every, last + 1, every), last})
-    first = generations[0]
-    for generation in generations:
-        yield assignment.suite, generation, generation == first
-        if assignment.sampled is not None and generation in (first, last):
-            yield assignment.sampled, generation, generation == first
 
 
 class _Teller(Observer):

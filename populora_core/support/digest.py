@@ -13,14 +13,15 @@ _SETTLED_NS = 20_000_000
 alike; one that was written so recently is not remembered."""
 
 Identity = tuple[int, int, int, int]  # device, inode, size and modification time of a file
-_known: dict[Identity, str] = {}
+known: dict[Identity, str] = {}
+"""The sha256 of what this process has read, or was told by another."""
 _MOST = 1 << 16
 
 
 def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, read again only when its inode, size or modification time changed."""
     status = os.stat(path)
-    sha256 = _known.get(_identity(status))
+    sha256 = known.get(_identity(status))
     if sha256 is None:
         sha256 = read_sha256(path)
         if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
@@ -44,20 +45,20 @@ def files_below(path: Path) -> dict[str, Path]:
 
 def remember(status: os.stat_result, sha256: str) -> None:
     """Know the bytes of a file by what `os.stat` says of it."""
-    if len(_known) >= _MOST:
-        _known.clear()
-    _known[_identity(status)] = sha256
+    if len(known) >= _MOST:
+        known.clear()
+    known[_identity(status)] = sha256
 
 
 def known_below(folder: Path) -> dict[Identity, str]:
     """The sha256 of every file below that is remembered, for another process of this machine to `know`."""
     found = {_identity(os.stat(file)) for file in files_below(folder).values()}
-    return {identity: _known[identity] for identity in found & _known.keys()}
+    return {identity: known[identity] for identity in found & known.keys()}
 
 
 def know(hashes: Mapping[Identity, str]) -> None:
     """Remember what another process of this machine has read."""
-    _known.update(hashes)
+    known.update(hashes)
 
 
 def _identity(status: os.stat_result) -> Identity:

@@ -40,6 +40,9 @@ class Registry(dict[str, Any]):
         setting: the key of the configuration that names one.
         error: what is raised.
         protocol: what each must have; a class or a maker that takes no arguments is called. None for functions.
+
+    Attributes:
+        made: the things of other packages that were found so far.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Registry(dict[str, Any]):
         super().__init__(ours)
         self.group, self.what, self.setting = group, what, setting
         self._error, self._protocol = error, protocol
-        self._of_others: dict[str, Any] = {}
+        self.made: dict[str, Any] = {}
 
     def names(self) -> list[str]:
         """Every name that is known here, those of installed packages too."""
@@ -68,8 +71,8 @@ class Registry(dict[str, Any]):
             PopuloraError: no such name, a place that cannot be imported, or a thing that lacks what the kind must
                 have: the error names it.
         """
-        if name in self._of_others:
-            return self._of_others[name]
+        if name in self.made:
+            return self.made[name]
         entry = self[name] if name in self else self._place(name)
         try:
             thing = pkgutil.resolve_name(entry) if isinstance(entry, str) else entry
@@ -79,7 +82,7 @@ class Registry(dict[str, Any]):
             raise self._unknown(name, str(error)) from error
         self._require(name, thing)
         if name not in self:
-            self._of_others[name] = thing
+            self.made[name] = thing
         return thing
 
     def bound(self, name: str, given: Mapping[str, Any]) -> Callable[..., Any]:

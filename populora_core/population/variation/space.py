@@ -203,9 +203,10 @@ class Space:
         return self.relative([float(torch.linalg.vector_norm(gap)) for gap in gaps])
 
     def relative(self, distances: Sequence[float]) -> list[float | None]:
-        norms = [self.norm(parent) for parent in range(len(self.parents))]
+        """Distances to each parent over its norm; None at norm 0."""
         return [
-            distance / norm if norm > 0.0 else None for distance, norm in zip(distances, norms, strict=True)
+            distance / norm if (norm := self.norm(parent)) > 0.0 else None
+            for parent, distance in enumerate(distances)
         ]
 
     def _columns(self, parent: int) -> tuple[Tensor, Tensor]:
