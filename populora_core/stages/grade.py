@@ -84,10 +84,10 @@ def _proposal_grades(
         rewards.append(reward)
     found = [verified.get(checks[proposal["proposal_id"]]["problem_id"]) for proposal in proposals]
     crowds = [
-        (proposal["teacher_id"], problem and problem["problem_type"])
+        (proposal["teacher_id"], problem["problem_type"] if problem else None)
         for proposal, problem in zip(proposals, found, strict=True)
     ]
-    lengths = [problem and problem["lines_of_code"] for problem in found]
+    lengths = [problem["lines_of_code"] if problem else None for problem in found]
     return [
         {"proposal_id": proposal["proposal_id"], "reward": reward}
         for proposal, reward in zip(
