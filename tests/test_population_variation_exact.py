@@ -324,3 +324,13 @@ def test_an_operator_named_by_its_place_breeds_and_is_measured() -> None:
     child, record = make_child(f"{__name__}:halve", [parent], np.random.default_rng(0), SCALE, {"by": 0.25})
     assert relative(child, {n: 0.25 * update(parent[n]) for n in SHAPES}) < 1e-12
     assert record["distances"] == [pytest.approx(0.75)]
+
+
+def test_the_distance_of_a_near_copy_has_digits_though_the_factors_are_float32() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(*shape, generator=generator) for shape in ((4, 40), (30, 4)))
+    child_b = b * (1 + 3e-5 * torch.randn(30, 4, generator=generator))
+    _, (found,) = measured({"q": (a, child_b)}, [{"q": (a, b)}])
+    gap = (child_b.double() - b.double()) @ a.double()
+    expected = float(torch.linalg.matrix_norm(gap) / torch.linalg.matrix_norm(b.double() @ a.double()))
+    assert found == pytest.approx(expected, rel=1e-4)
