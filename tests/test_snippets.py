@@ -32,6 +32,7 @@ ELSEWHERE = {
     "study report runs/": "test_study.py",
     "run --base": "test_any_base.py",
     "run --preset quick --set 'propose.types": "test_other_packages.py",
+    "run --plain --preset quick --set base.path=countdown": "test_other_packages.py",
 }
 """The beginning of a command that needs a person, a server, a network, hours or another package -> who runs it."""
 NUMBERS = {
