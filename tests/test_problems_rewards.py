@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from populora_core.config.sections import GradeSection
-from populora_core.problems.rewards import TEACHER_REWARDS, luck, shared, student_reward, teacher_reward
+from populora_core.problems.rewards import (
+    TEACHER_REWARDS,
+    fitness_sharing,
+    luck,
+    student_reward,
+    teacher_reward,
+)
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.support.errors import PopulationError
 
@@ -121,11 +127,11 @@ def test_a_niche_earns_what_its_full_share_of_the_crowd_would() -> None:
     rewards = [0.8, 0.8, 0.8, 0.4, -1.0, 0.0, None, 0.8]
     niches = [3, 3, 3, 4, None, 3, 3, 3]
     crowds = ["t"] * 7 + ["u"]
-    paid = shared(rewards, niches, crowds, niche=0.25)
+    paid = fitness_sharing(rewards, niches, crowds, niche=0.25)
     assert paid == pytest.approx([*[0.8 * 0.25 * 7 / 5] * 3, 0.4, -1.0, 0.0, None, 0.8 * 0.25]), (
         "five of seven share; one of seven is below a quarter; no one is fined more"
     )
-    assert shared(rewards, niches, crowds, niche=1.0) == rewards
+    assert fitness_sharing(rewards, niches, crowds, niche=1.0) == rewards
 
 
 def test_what_a_guesser_earns_its_teacher() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import entry_function, parse_program
+from populora_core.problems.slack import unchanged
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.literals import canonical, parse_arguments
@@ -78,7 +79,9 @@ def chances(
             same = told[problem.problem_type, problem.outputs] - 1
             shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
     asked = [index for index, form in enumerate(forms) if form is AnswerForm.OUTPUT]
-    for index, share in zip(asked, _by_stopping([problems[index] for index in asked], run_jobs), strict=True):
+    begun = [list(beginnings(problems[index].program)) for index in asked]
+    by_stopping = unchanged([problems[index] for index in asked], begun, run_jobs)
+    for index, share in zip(asked, by_stopping, strict=True):
         shares[index] = max(shares[index], share)
     return [shares[index] for index in range(len(problems))]
 
@@ -100,21 +103,6 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
     return [
         prod(result.outputs.count(output) / INPUTS for output in problem.outputs)
         for (problem, _), result in zip(asked, run_jobs(jobs), strict=True)
-    ]
-
-
-def _by_stopping(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
-    """The share of the statements that may be the first left out, with all after it, and the outputs stay."""
-    begun = [list(beginnings(problem.program)) for problem in problems]
-    jobs = [
-        Job(f"{problem.problem_id}-{number}", program + _GUARD, problem.inputs)
-        for problem, programs in zip(problems, begun, strict=True)
-        for number, program in enumerate(programs)
-    ]
-    results = iter(run_jobs(jobs))
-    return [
-        sum(next(results).outputs == problem.outputs for _ in programs) / max(1, len(programs))
-        for problem, programs in zip(problems, begun, strict=True)
     ]
 
 

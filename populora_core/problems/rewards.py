@@ -80,7 +80,7 @@ def teacher_reward(
     return paid * (1.0 - chance) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
 
 
-def shared(
+def fitness_sharing(
     rewards: Sequence[float | None], niches: Sequence[Hashable], crowds: Sequence[Hashable], niche: float
 ) -> list[float | None]:
     """What is earned in a niche that many sit in: fitness sharing (Goldberg and Richardson, 1987).

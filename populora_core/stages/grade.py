@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from populora_core.population.rating import Match, Outcome, Rating, lower_bound, match_outcome, rate
 from populora_core.problems.grading import judge_attempts
-from populora_core.problems.rewards import shared, student_reward, teacher_reward
+from populora_core.problems.rewards import fitness_sharing, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
@@ -91,7 +91,7 @@ def _proposal_grades(
     return [
         {"proposal_id": proposal["proposal_id"], "reward": reward}
         for proposal, reward in zip(
-            proposals, shared(rewards, lengths, crowds, ctx.config.grade.niche), strict=True
+            proposals, fitness_sharing(rewards, lengths, crowds, ctx.config.grade.niche), strict=True
         )
     ]
 
