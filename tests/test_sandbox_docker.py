@@ -67,9 +67,9 @@ def containers_of(pid: int) -> list[Any]:
     return [each for each in found if Owner.parse(each.labels[containers.LABEL]).pid == pid]
 
 
-def running() -> Any:
-    """A container of this process that programs may run in, not one that comes or goes."""
-    return next(each for each in containers_of(os.getpid()) if each.status == "running")
+def containers_in(pool: SandboxPool) -> list[Any]:
+    """Those that programs may run in; this process may have other pools, and containers that come or go."""
+    return [each for each in containers_of(os.getpid()) if each.attrs["State"]["Pid"] in pool.pids]
 
 
 def is_there(container: Any) -> bool:
@@ -97,7 +97,7 @@ def folders_of(pid: int) -> list[Path]:
 
 
 def test_containers_are_hardened_as_documented(pool: SandboxPool) -> None:
-    mine = containers_of(os.getpid())
+    mine = containers_in(pool)
     assert len(mine) == 2
     for container in mine:
         host = container.attrs["HostConfig"]
@@ -119,8 +119,8 @@ def test_containers_are_hardened_as_documented(pool: SandboxPool) -> None:
 
 
 def test_nobody_else_on_the_host_can_reach_the_link(pool: SandboxPool) -> None:
-    folders = folders_of(os.getpid())
-    assert len(folders) == 2
+    folders = {Path(mount["Source"]).parent for each in containers_in(pool) for mount in each.attrs["Mounts"]}
+    assert len(folders) == 2 and folders <= set(folders_of(os.getpid()))
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
@@ -203,7 +203,7 @@ def test_a_container_killed_in_the_middle_of_a_batch_loses_nothing(pool: Sandbox
 
     def kill(done: int) -> None:
         if done >= 20 * (1 + len(killed)) and len(killed) < 2:
-            running().kill()
+            containers_in(pool)[0].kill()
             killed.append(done)
 
     assert pool.run(squares(80), kill) == right(80)
@@ -221,7 +221,7 @@ def test_a_container_that_is_stopped_is_replaced(
     def pause(done: int) -> None:
         nonlocal ahead
         if done >= 10 and not paused:
-            paused.append(running())
+            paused.append(containers_in(pool)[0])
             paused[0].pause()
         elif paused and not ahead:  # what it had answered before has been read
             ahead = outer_seconds(LIMITS) + 1.0  # whatever is under way is overdue
@@ -357,7 +357,7 @@ def test_a_full_disk_gives_infrastructure_and_what_was_done_stays(
     def fill(done: int) -> None:
         if done >= 20 and tempfile.tempdir != str(full_disk):
             monkeypatch.setattr(tempfile, "tempdir", str(full_disk))
-            running().kill()
+            containers_in(pool)[0].kill()
 
     with SandboxPool(backend, LIMITS, workers=2, hash_seed=0) as pool:
         results = pool.run(squares(80), fill)
