@@ -14,7 +14,7 @@ from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import StageResult
 from populora_core.stages.table import Stage, stages_of
 from populora_core.support.errors import ServerUnreachable
-from tasks.interruption import interruption
+from tasks.interruption import heeding_ctrl_c, interruption
 from tasks.plainly import plainly
 from tasks.stages import TASKS
 
@@ -50,7 +50,8 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
     """
     try:
         _find_again(number)
-        generation(str(session.run.directory), session.run.name, number, before)
+        with heeding_ctrl_c():
+            generation(str(session.run.directory), session.run.name, number, before)
     except Exception as error:
         if (ended_by := interruption(error)) is not None:
             raise ended_by from None

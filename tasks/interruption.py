@@ -6,6 +6,12 @@ whose clean-up then fails in its own words, or end a worker first: what is raise
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
 from prefect.exceptions import TerminationSignal
 
 
@@ -14,3 +20,28 @@ def interruption(error: BaseException | None) -> BaseException | None:
     while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit, TerminationSignal)):
         error = error.__context__
     return SystemExit(128 + error.signal) if isinstance(error, TerminationSignal) else error
+
+
+@contextmanager
+def heeding_ctrl_c() -> Iterator[None]:
+    """Raise a KeyboardInterrupt at the end where one was raised within and dropped.
+
+    Prefect drops what meets a flow run between its last state and its end: the work that it called is done.
+    """
+    came = False
+
+    def notice(number: int, frame: FrameType | None) -> NoReturn:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # as in the background of a shell
+        yield
+        return
+    signal.signal(signal.SIGINT, notice)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt

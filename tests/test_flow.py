@@ -162,3 +162,34 @@ def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(
     assert err == ""
     wait_for(lambda: not any(map(alive, children)))
     assert not [path for path in directory.rglob(".*") if path.name.startswith((".tmp-", ".lock"))]
+
+
+INTERRUPTED_AT_ITS_END = """
+import os, signal
+import flows
+from prefect import flow
+from tasks.interruption import heeding_ctrl_c
+signal.signal(signal.SIGINT, signal.default_int_handler)
+finished = flow(on_completion=[lambda *_: os.kill(os.getpid(), signal.SIGINT)])(lambda: None)
+finished()
+print("dropped", flush=True)
+try:
+    with heeding_ctrl_c():
+        finished()
+except KeyboardInterrupt:
+    print("heeded")
+"""
+
+
+@pytest.mark.foreign
+@pytest.mark.thorough
+def test_a_ctrl_c_that_prefect_drops_at_the_end_of_a_flow_run_is_heeded(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_ITS_END],
+        cwd=ROOT,
+        env=_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout.split() == ["dropped", "heeded"], done.stderr
