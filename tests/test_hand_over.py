@@ -147,6 +147,7 @@ def test_two_hundred_generations_of_it_leave_nothing_behind(said: list[str], tmp
     worker = Worker(ON_GPU, torch.get_num_threads())
     worker.__dict__ |= {"sampler": engine, "stacked": stacked}
     pids, sizes = list[int | None](), list[tuple[int, int]]()
+    gc.collect()  # what earlier tests left open
     for number in range(200):
         served = [
             Served(member, Path("none"), f"{1000 * number + index:064x}")
@@ -166,7 +167,7 @@ def test_two_hundred_generations_of_it_leave_nothing_behind(said: list[str], tmp
     worker.close()
     assert said == ["empty cache"] * 200
     assert sizes[199] == sizes[9]
-    assert {opened for _, opened in sizes} == {sizes[0][1]}
+    assert max(opened for _, opened in sizes) == sizes[0][1]
     assert len(set(pids)) == 200 * 4 // 200 + 1
     assert all(state.steps == 200 for state in states.values())
 
