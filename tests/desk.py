@@ -63,13 +63,17 @@ class Desk:
         self.do("//input[@type='password']", lambda box: box.send_keys(key))
         self.button("Login", opens="//a[contains(@href,'/deployments')]")
 
+    def shown(self, xpath: str) -> list[Any]:
+        """The elements that are visible now."""
+        return [each for each in self.browser.find_elements("xpath", xpath) if each.is_displayed()]
+
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
         """The first visible element, once it is there."""
         found: list[Any] = []
 
         def there() -> bool:
             try:
-                found[:] = [e for e in self.browser.find_elements("xpath", xpath) if e.is_displayed()]
+                found[:] = self.shown(xpath)
             except REDRAWN:
                 return False
             return bool(found)
@@ -105,10 +109,22 @@ class Desk:
         self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
 
     def confirmed(self, name: str) -> None:
-        """Press a button, and say yes in the dialogue that it opens."""
+        """Press a button, and say yes in the dialogue that it opens, again until that has gone."""
         yes = "//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']"
+
+        def gone() -> bool:
+            try:
+                return not self.shown(yes)
+            except REDRAWN:
+                return False
+
         self.button(name, opens=yes)
-        self.click(yes)
+        for _ in range(round(PATIENCE / ANSWERS)):
+            self.click(yes)
+            with suppress(AssertionError):
+                wait_for(gone, ANSWERS)
+                return
+        raise AssertionError(f"the dialogue of {name} stays")
 
     def keep(self, name: str) -> None:
         time.sleep(1.0)  # fades and lazy parts
