@@ -7,6 +7,7 @@ whose clean-up then fails in its own words, or end a worker first: what is raise
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -26,7 +27,8 @@ def interruption(error: BaseException | None) -> BaseException | None:
 def heeding_ctrl_c() -> Iterator[None]:
     """Raise a KeyboardInterrupt at the end where one was raised within and dropped.
 
-    Prefect drops what meets a flow run between its last state and its end: the work that it called is done.
+    Prefect drops what meets a flow run between its last state and its end: the work that it called is done. Does
+    nothing where Ctrl-C is somebody else's: in a thread, which can set no handler, or in a shell's background.
     """
     came = False
 
@@ -35,7 +37,8 @@ def heeding_ctrl_c() -> Iterator[None]:
         came = True
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # as in the background of a shell
+    in_a_thread = threading.current_thread() is not threading.main_thread()
+    if in_a_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, notice)
