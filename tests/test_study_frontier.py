@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from populora_core.study.budget import Basis
+from populora_core.study.conduct import plan
 from populora_core.study.config import load_study
 from populora_core.study.frontier import FRONTIER, RESTATED
 from populora_core.study.judgement import Rule, Verdict, decide
@@ -67,6 +68,17 @@ def results(
         write_summary(folder / f"{run.origin.name}.parquet", run.origin, run.values)
     write_verdicts(study)
     return folder
+
+
+def elsewhere(folder: Path, *changes: tuple[str, str]) -> Path:
+    """The study's file with changes, none of whose runs is made."""
+    text = STUDY.read_text().replace('"frontier.toml"', f'"{STUDY.parent}/frontier.toml"')
+    for old, new in (("bench/results/study-2", str(folder / "results")), *changes):
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
 
 
 def verdicts(folder: Path) -> dict[str, str]:
@@ -191,12 +203,16 @@ def test_no_member_is_evaluated_in_the_generation_of_its_birth() -> None:
 def test_the_claims_of_the_second_study_need_all_their_arms(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    path = tmp_path / "study.toml"
-    path.write_text(
-        STUDY.read_text().replace(old, new).replace('"frontier.toml"', f'"{STUDY.parent}/frontier.toml"')
-    )
     with pytest.raises(ConfigError, match=said):
-        load_study(path)
+        load_study(elsewhere(tmp_path, (old, new)))
+
+
+def test_the_arms_that_decide_are_made_first_seed_by_seed(tmp_path: Path) -> None:
+    names = [run.name for run in plan(elsewhere(tmp_path)).left]
+    assert names[:5] == [f"{arm}-seed-0000" for arm in ("pop-4+4", "frozen-teacher", "pop-1+1", "solo")] + [
+        "pop-4+4-seed-0001"
+    ]
+    assert names[32:36] == [f"shuffled-seed-000{seed}" for seed in range(3)] + ["chance-off-seed-0000"]
 
 
 def test_a_study_is_reckoned_from_its_file_and_from_what_was_measured() -> None:
@@ -219,9 +235,7 @@ def test_what_eight_seeds_can_reach_and_how_often_they_do() -> None:
 
 
 def test_the_base_answers_once_and_samples_are_drawn_at_both_ends(tmp_path: Path) -> None:
-    from populora_core.study.conduct import plan
-
-    run = next(run for run in plan(STUDY).left if run.name == "pop-4+4-seed-0000")
+    run = next(run for run in plan(elsewhere(tmp_path)).left if run.name == "pop-4+4-seed-0000")
     assert run.members == "solvers"
     asked = [(suite.suite, generation, base) for suite, generation, base in run.evaluations()]
     assert asked == [

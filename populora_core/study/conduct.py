@@ -39,7 +39,7 @@ class StudyPlan:
     Attributes:
         done: names of the runs whose summaries count.
         void: name -> why its summary does not count any more.
-        left: the runs to make, in order: first seeds of all arms first.
+        left: the runs to make, in order: those that decide come first.
     """
 
     study: StudyConfig
@@ -230,10 +230,12 @@ def _refuse_record(study: StudyConfig) -> None:
         )
 
 
-def _ordered(study: StudyConfig) -> list[tuple[str, int]]:
-    """Arms and seeds: every arm's first seed, then every arm's second, so that what is there is balanced."""
-    rounds = zip_longest(*([(arm.name, seed) for seed in arm.seeds] for arm in study.arms))
-    return [run for together in rounds for run in together if run is not None]
+def _ordered(study: StudyConfig) -> Iterator[tuple[str, int]]:
+    """Arms and seeds: first the arms that decide, seed by seed, so that what is there is balanced; then arm by arm."""
+    deciding = [arm for arm in study.arms if arm.name in study.compared]
+    rounds = zip_longest(*([(arm.name, seed) for seed in arm.seeds] for arm in deciding))
+    yield from (run for together in rounds for run in together if run is not None)
+    yield from ((arm.name, seed) for arm in study.arms if arm not in deciding for seed in arm.seeds)
 
 
 def _void(path: Path, now: Origin) -> str | None:

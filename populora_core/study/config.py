@@ -72,15 +72,18 @@ class StudyConfig(Section):
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names):
             raise ValueError("every arm needs a name of its own")
-        compared = [self.population, self.solo]
-        if self.claims == "frontier":
-            compared += [self.frozen or "", self.pair or ""]
-        for arm in compared:
+        for arm in self.compared:
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")
-        if len(set(compared)) < len(compared):
+        if len(set(self.compared)) < len(self.compared):
             raise ValueError("population, solo and what else is compared must be different arms")
         return self
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The arms that decide claims; all others describe."""
+        more = (self.frozen or "", self.pair or "") if self.claims == "frontier" else ()
+        return (self.population, self.solo, *more)
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
