@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -111,9 +112,25 @@ def asked_before(*solve_rates: float, problem_type: str = "code_o") -> list[Grad
         Graded(
             Draft(problem_type, f"def f(a):\n return a+{place}", ("(1,)",), "").problem(f"p{place}", ("1",)),
             Cell((), ()),
+            2,
             rate,
         )
         for place, rate in enumerate(solve_rates)
+    ]
+
+
+def of_length(lines: int, solve_rate: float, programs: int = 10) -> list[Graded]:
+    """Different programs of so many lines that were solved so often."""
+    return [
+        Graded(
+            Draft(
+                "code_o", "def f(a):" + f"\n a+={place}" * (lines - 2) + "\n return a", ("(1,)",), ""
+            ).problem(f"p{lines}-{place}", ("1",)),
+            Cell((), ()),
+            lines,
+            solve_rate,
+        )
+        for place in range(programs)
     ]
 
 
@@ -137,6 +154,36 @@ def test_of_what_was_asked_several_times_the_newest_solve_rate_counts() -> None:
     past = asked_before(0.125, 0.125, 0.125, 1.0) + asked_before(0.25, 0.5, 0.0, 0.125)
     again = drawn(settings(0.5, "replay", largest=0.25), {"code_o": 8}, past=past)["code_o"]
     assert sorted(draft.program[-1] for draft in again) == ["0", "3"], "each once"
+
+
+def lengths(past: Sequence[Graded], count: int = 8) -> dict[int, int]:
+    """Lines -> how many programs of so many lines a replay at the frontier asks again."""
+    chosen = settings(0.5, "replay", frontier=0.5)
+    drafts = drawn(chosen, {"code_o": count}, past=past)["code_o"]
+    assert len({draft.program for draft in drafts}) == len(drafts), "each once"
+    return dict(Counter(len(draft.program.splitlines()) for draft in drafts))
+
+
+def test_at_the_frontier_half_is_one_line_longer_than_what_is_solved_whether_or_not_it_was_solved() -> None:
+    past = of_length(3, 0.9) + of_length(4, 0.6) + of_length(5, 0.0) + of_length(6, 0.0)
+    assert lengths(past) == {5: 4, 4: 2, 3: 2}
+
+
+def test_the_frontier_moves_with_the_newest_solve_rates() -> None:
+    past = of_length(4, 0.6) + of_length(5, 0.2)
+    assert lengths([*past, *of_length(5, 0.7), *of_length(6, 0.1)]) == {6: 4, 5: 2, 4: 2}
+    assert lengths([*of_length(5, 0.7), *past]) == {5: 4, 4: 2}, "there is nothing shorter"
+
+
+def test_few_programs_move_no_frontier_and_shorter_ones_fill_up_what_a_length_lacks() -> None:
+    past = (
+        of_length(3, 0.9) + of_length(4, 0.6) + of_length(5, 0.1, programs=1) + of_length(8, 1.0, programs=7)
+    )
+    assert lengths(past) == {5: 1, 4: 2, 3: 5}
+
+
+def test_a_frontier_needs_something_that_was_asked() -> None:
+    assert lengths([]) == {}
 
 
 def test_a_generator_is_named_by_its_place_and_has_settings() -> None:

@@ -32,7 +32,9 @@ FOUND = st.lists(
 
 def graded(found: list[tuple[str, Cell, int]]) -> list[Graded]:
     return [
-        Graded(Problem(f"p{i:02d}", kind, "def f(x):\n return x", ("(1,)",), ("1",), ""), cell, correct / 8)
+        Graded(
+            Problem(f"p{i:02d}", kind, "def f(x):\n return x", ("(1,)",), ("1",), ""), cell, 2, correct / 8
+        )
         for i, (kind, cell, correct) in enumerate(found)
     ]
 

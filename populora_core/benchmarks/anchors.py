@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -29,6 +30,7 @@ from populora_core.support.registry import Registry, Share
 AnchorSource = Callable[..., Iterable[Draft]]
 DATASET = "dataset"
 REPLAY = "replay"
+RECENT, LEAST = 64, 8  # programs that say how much of a length is solved
 WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
 _DRAFT = TypeAdapter(Draft)
 
@@ -52,6 +54,7 @@ def replay(
     past: Iterable[Graded],
     *,
     largest: Share = 1.0,
+    frontier: Share = 0.0,
 ) -> list[Draft]:
     """The run's own problems of the type that someone solved, in random order, to be asked again.
 
@@ -59,13 +62,44 @@ def replay(
     newest solve rate counts.
 
     Args:
-        count: is passed over, as by `dataset`.
+        count: is passed over, as by `dataset`, but for a frontier.
         past: earlier problems with their solve rates, oldest first.
         largest: solve rate of those that come again; at .25 they are the ones that are solved rarely.
+        frontier: above 0 their length follows success, whether or not one was solved: half are one line longer than the
+            longest of which this share is solved, a quarter as long as these, the rest shorter.
     """
-    newest = {each.problem.program: each for each in past if each.problem.problem_type == problem_type}
+    own = [each for each in past if each.problem.problem_type == problem_type]
+    if frontier:
+        return _around(rng, count, own, frontier)
+    newest = {each.problem.program: each for each in own}
     again = [each.problem for each in newest.values() if 0.0 < each.solve_rate <= largest]
     return [again[place].draft() for place in rng.permutation(len(again))]
+
+
+def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share: float) -> list[Draft]:
+    """What `replay` draws around a frontier.
+
+    A length's success is that of its `RECENT` newest programs, if it has `LEAST`; shorter ones fill up what it lacks.
+    """
+    lengths: dict[int, dict[str, Graded]] = {}  # program -> its newest solve rate, newest first
+    for each in reversed(past):
+        lengths.setdefault(each.lines_of_code, {}).setdefault(each.problem.program, each)
+    reached = max(
+        (
+            length
+            for length, own in lengths.items()
+            if len(own) >= LEAST and fmean(each.solve_rate for each in islice(own.values(), RECENT)) >= share
+        ),
+        default=0,
+    )
+    shorter = [each for length, own in lengths.items() if length < reached for each in own.values()]
+    at, next_one = (list(lengths.get(length, {}).values()) for length in (reached, reached + 1))
+    chosen = [
+        own[place].problem
+        for own, most in ((next_one, count // 2), (at, count // 4), (shorter, count))
+        for place in rng.permutation(len(own))[:most]
+    ]
+    return [problem.draft() for problem in chosen[:count]]
 
 
 ANCHOR_SOURCES = Registry(

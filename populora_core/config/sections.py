@@ -194,7 +194,7 @@ class AnchorSection(Section):
     )
     parameters: dict[str, Setting] = Field(
         {},
-        description="settings of the source: path, the file or folder of dataset; largest, a solve rate for replay",
+        description="settings of the source: path, of a data set; largest or frontier, a solve rate, for replay",
     )
 
     def beside(self, proposals: int) -> int:

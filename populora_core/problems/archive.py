@@ -28,6 +28,7 @@ class Graded:
 
     problem: Problem
     cell: Cell
+    lines_of_code: int
     solve_rate: float
 
 

@@ -134,8 +134,8 @@ class StageContext:
             for row in self.rows("problem_results", "problem_id", "solve_rate")
         }
         return [
-            Graded(Problem.of(row), Cell.parse(row["cell"]), rates[row["problem_id"]])
-            for row in self.rows("problems", *PROBLEM, "cell")
+            Graded(Problem.of(row), Cell.parse(row["cell"]), row["lines_of_code"], rates[row["problem_id"]])
+            for row in self.rows("problems", *PROBLEM, "cell", "lines_of_code")
             if rates[row["problem_id"]] is not None
         ]
 
