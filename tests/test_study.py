@@ -357,9 +357,11 @@ def test_a_lever_is_tried_on_seeds_that_are_never_reported(
 COMMITTED = REPOSITORY / "bench/results/study-1"
 
 
-def test_every_committed_verdict_follows_from_the_committed_summaries() -> None:
-    kept = json.loads((COMMITTED / VERDICTS).read_text())
-    made = json.loads(json.dumps(as_json(read_results(COMMITTED))))
+@pytest.mark.parametrize("study", ["study-1", "study-2"])
+def test_every_committed_verdict_follows_from_the_committed_summaries(study: str) -> None:
+    results = COMMITTED.with_name(study)
+    kept = json.loads((results / VERDICTS).read_text())
+    made = json.loads(json.dumps(as_json(read_results(results))))
     assert [claim["verdict"] for claim in made["claims"]] == [claim["verdict"] for claim in kept["claims"]]
     assert _rounded(made) == _rounded(kept)
 
@@ -414,10 +416,12 @@ def test_the_page_says_what_the_study_found() -> None:
         assert row in page
 
 
-def test_the_picture_of_the_readme_is_drawn_from_the_summaries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("study", ["study-1", "study-2"])
+def test_the_pictures_are_drawn_from_the_summaries(tmp_path: Path, study: str) -> None:
     images = REPOSITORY / "docs" / "images"
-    runpy.run_path(str(images / "study.py"))["write"](tmp_path / "study.svg")
-    assert (tmp_path / "study.svg").read_text() == (images / "study.svg").read_text()
+    picture = f"{study}.svg"
+    runpy.run_path(str(images / "study.py"))["write"](study, tmp_path / picture)
+    assert (tmp_path / picture).read_text() == (images / picture).read_text()
 
 
 def _rounded(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Draws `study.svg`, the four panels of README, from the summaries of the first study.
+"""Draws `study-1.svg` and `study-2.svg`, the panels of docs/study.md and README, from the summaries of both studies.
 
 python docs/images/study.py
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -17,15 +18,19 @@ from populora_core.report.palette import GREY, Style, variables
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
 from populora_core.study.budget import Basis, common_budget, spent, window
+from populora_core.study.claims import held_out
+from populora_core.study.frontier import SOLVED
+from populora_core.study.judgement import ClaimArm
 from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.verdicts import Results, read_results
 
-STUDY = Path(__file__).parents[2] / "bench" / "results" / "study-1"
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
 GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
 CLOSE = 24.0  # a line's name goes below it where another line ends so little above
 NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
-SCORED = 6
+SCORED = 6  # points of a budget at which a held-out score is drawn
+BASE = "untrained base"
 LOOK = (
     f"svg {{ {variables()} }}"
     + """
@@ -36,37 +41,62 @@ text { font: 12px system-ui, sans-serif; fill: #3d444d } .title { font-size: 14p
 Line = list[tuple[float, float]]
 
 
-def mean_line(runs: list[Summary], series: list[dict[int, float]], budget: float) -> Line:
-    """(millions of tokens, mean over seeds) of each generation that every seed reached within the budget."""
-    paid = [spent(run, Basis.TOTAL) for run in runs]
-    shared = set.intersection(*(set(own) & set(cost) for own, cost in zip(series, paid, strict=True)))
-    line = [(fmean(cost[at] for cost in paid), fmean(own[at] for own in series)) for at in sorted(shared)]
-    return [(tokens / MILLION, value) for tokens, value in line if tokens <= budget * (1 + 1e-9)]
+class Compared(NamedTuple):
+    """Arms that one picture compares: their runs and lines, and what they are held to."""
+
+    runs: dict[str, list[Summary]]
+    styles: dict[str, Style]
+    basis: Basis
+    unit: float  # of the basis, one on the axis
+    budget: float
+
+    def spent(self, run: Summary) -> dict[int, float]:
+        return {at: cost / self.unit for at, cost in spent(run, self.basis).items()}
+
+    def lines(self, values: Callable[[Summary], dict[int, float]]) -> dict[str, Line]:
+        """The mean over seeds of each generation that every seed reached within the budget."""
+        return {name: self._line(runs, [values(run) for run in runs]) for name, runs in self.runs.items()}
+
+    def _line(self, runs: list[Summary], series: list[dict[int, float]]) -> Line:
+        paid = [self.spent(run) for run in runs]
+        shared = set.intersection(*(set(own) & set(cost) for own, cost in zip(series, paid, strict=True)))
+        line = [(fmean(cost[at] for cost in paid), fmean(own[at] for own in series)) for at in sorted(shared)]
+        return [(cost, value) for cost, value in line if cost * self.unit <= self.budget * (1 + 1e-9)]
+
+    def held_out(self, measure: str) -> dict[str, Line]:
+        """The mean score of those that solve, on lines between the evaluations, and the base's."""
+        score = held_out(fmean, measure)
+        points = [self.budget * step / SCORED for step in range(SCORED + 1)]
+
+        def mean(runs: list[Summary], point: float) -> float:
+            found = [score(window(run, self.basis, point)) for run in runs]
+            return fmean(value for value in found if value is not None)
+
+        lines = {
+            name: [(point / self.unit, mean(runs, point)) for point in points]
+            for name, runs in self.runs.items()
+        }
+        base = next(iter(lines.values()))[0][1]
+        return lines | {BASE: [(0.0, base), (self.budget / self.unit, base)]}
 
 
-def so_far(series: dict[int, float]) -> dict[int, float]:
-    return dict(zip(sorted(series), accumulate(series[at] for at in sorted(series)), strict=True))
+def compared(results: Results, arms: dict[str, str], basis: Basis, unit: float = 1.0) -> Compared:
+    """Arms by what the picture calls them, as far as all of their runs go."""
+    runs = {name: results.of(arm) for name, arm in arms.items()}
+    styles = dict(zip(runs, STYLES, strict=False)) | {BASE: Style(GREY, "2 3")}
+    return Compared(
+        runs, styles, basis, unit, common_budget([run for own in runs.values() for run in own], basis)
+    )
 
 
-def held_out(runs: list[Summary], budget: float) -> Line:
-    """The mean score of those that solve, at six points of the budget, on lines between the evaluations."""
-    points = [budget * step / SCORED for step in range(SCORED + 1)]
-    parts = [part for part in runs[0].parts(HELD_OUT) if part.startswith(("student", "solo"))]
-    scores = {
-        point: [window(run, Basis.TOTAL, point).held_out(part) for run in runs for part in parts]
-        for point in points
-    }
-    return [
-        (point / MILLION, fmean(score for score in own if score is not None)) for point, own in scores.items()
-    ]
-
-
-def panel(title: str, unit: str, lines: dict[str, Line], styles: dict[str, Style], form: Format) -> Markup:
+def panel(
+    title: str, along: str, unit: str, lines: dict[str, Line], styles: dict[str, Style], form: Format
+) -> Markup:
     """One drawing: labelled lines under a title."""
     xs = [x for line in lines.values() for x, _ in line]
     ys = [y for line in lines.values() for _, y in line]
     area = svg.frame((0.0, max(xs)), svg.value_range(ys, zero=False))
-    parts = [svg.axes(area, "tokens of all adapters, millions", unit, form)]
+    parts = [svg.axes(area, along, unit, form)]
     ends = {label: area.y(line[-1][1]) for label, line in lines.items()}
     for label, line in lines.items():
         parts.append(svg.polyline(area, [*line], styles[label]))
@@ -86,65 +116,104 @@ def panel(title: str, unit: str, lines: dict[str, Line], styles: dict[str, Style
     return svg.element("text", title, class_="title", x=svg.LEFT, y=-6.0) + svg.joined(parts)
 
 
-def draw(results: Results) -> Markup:
-    """The whole picture: two rows of two panels."""
-    arms = {"population": results.of(results.population), "single agent": results.of(results.solo)}
-    styles = {"population": STYLES[0], "single agent": STYLES[1], "untrained base": Style(GREY, "2 3")}
-    budget = common_budget([run for runs in arms.values() for run in runs], Basis.TOTAL)
-
-    def lines(values: Callable[[Summary], dict[int, float]]) -> dict[str, Line]:
-        return {name: mean_line(runs, [values(run) for run in runs], budget) for name, runs in arms.items()}
-
-    scores = {name: held_out(runs, budget) for name, runs in arms.items()}
-    base = scores["population"][0][1]
-    panels = [
-        panel(
-            "How varied its answers are",
-            "entropy, nats per token",
-            lines(lambda run: run.series("entropy", "student")),
-            styles,
-            number,
-        ),
-        panel(
-            "Kinds of problems seen so far",
-            "cells",
-            lines(lambda run: so_far(run.series("new_cells", ALL))),
-            styles,
-            number,
-        ),
-        panel(
-            "How much of its own problems it solves",
-            "attempts correct",
-            lines(lambda run: run.series("solve_rate", ALL)),
-            styles,
-            percent,
-        ),
-        panel(
-            "Held-out problems solved",
-            "",
-            scores | {"untrained base": [(0.0, base), (budget / MILLION, base)]},
-            styles,
-            percent,
-        ),
-    ]
+def sheet(panels: list[Markup]) -> Markup:
+    """Two panels a row."""
     width, height = svg.WIDTH, svg.HEIGHT + GAP
     placed = [
         svg.element("g", drawn, transform=f"translate({place % 2 * width} {place // 2 * height + GAP - 10})")
         for place, drawn in enumerate(panels)
     ]
-    sheet = svg.element("rect", width="100%", height="100%", fill="#fff")
+    paper = svg.element("rect", width="100%", height="100%", fill="#fff")
     return svg.element(
         "svg",
-        svg.element("style", Markup(LOOK)) + sheet + svg.joined(placed),
+        svg.element("style", Markup(LOOK)) + paper + svg.joined(placed),
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {svg.px(2 * width)} {svg.px(2 * height)}",
+        viewBox=f"0 0 {svg.px(2 * width)} {svg.px(-(-len(panels) // 2) * height)}",
         role="img",
     )
 
 
-def write(target: Path) -> None:
-    target.write_text(f"{draw(read_results(STUDY))}\n")
+def first(results: Results) -> Markup:
+    """The population and the single agent, over the tokens of all adapters."""
+    arms = compared(
+        results, {"population": results.population, "single agent": results.solo}, Basis.TOTAL, MILLION
+    )
+    along = "tokens of all adapters, millions"
+
+    def drawn(title: str, unit: str, lines: dict[str, Line], form: Format) -> Markup:
+        return panel(title, along, unit, lines, arms.styles, form)
+
+    return sheet(
+        [
+            drawn(
+                "How varied its answers are",
+                "entropy, nats per token",
+                arms.lines(lambda run: run.series("entropy", "student")),
+                number,
+            ),
+            drawn(
+                "Kinds of problems seen so far",
+                "cells",
+                arms.lines(lambda run: so_far(run.series("new_cells", ALL))),
+                number,
+            ),
+            drawn(
+                "How much of its own problems it solves",
+                "attempts correct",
+                arms.lines(lambda run: run.series("solve_rate", ALL)),
+                percent,
+            ),
+            drawn("Held-out problems solved", "", arms.held_out(HELD_OUT), percent),
+        ]
+    )
+
+
+def second(results: Results) -> Markup:
+    """The arms that decide, over the updates of a member."""
+    arms = compared(
+        results,
+        {
+            "four and four": results.population,
+            "frozen teachers": results.compared[ClaimArm.FROZEN],
+            "one and one": results.compared[ClaimArm.PAIR],
+            "single agent": results.solo,
+        },
+        Basis.UPDATES,
+    )
+    along = Basis.UPDATES.label
+    return sheet(
+        [
+            panel(
+                "Held-out programs of 2 to 5 steps solved",
+                along,
+                "",
+                arms.held_out(SOLVED),
+                arms.styles,
+                percent,
+            ),
+            panel(
+                "Steps of new problems",
+                along,
+                "statements that matter",
+                arms.lines(lambda run: run.series("level", ALL)),
+                arms.styles,
+                number,
+            ),
+        ]
+    )
+
+
+def so_far(series: dict[int, float]) -> dict[int, float]:
+    return dict(zip(sorted(series), accumulate(series[at] for at in sorted(series)), strict=True))
+
+
+PICTURES = {"study-1": first, "study-2": second}
+
+
+def write(study: str, target: Path) -> None:
+    target.write_text(f"{PICTURES[study](read_results(RESULTS / study))}\n")
 
 
 if __name__ == "__main__":
-    write(Path(__file__).with_suffix(".svg"))
+    for study in PICTURES:
+        write(study, Path(__file__).with_name(f"{study}.svg"))
