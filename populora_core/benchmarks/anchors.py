@@ -7,7 +7,7 @@ played that the sandbox has not run. `replay` alone sees what was played, and gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -77,29 +77,25 @@ def replay(
 
 
 def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share: float) -> list[Draft]:
-    """What `replay` draws around a frontier.
-
-    A length's success is that of its `RECENT` newest programs, if it has `LEAST`; shorter ones fill up what it lacks.
-    """
+    """What `replay` draws around a frontier; shorter programs fill up what a length lacks."""
     lengths: dict[int, dict[str, Graded]] = {}  # program -> its newest solve rate, newest first
     for each in reversed(past):
         lengths.setdefault(each.lines_of_code, {}).setdefault(each.problem.program, each)
-    reached = max(
-        (
-            length
-            for length, own in lengths.items()
-            if len(own) >= LEAST and fmean(each.solve_rate for each in islice(own.values(), RECENT)) >= share
-        ),
-        default=0,
-    )
+    reached = max((length for length, own in lengths.items() if _solved(own.values()) >= share), default=0)
     shorter = [each for length, own in lengths.items() if length < reached for each in own.values()]
-    at, next_one = (list(lengths.get(length, {}).values()) for length in (reached, reached + 1))
+    at, beyond = (list(lengths.get(length, {}).values()) for length in (reached, reached + 1))
     chosen = [
         own[place].problem
-        for own, most in ((next_one, count // 2), (at, count // 4), (shorter, count))
+        for own, most in ((beyond, count // 2), (at, count // 4), (shorter, count))
         for place in rng.permutation(len(own))[:most]
     ]
     return [problem.draft() for problem in chosen[:count]]
+
+
+def _solved(newest_first: Collection[Graded]) -> float:
+    """The solve rate of a length: that of its `RECENT` newest programs; too few say nothing."""
+    rates = [each.solve_rate for each in islice(newest_first, RECENT)]
+    return fmean(rates) if len(rates) >= LEAST else 0.0
 
 
 ANCHOR_SOURCES = Registry(

@@ -117,6 +117,7 @@ def notes(figures: Figures) -> list[Note]:
         *_collapse(figures),
         *_outages(figures),
         *_leaders(figures),
+        *_idle(figures),
         *_children(figures),
         *_costs(figures),
     ]
@@ -246,6 +247,10 @@ def _leaders(figures: Figures) -> Iterable[Note]:
         close = abs(first["mu"] - second["mu"]) < math.hypot(first["sigma"], second["sigma"])
         text += ", but the next is within one sigma: no clear best." if close else ", by more than one sigma."
         yield Note("note", text, "ratings")
+
+
+def _idle(figures: Figures) -> Iterable[Note]:
+    """Who is not eligible to lead."""
     idle = where(figures["ratings"], generation=figures.last, eligible=False)
     if idle:
         who = listed([short_id(row["member_id"]) for row in idle])
