@@ -24,7 +24,7 @@ BINS = 8  # of each measure: a floor(log2) beyond the last one shares it
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A problem that students have attempted."""
+    """A problem that students have attempted; `lines_of_code` and `solve_rate` are those of the tables."""
 
     problem: Problem
     cell: Cell
