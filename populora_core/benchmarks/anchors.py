@@ -65,8 +65,8 @@ def replay(
         count: is passed over, as by `dataset`, but for a frontier.
         past: earlier problems with their solve rates, oldest first.
         largest: solve rate of those that come again; at .25 they are the ones that are solved rarely.
-        frontier: above 0 it takes the place of `largest`: half are one line longer than the longest of which this share is
-            solved, a quarter as long as these, the rest shorter, whether or not one was solved.
+        frontier: above 0 it takes the place of `largest`: half are one line longer than the longest of which this
+            share is solved, a quarter as long as these, the rest shorter, whether or not one was solved.
     """
     own = [each for each in past if each.problem.problem_type == problem_type]
     if frontier:
