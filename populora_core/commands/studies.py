@@ -26,7 +26,7 @@ def study(
     if context.invoked_subcommand is not None:
         return
     if config is None:
-        raise typer.BadParameter("name the study's file with --config, or ask for `report`")
+        raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")
     from populora_core.study.conduct import conduct, plan
     from populora_core.study.report import write_report
     from populora_core.support.errors import EXIT_INTERRUPTED, StudyError
@@ -61,3 +61,24 @@ def report(
     with narrated("writing the report ..."):
         written = write_report(directory, output)
     print(f"{written} is written; open it in any browser")
+
+
+@study_app.command()
+def release(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="the study's file")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a folder: an adapter a subfolder, and a table")],
+    arm: Annotated[list[str] | None, typer.Option(help="of this arm alone; may be repeated")] = None,
+    base_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="how others find the base model (default: its folder here)"),
+    ] = None,
+) -> None:
+    """Take the best member of every arm out of a study: each run is made again, and compared with its summary.
+
+    An adapter with its card goes to OUT/ARM, a table of them to OUT/README.md. Killed anywhere, the same command goes
+    on from there.
+    """
+    from populora_core.study.release import plan_release, release
+
+    table = release(plan_release(config, to, arm or ()), base_name, partial(print, flush=True))
+    print(f"{table} says what was released")

@@ -14,6 +14,7 @@ from threading import Event
 
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import load_suite
+from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
@@ -75,7 +76,11 @@ def plan(path: str | Path) -> StudyPlan:
         BaseModelError: a base model is incomplete.
         StudyError: the study is over, and its results are a record.
     """
-    study, configs = load_study(path)
+    return plan_of(*load_study(path))
+
+
+def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
+    """The same for a study that was read, and the resolved configuration of each of its arms."""
     _refuse_record(study)
     suite = load_suite(EvaluateSection(suite=study.suite).file())
     sampled = sampled_suite(suite, study.sampled) if study.sampled else None

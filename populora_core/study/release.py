@@ -1,0 +1,188 @@
+"""The best member of every arm leaves its study, as an adapter with its card.
+
+A finished run leaves a summary and no weights. It follows from its seed, so it is made again: what is released is
+shown to be what was measured, since the new summary must say the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from populora_core.benchmarks.suite import load_suite
+from populora_core.config.sections import EvaluateSection
+from populora_core.report.text import markdown_table, percent
+from populora_core.runs.run import Run
+from populora_core.store.catalogue import Catalogue
+from populora_core.study.conduct import StudyPlan, conduct, plan_of
+from populora_core.study.config import Arm, StudyConfig, load_study
+from populora_core.study.frontier import SOLVED
+from populora_core.study.play import Assignment
+from populora_core.study.summary import ALL, HELD_OUT, Origin, Summary, read_summaries, read_summary
+from populora_core.support.aliases import Say
+from populora_core.support.durable import require_free, write_atomically
+from populora_core.support.errors import StudyError
+
+README = """\
+# Adapters of the study {study}
+
+One member of every arm: the solver that is best on the validation half of the suite or, where an arm is not validated,
+the one that is best on the reported half. Its run is the arm's best by that member's score on the reported half, so the
+score flatters: beside it stands the mean of the arm's runs, each with the member that would be taken home from it.
+Each run was made again from its seed.
+
+{table}
+"""
+BEST = """
+    SELECT m.member_id FROM evaluations e JOIN members m USING (member_id)
+    LEFT JOIN ratings r USING (generation, member_id)
+    WHERE e.suite = $suite AND e.part = 'test' AND m.role <> 'teacher'
+      AND e.generation = (SELECT max(generation) FROM evaluations WHERE suite = $suite)
+    GROUP BY ALL ORDER BY max(r.external_fitness) DESC NULLS LAST, avg(e.score) DESC, m.member_id LIMIT 1
+"""
+TABLE = "README.md"
+HEADER = ("arm", "seed", "member", "score", "mean of the arm", "made again to the last digit")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Runs to make again for their best members, and what their summaries said.
+
+    Attributes:
+        planned: a study of these runs alone; its folders are in the release's.
+        chosen: arm -> its best run.
+        means: arm -> the mean over its runs of what would be taken home.
+        to: the folder: an adapter a subfolder, and a table.
+    """
+
+    planned: StudyPlan
+    chosen: dict[str, Summary]
+    means: dict[str, float]
+    to: Path
+
+
+def taken_home(run: Summary) -> float:
+    """The score on the reported half of the member that a user would take home after the last generation."""
+    measures = (
+        (f"take_home.{SOLVED.partition('.')[2]}", [ALL]),
+        *((m, run.solvers(m)) for m in (SOLVED, HELD_OUT)),
+    )
+    for measure, parts in measures:
+        ends = [series[max(series)] for part in parts if (series := run.series(measure, part))]
+        if ends:
+            return max(ends)
+    return 0.0
+
+
+def plan_release(path: str | Path, to: Path, arms: Sequence[str] = ()) -> Release:
+    """Choose the best run of every arm.
+
+    Args:
+        path: the study's file.
+        arms: some of the study's; none for all that have finished runs.
+
+    Raises:
+        StudyError: an arm has no finished run, or this code would make it otherwise.
+        ConfigError, ArtifactError: the study or a summary cannot be used, or `to` holds a release.
+    """
+    require_free(to / TABLE)
+    study, configs = load_study(path)
+    by_arm = _finished(study, arms)
+    chosen = {arm: max(runs, key=taken_home) for arm, runs in by_arm.items()}
+    folders = {"results": to / "summaries", "runs": to / "runs", "keep_runs": True}
+    own = tuple(_alone(arm, chosen[arm.name]) for arm in study.arms if arm.name in chosen)
+    planned = plan_of(study.model_copy(update={"arms": own, **folders}), configs)
+    for run in planned.left:
+        _require_same(run, chosen[run.origin.arm].origin)
+    return Release(planned, chosen, {arm: fmean(map(taken_home, runs)) for arm, runs in by_arm.items()}, to)
+
+
+def release(asked: Release, base_name: str | None, say: Say) -> Path:
+    """Make the chosen runs again, export their members, and write the table that says how they did.
+
+    Killed anywhere, the same call goes on from there. The runs go once the table is written.
+
+    Args:
+        base_name: how others find the base model; None for its folder on this machine.
+
+    Returns:
+        The table's file.
+
+    Raises:
+        StudyError: a run failed.
+        PopuloraError: what `export_member` raises; what was exported before stays.
+    """
+    from populora_core.lifecycle.export import export_member
+
+    study = asked.planned.study
+    conduct(asked.planned, say)
+    rows = []
+    for arm, before in asked.chosen.items():
+        run, folder = Run.open(study.runs / before.origin.name), asked.to / arm
+        member = _best(run, study.suite)
+        if not folder.exists():
+            export_member(run, member, folder, base_name=base_name)
+        now = read_summary(study.results / f"{before.origin.name}.parquet")
+        same = "yes" if now.values == before.values else f"no: {_first_difference(now, before)}"
+        rows.append(
+            (
+                arm,
+                before.origin.seed,
+                f"`{member}`",
+                percent(taken_home(now)),
+                percent(asked.means[arm]),
+                same,
+            )
+        )
+        say(f"{folder}: {member}; its run says the same as before to the last digit: {same}")
+    table = asked.to / TABLE
+    write_atomically(table, README.format(study=study.name, table=markdown_table(HEADER, rows)))
+    shutil.rmtree(study.runs)
+    return table
+
+
+def _best(run: Run, suite: str) -> str:
+    wanted = {"suite": load_suite(EvaluateSection(suite=suite).file()).suite}
+    with Catalogue(run.directory) as catalogue:
+        (found,) = catalogue.rows(BEST, wanted)
+    return found["member_id"]
+
+
+def _first_difference(now: Summary, before: Summary) -> str:
+    """Where it first says something else, as on a processor of another type it may."""
+    changed = set(now.values) ^ set(before.values)
+    generation, measure, part, _ = min(changed)
+    return f"{measure} of {part} in generation {generation}"
+
+
+def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary]]:
+    """The finished runs of the arms that were asked for, by arm."""
+    found = read_summaries(study.results) if study.results.is_dir() else []
+    by_arm = {arm.name: [run for run in found if run.origin.arm == arm.name] for arm in study.arms}
+    there = [arm for arm, runs in by_arm.items() if runs]
+    missing = [arm for arm in arms if arm not in there] if there else [study.name]
+    if missing:
+        raise StudyError(
+            f"there is no finished run of {', '.join(missing)} in {study.results}",
+            expected=f"arms of {', '.join(there) or 'no name yet'}",
+            came=", ".join(missing),
+            remedy="populora study with --config makes the runs",
+        )
+    return {arm: by_arm[arm] for arm in arms or there}
+
+
+def _alone(arm: Arm, run: Summary) -> Arm:
+    return arm.model_copy(update={"seeds": (run.origin.seed,)})
+
+
+def _require_same(run: Assignment, made: Origin) -> None:
+    reason = made.stale(run.origin)
+    if reason:
+        raise StudyError(
+            f"{run.name} would not be made as it was: {reason}",
+            came=f"this code; the run was made by revision {', '.join(made.code_revisions)}",
+            remedy=f"check that revision out: git checkout {made.code_revisions[0]}",
+        )
