@@ -172,6 +172,23 @@ def test_a_line_is_hidden_by_its_name_and_a_plot_enlarged_by_its_button(browser:
     assert browser.execute_script(width, button) > before
 
 
+def test_a_header_sorts_the_rows_of_its_table_the_largest_first(browser: Any, tmp_path: Path) -> None:
+    show(browser, write_study_report(write_planted(tmp_path), tmp_path / "study.html"), DESK)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    table = browser.find_element("css selector", "#claims figure table")
+    head = table.find_element("css selector", "th:nth-child(3)")
+    effects = (
+        "return [...arguments[0].tBodies[0].rows].map(row => row.cells[2].textContent.replace('−', '-'))"
+    )
+    before = [float(effect) for effect in browser.execute_script(effects, table)]
+    assert head.text == "effect" and before != sorted(before)
+    for way, reverse in (("descending", True), ("ascending", False)):
+        head.find_element("css selector", "button").click()
+        assert head.get_attribute("aria-sort") == way
+        found = [float(effect) for effect in browser.execute_script(effects, table)]
+        assert found == sorted(before, reverse=reverse)
+
+
 def test_the_console_stays_silent_and_nothing_is_fetched(browser: Any, report: Path) -> None:
     show(browser, report, DESK)
     assert browser.get_log("browser") == []

@@ -26,8 +26,9 @@ from populora_core.model.base import load_base
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.judgement import ClaimResult
+from populora_core.study.outcomes import taken_home
 from populora_core.study.play import Assignment
-from populora_core.study.release import plan_release, taken_home
+from populora_core.study.release import plan_release
 from populora_core.study.report import write_report
 from populora_core.study.summary import (
     MOST_BYTES,

@@ -14,10 +14,11 @@ from populora_core.study.conduct import plan
 from populora_core.study.config import load_study
 from populora_core.study.frontier import FRONTIER, RESTATED
 from populora_core.study.judgement import Rule, Verdict, decide
+from populora_core.study.outcomes import outcomes_table
 from populora_core.study.reckoning import costs, power, smallest_p
 from populora_core.study.report import render
 from populora_core.study.statistics import Test, equivalence, one_sample, two_samples
-from populora_core.study.summary import Origin, Summary, Value, write_summary
+from populora_core.study.summary import Origin, Summary, Value, read_summary, write_summary
 from populora_core.study.verdicts import as_json, read_results, write_verdicts
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
@@ -96,6 +97,28 @@ def test_where_arms_are_alike_that_is_what_is_found(tmp_path: Path) -> None:
 
 def test_the_opposite_refutes(tmp_path: Path) -> None:
     assert verdicts(results(tmp_path, BACKWARDS)) == dict.fromkeys(CLAIMS, "refuted")
+
+
+def test_the_table_of_outcomes_tells_members_apart_and_begins_with_the_base(tmp_path: Path) -> None:
+    folder = results(tmp_path, PUSHED, noise=0.0, seeds=2)
+    run = read_summary(folder / "pop-4+4-seed-0001.parquet")
+    worse = [
+        value for value in run.values if (value.part, value.measure) != ("student-01", "held_out.levels_2_5")
+    ]
+    worse += [
+        Value(20, "held_out.levels_2_5", "student-01", 0.5),
+        Value(20, "take_home.levels_2_5", "all", 0.6),
+    ]
+    write_summary(folder / "pop-4+4-seed-0001.parquet", run.origin, worse)
+    rows = {row["arm"]: row for row in outcomes_table(read_results(folder)).rows}
+    assert list(rows) == ["base", "pop-4+4 (2)", "frozen-teacher (2)", "pop-1+1 (2)", "solo (2)"]
+    assert (rows["base"]["levels 2 to 5"], rows["base"]["vote"]) == ("0.3", "–")
+    found = rows["pop-4+4 (2)"]
+    assert found["levels 2 to 5"] == "0.65 (0.6 to 0.7)"
+    assert found["best member"] == "0.7"
+    assert found["weakest member"] == "0.6 (0.5 to 0.7)"
+    assert found["taken home"] == "0.65 (0.6 to 0.7)"
+    assert found["chance"] == "0.05"
 
 
 def test_seeds_too_few_or_too_far_apart_cannot_tell(tmp_path: Path) -> None:

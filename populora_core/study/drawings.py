@@ -14,10 +14,11 @@ from populora_core.report import svg
 from populora_core.report.charts import Plot, PlotTable, Series, line_plot
 from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
 from populora_core.report.text import number, percent
-from populora_core.study.budget import Basis, spent, windows
+from populora_core.study.budget import Basis, common_budget, window, windows
 from populora_core.study.claims import held_out
+from populora_core.study.frontier import SOLVED
 from populora_core.study.judgement import ClaimResult, Verdict
-from populora_core.study.summary import HELD_OUT, Summary
+from populora_core.study.summary import HELD_OUT
 from populora_core.study.verdicts import Answered, Results
 
 BADGES = {
@@ -32,6 +33,7 @@ WIDEST = 6.0  # margins to either side; what lies beyond is drawn at the edge
 ROW, TITLE = 20.0, 20.0  # height of an interval, and of the claim's name over it
 AT_EQUAL = dict(zip(Basis, ("updates", "trained", "total"), strict=True))
 LEVEL = f"{HELD_OUT}.level_"
+SCORED = 4  # points of a budget at which a score is drawn, beside its beginning
 
 
 def arm_styles(results: Results) -> dict[str, Style]:
@@ -117,6 +119,11 @@ def _numbers(answer: ClaimResult) -> tuple[str, str, str]:
     return value, low, high
 
 
+def score_over_training(results: Results) -> Plot | None:
+    """What the second study's claims are about: levels 2 to 5, from the base on to where all compared arms go."""
+    return _over_training(results, SOLVED, "Levels 2 to 5", "Bands are from the lowest to the highest seed.")
+
+
 def level_plots(results: Results) -> Iterator[Plot | None]:
     """Score by level where the budget of updates ends, then each level over training."""
     levels = sorted(
@@ -132,15 +139,7 @@ def level_plots(results: Results) -> Iterator[Plot | None]:
     if levels and arms:
         yield _by_level(results, arms, levels, styles)
     for level in levels:
-        lines = [_over_training(results, arm, f"{LEVEL}{level}", styles[arm]) for arm in arms]
-        yield line_plot(
-            f"Level {level}",
-            "",
-            "score",
-            [line for line in lines if line],
-            percent,
-            along=Basis.UPDATES.label,
-        )
+        yield _over_training(results, f"{LEVEL}{level}", f"Level {level}")
 
 
 def _by_level(
@@ -166,25 +165,28 @@ def _by_level(
     )
 
 
-def _over_training(results: Results, arm: str, measure: str, style: Style) -> Series | None:
-    """Mean over members and seeds at each evaluation that every seed has."""
-    runs = results.of(arm)
-    paid = [spent(run, Basis.UPDATES) for run in runs]
-    means = [solver_mean(run, measure) for run in runs]
-    shared = sorted(
-        set[int].intersection(*(set(own) & set(cost) for own, cost in zip(means, paid, strict=True)))
-    )
-    points = [(fmean(cost[at] for cost in paid), fmean(own[at] for own in means)) for at in shared]
-    band = [
-        (x, min(own[at] for own in means), max(own[at] for own in means))
-        for (x, _), at in zip(points, shared, strict=True)
-    ]
-    banded = arm in results.compared.values()
-    return Series(arm, style, points, (band,) if banded else ()) if points else None
+def _over_training(results: Results, measure: str, title: str, says: str = "") -> Plot | None:
+    """Every arm's score beside the base's; None where nobody has one."""
+    compared = [run for name in results.compared.values() for run in results.of(name)]
+    base = next((own[min(own)] for run in compared if (own := run.series(measure, BASE))), None)
+    if base is None:
+        return None
+    styles, budget = arm_styles(results), common_budget(compared, Basis.UPDATES)
+    lines = [_scores(results, arm, measure, styles[arm], budget) for arm in results.arms if results.of(arm)]
+    lines.append(Series(BASE, Style(GREY, "1 3"), [(0.0, base), (budget, base)]))
+    return line_plot(title, says, "score", lines, percent, zero=False, along=Basis.UPDATES.label)
 
 
-def solver_mean(run: Summary, measure: str) -> dict[int, float]:
-    """generation -> the mean over students, or the single agent's score."""
-    series = [run.series(measure, part) for part in run.solvers(measure)]
-    shared = set[int].intersection(*map(set, series)) if series else set()
-    return {at: fmean(own[at] for own in series) for at in sorted(shared)}
+def _scores(results: Results, arm: str, measure: str, style: Style, budget: float) -> Series:
+    """Mean over members and seeds, on lines between evaluations from the base on; who only describes has no band."""
+    score, points, band = held_out(fmean, measure), [], []
+    for point in (budget * part / SCORED for part in range(SCORED + 1)):
+        values = [
+            value
+            for run in results.of(arm)
+            if (value := score(window(run, Basis.UPDATES, point))) is not None
+        ]
+        if values:
+            points.append((point, fmean(values)))
+            band.append((point, min(values), max(values)))
+    return Series(arm, style, points, (band,) if arm in results.compared.values() else ())

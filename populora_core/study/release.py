@@ -19,9 +19,9 @@ from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.conduct import StudyPlan, conduct, plan_of
 from populora_core.study.config import Arm, StudyConfig, load_study
-from populora_core.study.frontier import SOLVED
+from populora_core.study.outcomes import taken_home
 from populora_core.study.play import Assignment
-from populora_core.study.summary import ALL, HELD_OUT, Origin, Summary, read_summaries, read_summary
+from populora_core.study.summary import Origin, Summary, read_summaries, read_summary
 from populora_core.support.aliases import Say
 from populora_core.support.durable import require_free, write_atomically
 from populora_core.support.errors import StudyError
@@ -64,19 +64,6 @@ class Release:
     to: Path
 
 
-def taken_home(run: Summary) -> float:
-    """The score on the reported half of the member that a user would take home after the last generation."""
-    measures = (
-        (f"take_home.{SOLVED.partition('.')[2]}", [ALL]),
-        *((m, run.solvers(m)) for m in (SOLVED, HELD_OUT)),
-    )
-    for measure, parts in measures:
-        ends = [series[max(series)] for part in parts if (series := run.series(measure, part))]
-        if ends:
-            return max(ends)
-    return 0.0
-
-
 def plan_release(path: str | Path, to: Path, arms: Sequence[str] = ()) -> Release:
     """Choose the best run of every arm.
 
@@ -91,13 +78,13 @@ def plan_release(path: str | Path, to: Path, arms: Sequence[str] = ()) -> Releas
     require_free(to / TABLE)
     study, configs = load_study(path)
     by_arm = _finished(study, arms)
-    chosen = {arm: max(runs, key=taken_home) for arm, runs in by_arm.items()}
+    chosen = {arm: max(runs, key=_score) for arm, runs in by_arm.items()}
     folders = {"results": to / "summaries", "runs": to / "runs", "keep_runs": True}
     own = tuple(_alone(arm, chosen[arm.name]) for arm in study.arms if arm.name in chosen)
     planned = plan_of(study.model_copy(update={"arms": own, **folders}), configs)
     for run in planned.left:
         _require_same(run, chosen[run.origin.arm].origin)
-    return Release(planned, chosen, {arm: fmean(map(taken_home, runs)) for arm, runs in by_arm.items()}, to)
+    return Release(planned, chosen, {arm: fmean(map(_score, runs)) for arm, runs in by_arm.items()}, to)
 
 
 def release(asked: Release, base_name: str | None, say: Say) -> Path:
@@ -132,7 +119,7 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
                 arm,
                 before.origin.seed,
                 f"`{member}`",
-                percent(taken_home(now)),
+                percent(_score(now)),
                 percent(asked.means[arm]),
                 same,
             )
@@ -172,6 +159,10 @@ def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary
             remedy="populora study with --config makes the runs",
         )
     return {arm: by_arm[arm] for arm in arms or there}
+
+
+def _score(run: Summary) -> float:
+    return taken_home(run) or 0.0
 
 
 def _alone(arm: Arm, run: Summary) -> Arm:

@@ -15,8 +15,9 @@ from populora_core.report.palette import GREY, Style
 from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.study.budget import Basis, common_budget, spent
-from populora_core.study.drawings import arm_styles, forest, level_plots
+from populora_core.study.drawings import arm_styles, forest, level_plots, score_over_training
 from populora_core.study.judgement import LEAST_SEEDS, Verdict
+from populora_core.study.outcomes import outcomes_table
 from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.tables import (
     arms_table,
@@ -170,11 +171,12 @@ def _notes(results: Results) -> Iterable[Note]:
 def _sections(results: Results) -> Iterable[ReportSection]:
     for family in results.families:
         found = results.answers(family)
+        lead = score_over_training(results) if family is results.families[0] else None
         yield ReportSection(
             family.key,
             family.title,
             family.says,
-            drawn([forest(found)]),
+            drawn([lead, forest(found)]),
             (claims_table(found), bases_table(found)),
             folded=False,
         )
@@ -182,9 +184,12 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "levels",
         "How deep do they get?",
         "Greedy scores of students and of the single agent on held-out problems by level: the mean over members and "
-        f"seeds, as far as {results.population} and {results.solo} both go. Bands, of the arms that are compared, are "
-        "from the lowest to the highest seed.",
+        "seeds, as far as all compared arms go. Bands, of the arms that are compared, are "
+        "from the lowest to the highest seed. The table has every arm where its own runs end: the mean over seeds, the "
+        "lowest and the highest. Best, weakest, vote, taken home, mean@8 and pass@8 are of levels 2 to 5; the member "
+        "taken home is the best on the validation half; what is said of problems is of the last quarter.",
         drawn(level_plots(results)),
+        (outcomes_table(results),),
         folded=False,
     )
     yield ReportSection(

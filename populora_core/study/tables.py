@@ -156,14 +156,15 @@ def arms_table(results: Results, basis: Basis) -> ReportTable:
             row = {"arm": arm, "seeds": str(len(runs))}
             for claim in compared:
                 values = [value for run in own if (value := claim.statistic(run)) is not None]
-                row[f"{claim.key.replace('_', ' ')}, {claim.unit}"] = _spread(values)
+                row[f"{claim.key.replace('_', ' ')}, {claim.unit}"] = spread(values)
             rows.append(row)
     return ReportTable(f"At equal {basis.label}: {budget:,.0f}", rows)
 
 
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return UNKNOWN
+def spread(values: Sequence[float]) -> str:
+    """The mean, and between which values it lies."""
+    if len(set(values)) < 2:
+        return _shown(values[0] if values else None)
     return f"{_shown(sum(values) / len(values))} ({_shown(min(values))} to {_shown(max(values))})"
 
 

@@ -1,5 +1,5 @@
 // What the page gains where scripts run: a crosshair that tells the numbers, lines that can be hidden, larger plots,
-// and the keyboard. Everything it shows is on the page without it: in the drawings and in the tables behind them.
+// tables that can be sorted, and the keyboard. Everything it shows is on the page without it: in the drawings and in the tables behind them.
 (() => {
   'use strict';
   const NS = 'http://www.w3.org/2000/svg', BOTTOM = 38, TOP = 10;
@@ -100,6 +100,31 @@
     return own;
   }
 
+  // A header sorts the rows of its table: the largest first, then the smallest; what holds no number by its letters.
+  function sorting(table) {
+    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+    if (body.rows.length < 3) return;
+    const SIZES = {k: 1e3, M: 1e6, G: 1e9, ms: 1e-3, min: 60, h: 3600};
+    const size = text => {
+      const found = text.match(/^([−-]?)([\d.,]+)\s?([a-zA-Z]*)/);
+      return found ? (found[1] ? -1 : 1) * found[2].replaceAll(',', '') * (SIZES[found[3]] ?? 1) : -Infinity;
+    };
+    const compare = (one, other) => size(one) - size(other) || one.localeCompare(other, undefined, {numeric: true});
+    heads.forEach((head, column) => {
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener('click', () => {
+        const sign = head.getAttribute('aria-sort') === 'descending' ? 1 : -1;
+        for (const other of heads) other.removeAttribute('aria-sort');
+        head.setAttribute('aria-sort', sign > 0 ? 'ascending' : 'descending');
+        const text = row => row.cells[column].textContent;
+        body.append(...[...body.rows].sort((one, other) => sign * compare(text(one), text(other))));
+      });
+    });
+  }
+
   function opening() {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     const details = target && target.querySelector(':scope > details');
@@ -123,6 +148,7 @@
     const found = crosshair(figure, svg);
     if (found) plots.push(found);
   }
+  document.querySelectorAll('table').forEach(sorting);
   if (frameElement) framed(frameElement);
   addEventListener('hashchange', opening);
   opening();
