@@ -26,7 +26,7 @@ from populora_core.model.base import load_base
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.judgement import ClaimResult
-from populora_core.study.outcomes import taken_home
+from populora_core.study.outcomes import outcomes_table, taken_home
 from populora_core.study.play import Assignment
 from populora_core.study.release import plan_release
 from populora_core.study.report import write_report
@@ -441,8 +441,8 @@ def test_a_record_is_neither_voided_nor_made_again(monkeypatch: pytest.MonkeyPat
         plan("configs/study-tiny.toml")
 
 
-def page_rows() -> list[str]:
-    """The table of docs/study.md, as it follows from the summaries."""
+def paper_rows() -> list[str]:
+    """The first table of docs/study.md, as it follows from the summaries."""
 
     def shown(value: float) -> str:
         return f"{value:.2g}".replace("-", "−") if math.isfinite(value) else "none"
@@ -459,6 +459,29 @@ def page_rows() -> list[str]:
     ]
 
 
+SECOND = COMMITTED.with_name("study-2")
+SCORES = ("levels 2 to 5", "edge", "best member", "weakest member", "taken home", "vote", "pass@8")
+PROBLEMS = ("level of problems", "chance", "chance above a fifth")
+
+
+def frontier_rows() -> list[str]:
+    """The tables of docs/study.md on the second study: claims of both families, and where the runs end."""
+    results = read_results(SECOND)
+    told = ("claim", "verdict", "effect (95 % interval)", "margin", "p, Holm")
+    claims = [row for family in results.families for row in claims_table(results.answers(family)).rows]
+    outcomes = outcomes_table(results).rows
+    rows = [[row[name] for name in told] for row in claims]
+    rows += [
+        [row["arm"], row["levels 2 to 5"], *(mean_of(row[name]) for name in SCORES[1:])] for row in outcomes
+    ]
+    rows += [[row["arm"], *(mean_of(row[name]) for name in PROBLEMS)] for row in outcomes[1:]]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def mean_of(cell: str) -> str:
+    return cell.partition(" ")[0]
+
+
 def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
     report = html.unescape((COMMITTED / "report.html").read_text())
     body = report[report.index("<tbody") :]
@@ -468,9 +491,9 @@ def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
             body = body[body.index(cell) + len(cell) :]
 
 
-def test_the_page_says_what_the_study_found() -> None:
+def test_the_page_says_what_the_studies_found() -> None:
     page = (REPOSITORY / "docs" / "study.md").read_text()
-    for row in page_rows():
+    for row in paper_rows() + frontier_rows():
         assert row in page
 
 

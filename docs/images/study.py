@@ -90,16 +90,25 @@ def compared(results: Results, arms: dict[str, str], basis: Basis, unit: float =
 
 
 def panel(
-    title: str, along: str, unit: str, lines: dict[str, Line], styles: dict[str, Style], form: Format
+    title: str,
+    along: str,
+    unit: str,
+    lines: dict[str, Line],
+    styles: dict[str, Style],
+    form: Format,
+    named: bool = True,
 ) -> Markup:
-    """One drawing: labelled lines under a title."""
+    """One drawing: lines under a title, which bear their names unless another panel of the sheet tells them."""
     xs = [x for line in lines.values() for x, _ in line]
     ys = [y for line in lines.values() for _, y in line]
-    area = svg.frame((0.0, max(xs)), svg.value_range(ys, zero=False))
+    room = (max(ys) - min(ys)) / 10 if named else 0.0  # for a name below the lowest line
+    area = svg.frame((0.0, max(xs)), svg.value_range([*ys, min(ys) - room], zero=False))
     parts = [svg.axes(area, along, unit, form)]
     ends = {label: area.y(line[-1][1]) for label, line in lines.items()}
     for label, line in lines.items():
         parts.append(svg.polyline(area, [*line], styles[label]))
+        if not named:
+            continue
         right = area.x(line[-1][0])
         beside = [area.y(y) for x, y in line if area.x(x) >= right - NAME]
         crowded = any(0 < ends[label] - other < CLOSE for other in ends.values())
@@ -180,25 +189,19 @@ def second(results: Results) -> Markup:
         },
         Basis.UPDATES,
     )
-    along = Basis.UPDATES.label
+
+    def drawn(title: str, unit: str, lines: dict[str, Line], form: Format, named: bool = False) -> Markup:
+        return panel(title, Basis.UPDATES.label, unit, lines, arms.styles, form, named)
+
+    def problems(measure: str) -> dict[str, Line]:
+        return arms.lines(lambda run: run.series(measure, ALL))
+
     return sheet(
         [
-            panel(
-                "Held-out programs of 2 to 5 steps solved",
-                along,
-                "",
-                arms.held_out(SOLVED),
-                arms.styles,
-                percent,
-            ),
-            panel(
-                "Steps of new problems",
-                along,
-                "statements that matter",
-                arms.lines(lambda run: run.series("level", ALL)),
-                arms.styles,
-                number,
-            ),
+            drawn("Held-out programs of 2 to 5 steps solved", "", arms.held_out(SOLVED), percent, named=True),
+            drawn("Held-out programs of 5 steps solved", "", arms.held_out(f"{HELD_OUT}.level_5"), percent),
+            drawn("Steps of new problems", "statements that matter", problems("level"), number),
+            drawn("How often blind guesses are right", "", problems("chance"), percent),
         ]
     )
 
