@@ -19,8 +19,8 @@ import numpy as np
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import entry_function, parse_program
-from populora_core.problems.slack import unchanged
 from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.variants import unchanged
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.literals import canonical, parse_arguments
 

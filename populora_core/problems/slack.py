@@ -11,37 +11,16 @@ from collections.abc import Iterator, Sequence
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import parse_program
-from populora_core.sandbox.jobs import Job
+from populora_core.problems.variants import unchanged
 
 
 def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
     """The slack of each problem's program, on the problem's own inputs; 0 where there is nothing to leave out.
 
     Args:
-        run_jobs: runs jobs in a sandbox, results in order; one job for each statement.
+        run_jobs: runs jobs in a sandbox, results in order.
     """
     return unchanged(problems, [list(without_each(problem.program)) for problem in problems], run_jobs)
-
-
-def unchanged(
-    problems: Sequence[Problem], variants: Sequence[Sequence[str]], run_jobs: RunJobs
-) -> list[float]:
-    """The share of each problem's variants that give its outputs on its inputs; 0 where it has none.
-
-    Args:
-        variants: of each problem, programs in the place of its own; one that fails gives other outputs.
-        run_jobs: runs jobs in a sandbox, results in order; one job for each variant.
-    """
-    jobs = [
-        Job(f"{problem.problem_id}-{number}", program, problem.inputs)
-        for problem, programs in zip(problems, variants, strict=True)
-        for number, program in enumerate(programs)
-    ]
-    results = iter(run_jobs(jobs))
-    return [
-        sum(next(results).outputs == problem.outputs for _ in programs) / max(1, len(programs))
-        for problem, programs in zip(problems, variants, strict=True)
-    ]
 
 
 def without_each(program: str) -> Iterator[str]:

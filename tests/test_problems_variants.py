@@ -1,0 +1,91 @@
+"""Variants of a program are held against it together as they would be one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.problems.variants import joined, unchanged
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, JobResult, Limits
+from populora_core.sandbox.status import Status
+from populora_core.sandbox.verify import verify_or_raise
+
+SAME = "def f(a):\n return a + 1"
+FAILS = "def f(a):\n return a[0]"
+RECURSIVE = "def f(a):\n return a + 1 if a < 5 else f(a - 1)"
+HELPED = "step = 1\ndef g(a):\n return a + step\ndef f(a):\n return g(a)"
+DATA = "from dataclasses import dataclass\n@dataclass\nclass P:\n x: int\ndef f(a):\n return P(a).x + 1"
+COUNTS = "calls = []\ndef f(a):\n calls.append(a)\n return a + len(calls)"
+DOCUMENTED = 'def f(a):\n """Adds\n one."""\n return a + 1'
+GLOBAL = "n = 0\ndef f(a):\n global n\n n += 1\n return a + n"
+ENDLESS = "def f(a):\n while a:\n  pass"
+LEAVES = "def f(a):\n raise SystemExit"
+NO_DATA = "def f(a):\n return f"
+BROKEN = "raise ValueError\ndef f(a):\n return a + 1"
+FORBIDDEN = "import os\ndef f(a):\n return a + 1"
+
+
+@pytest.fixture(scope="module")
+def run_jobs() -> Iterator[RunJobs]:
+    with open_sandbox("auto", Limits(cpu_seconds=0.5), workers=1) as sandbox:
+        yield lambda jobs: verify_or_raise(sandbox, jobs, determinism=False)
+
+
+def problem(*inputs: int) -> Problem:
+    outputs = tuple(str(number + 1) for number in inputs)
+    return Problem("problem", "code_o", SAME, tuple(f"({number},)" for number in inputs), outputs, "")
+
+
+def one_by_one(asked: Problem, programs: Sequence[str], run_jobs: RunJobs) -> float:
+    results = run_jobs([Job(str(place), program, asked.inputs) for place, program in enumerate(programs)])
+    return sum(result.outputs == asked.outputs for result in results) / len(programs)
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("programs", "share"),
+    [
+        ([SAME, FAILS, SAME, FAILS], 0.5),
+        ([RECURSIVE, HELPED, DATA, DOCUMENTED, FAILS], 0.8),
+        ([COUNTS, COUNTS], 0.0),
+        ([SAME, GLOBAL], 0.5),
+        ([SAME, ENDLESS], 0.5),
+        ([SAME, LEAVES], 0.5),
+        ([SAME, NO_DATA], 0.5),
+        ([SAME, BROKEN], 0.5),
+        ([SAME, FORBIDDEN], 0.5),
+    ],
+)
+def test_variants_count_together_as_they_do_one_by_one(
+    run_jobs: RunJobs, programs: Sequence[str], share: float
+) -> None:
+    asked = problem(3, 4)
+    assert unchanged([asked], [programs], run_jobs) == [share] == [one_by_one(asked, programs, run_jobs)]
+
+
+@pytest.mark.sandbox
+def test_problems_do_not_mix(run_jobs: RunJobs) -> None:
+    asked = [problem(1), problem(1, 2), problem(3), problem(4)]
+    found = unchanged(asked, [[SAME, FAILS], [], [SAME, ENDLESS], [SAME]], run_jobs)
+    assert found == [0.5, 0.0, 0.5, 1.0]
+
+
+def test_a_problem_takes_one_job_where_that_ends_well() -> None:
+    sent: list[list[Job]] = []
+
+    def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
+        sent.append(list(jobs))
+        return [JobResult(job.job_id, Status.OK, ("(True, 2)", "(False,)")) for job in jobs]
+
+    assert unchanged([problem(1)], [[SAME, FAILS]], run_jobs) == [0.5]
+    assert [len(jobs) for jobs in sent] == [1, 0]
+    assert sent[0][0].inputs == ("(0, (1,))", "(1, (1,))")
+
+
+def test_what_a_scope_would_change_is_not_joined() -> None:
+    assert joined([]) is None
+    assert joined([SAME, GLOBAL]) is None
