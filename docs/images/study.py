@@ -17,8 +17,8 @@ from populora_core.report import svg
 from populora_core.report.palette import GREY, Style, variables
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
-from populora_core.study.budget import Basis, common_budget, spent, window
-from populora_core.study.claims import held_out
+from populora_core.study.budget import Basis, common_budget, spent
+from populora_core.study.drawings import scores
 from populora_core.study.frontier import SOLVED
 from populora_core.study.judgement import ClaimArm
 from populora_core.study.summary import ALL, HELD_OUT, Summary
@@ -29,7 +29,6 @@ GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
 CLOSE = 24.0  # a line's name goes below it where another line ends so little above
 NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
-SCORED = 6  # points of a budget at which a held-out score is drawn
 BASE = "untrained base"
 LOOK = (
     f"svg {{ {variables()} }}"
@@ -65,15 +64,11 @@ class Compared(NamedTuple):
 
     def held_out(self, measure: str) -> dict[str, Line]:
         """The mean score of those that solve, on lines between the evaluations, and the base's."""
-        score = held_out(fmean, measure)
-        points = [self.budget * step / SCORED for step in range(SCORED + 1)]
-
-        def mean(runs: list[Summary], point: float) -> float:
-            found = [score(window(run, self.basis, point)) for run in runs]
-            return fmean(value for value in found if value is not None)
-
         lines = {
-            name: [(point / self.unit, mean(runs, point)) for point in points]
+            name: [
+                (point / self.unit, fmean(values))
+                for point, values in scores(runs, measure, self.basis, self.budget)
+            ]
             for name, runs in self.runs.items()
         }
         base = next(iter(lines.values()))[0][1]

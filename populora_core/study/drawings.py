@@ -18,7 +18,7 @@ from populora_core.study.budget import Basis, common_budget, window, windows
 from populora_core.study.claims import held_out
 from populora_core.study.frontier import SOLVED
 from populora_core.study.judgement import ClaimResult, Verdict
-from populora_core.study.summary import HELD_OUT
+from populora_core.study.summary import HELD_OUT, Summary
 from populora_core.study.verdicts import Answered, Results
 
 BADGES = {
@@ -33,7 +33,7 @@ WIDEST = 6.0  # margins to either side; what lies beyond is drawn at the edge
 ROW, TITLE = 20.0, 20.0  # height of an interval, and of the claim's name over it
 AT_EQUAL = dict(zip(Basis, ("updates", "trained", "total"), strict=True))
 LEVEL = f"{HELD_OUT}.level_"
-SCORED = 4  # points of a budget at which a score is drawn, beside its beginning
+SCORED = 6  # points of a budget at which a score is drawn, beside its beginning
 
 
 def arm_styles(results: Results) -> dict[str, Style]:
@@ -178,15 +178,19 @@ def _over_training(results: Results, measure: str, title: str, says: str = "") -
 
 
 def _scores(results: Results, arm: str, measure: str, style: Style, budget: float) -> Series:
-    """Mean over members and seeds, on lines between evaluations from the base on; who only describes has no band."""
-    score, points, band = held_out(fmean, measure), [], []
-    for point in (budget * part / SCORED for part in range(SCORED + 1)):
-        values = [
-            value
-            for run in results.of(arm)
-            if (value := score(window(run, Basis.UPDATES, point))) is not None
-        ]
-        if values:
-            points.append((point, fmean(values)))
-            band.append((point, min(values), max(values)))
+    """Mean over members and seeds; arms that describe have no band."""
+    found = scores(results.of(arm), measure, Basis.UPDATES, budget)
+    points = [(at, fmean(values)) for at, values in found]
+    band = [(at, min(values), max(values)) for at, values in found]
     return Series(arm, style, points, (band,) if arm in results.compared.values() else ())
+
+
+def scores(
+    runs: Sequence[Summary], measure: str, basis: Basis, budget: float
+) -> list[tuple[float, list[float]]]:
+    """What is spent, and the solvers' mean of each run there, on lines between the evaluations from the base on."""
+    score = held_out(fmean, measure)
+    points = [budget * part / SCORED for part in range(SCORED + 1)]
+    found = [(point, [score(window(run, basis, point)) for run in runs]) for point in points]
+    known = [(point, [value for value in values if value is not None]) for point, values in found]
+    return [(point, values) for point, values in known if values]
