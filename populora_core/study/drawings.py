@@ -166,7 +166,7 @@ def _by_level(
 
 
 def _over_training(results: Results, measure: str, title: str, says: str = "") -> Plot | None:
-    """Every arm's score beside the base's; None where nobody has one."""
+    """Every arm's score beside the base's; None where no one has one."""
     compared = [run for name in results.compared.values() for run in results.of(name)]
     base = next((own[min(own)] for run in compared if (own := run.series(measure, BASE))), None)
     if base is None:
