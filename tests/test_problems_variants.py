@@ -88,4 +88,10 @@ def test_a_problem_takes_one_job_where_that_ends_well() -> None:
 
 def test_what_a_scope_would_change_is_not_joined() -> None:
     assert joined([]) is None
-    assert joined([SAME, GLOBAL]) is None
+    for other in (GLOBAL, DATA, HELPED, BROKEN, FORBIDDEN):
+        assert joined([SAME, other]) is None
+    assert joined([SAME, RECURSIVE, DOCUMENTED]) is not None
+
+
+def test_a_variant_that_is_too_long_to_parse_is_not_joined() -> None:
+    assert joined([SAME, "def f(a):\n" + " a = a + 1\n" * 1000 + " return a"]) is None

@@ -11,17 +11,20 @@ from collections.abc import Iterator, Sequence
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import ENTRY, parse_program
+from populora_core.problems.parsing import ENTRY, ProgramSyntaxError, parse_program
 from populora_core.sandbox.jobs import Job, JobResult
+from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.status import Status
 
 TOGETHER = """
-made = [{factories}]
+populora_made = [{factories}]
 
 
 def f(number, arguments):
     try:
-        return (True, made[number](*arguments))
+        return (True, populora_made[number](*arguments))
+    except MemoryError:
+        raise
     except Exception:
         return (False,)
 """
@@ -89,18 +92,29 @@ def _one_by_one(asked: Sequence[tuple[Problem, Sequence[str]]], run_jobs: RunJob
 def joined(programs: Sequence[str]) -> str | None:
     """One program whose `f(number, arguments)` calls that function of one of these; each lies in a scope of its own.
 
-    None where there are none, or where one declares a name global, which a scope would change.
+    None where there are none, or where one could do otherwise in a scope, beside others or not at all: only functions
+    are joined that import nothing, declare no name global, and that the policy lets run alone.
     """
-    trees = [parse_program(program) for program in programs]
-    if not trees or any(isinstance(node, ast.Global) for tree in trees for node in ast.walk(tree)):
+    try:
+        trees = [parse_program(program) for program in programs]
+    except ProgramSyntaxError:  # a variant may be longer than what it was made from
         return None
-    names = [f"variant_{number}" for number in range(len(trees))]
+    if not trees or not all(map(_functions_alone, trees)) or any(map(refuse_program, programs)):
+        return None
+    names = [f"populora_variant_{number}" for number in range(len(trees))]
     scopes = [
         ast.FunctionDef(name, _NO_ARGUMENTS, [*tree.body, _GIVE_BACK], decorator_list=[])
         for name, tree in zip(names, trees, strict=True)
     ]
     module = ast.fix_missing_locations(ast.Module([*scopes], type_ignores=[]))
     return ast.unparse(module) + TOGETHER.format(factories=", ".join(f"{name}()" for name in names))
+
+
+def _functions_alone(tree: ast.Module) -> bool:
+    refused = (ast.Global, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return all(isinstance(each, ast.FunctionDef) for each in tree.body) and not any(
+        isinstance(node, refused) for node in ast.walk(tree)
+    )
 
 
 _NO_ARGUMENTS = ast.arguments([], [], None, [], [], None, [])

@@ -44,6 +44,8 @@ BEST = """
     GROUP BY ALL ORDER BY max(r.external_fitness) DESC NULLS LAST, avg(e.score) DESC, m.member_id LIMIT 1
 """
 TABLE = "README.md"
+MADE = ".made"
+"""Runs and summaries of a release that is not finished; what else lies in its folder is its own as well."""
 HEADER = ("arm", "seed", "member", "score", "mean of the arm", "made again to the last digit")
 
 
@@ -75,11 +77,12 @@ def plan_release(path: str | Path, to: Path, arms: Sequence[str] = ()) -> Releas
         StudyError: an arm has no finished run, or this code would make it otherwise.
         ConfigError, ArtifactError: the study or a summary cannot be used, or `to` holds a release.
     """
-    require_free(to / TABLE)
+    if not (to / MADE).is_dir():
+        require_free(to)
     study, configs = load_study(path)
     by_arm = _finished(study, arms)
     chosen = {arm: max(runs, key=_score) for arm, runs in by_arm.items()}
-    folders = {"results": to / "summaries", "runs": to / "runs", "keep_runs": True}
+    folders = {"results": to / MADE / "summaries", "runs": to / MADE / "runs", "keep_runs": True}
     own = tuple(_alone(arm, chosen[arm.name]) for arm in study.arms if arm.name in chosen)
     planned = plan_of(study.model_copy(update={"arms": own, **folders}), configs)
     for run in planned.left:
@@ -110,8 +113,8 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
     for arm, before in asked.chosen.items():
         run, folder = Run.open(study.runs / before.origin.name), asked.to / arm
         member = _best(run, study.suite)
-        if not folder.exists():
-            export_member(run, member, folder, base_name=base_name)
+        shutil.rmtree(folder, ignore_errors=True)  # an earlier call may have chosen another run
+        export_member(run, member, folder, base_name=base_name)
         now = read_summary(study.results / f"{before.origin.name}.parquet")
         same = "yes" if now.values == before.values else f"no: {_first_difference(now, before)}"
         rows.append(
@@ -127,7 +130,7 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
         say(f"{folder}: {member}; its run says the same as before to the last digit: {same}")
     table = asked.to / TABLE
     write_atomically(table, README.format(study=study.name, table=markdown_table(HEADER, rows)))
-    shutil.rmtree(study.runs)
+    shutil.rmtree(asked.to / MADE)
     return table
 
 

@@ -106,8 +106,8 @@
     if (body.rows.length < 3) return;
     const SIZES = {k: 1e3, M: 1e6, G: 1e9, ms: 1e-3, min: 60, h: 3600};
     const size = text => {
-      const found = text.match(/^([−-]?)([\d.,]+)\s?([a-zA-Z]*)/);
-      return found ? (found[1] ? -1 : 1) * found[2].replaceAll(',', '') * (SIZES[found[3]] ?? 1) : -Infinity;
+      const found = text.replaceAll('−', '-').match(/^([+-]?)([\d.,]+(?:e[+-]?\d+)?)(?:\s?([a-zA-Z]+))?(?!\w)/);
+      return found ? (found[1] === '-' ? -1 : 1) * found[2].replaceAll(',', '') * (SIZES[found[3]] ?? 1) : -Infinity;
     };
     const compare = (one, other) => size(one) - size(other) || one.localeCompare(other, undefined, {numeric: true});
     heads.forEach((head, column) => {
