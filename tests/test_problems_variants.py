@@ -11,7 +11,6 @@ from populora_core.problems.model import Problem
 from populora_core.problems.variants import joined, unchanged
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, JobResult, Limits
-from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 
 SAME = "def f(a):\n return a + 1"
@@ -47,24 +46,31 @@ def one_by_one(asked: Problem, programs: Sequence[str], run_jobs: RunJobs) -> fl
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize(
-    ("programs", "share"),
+    ("programs", "share", "jobs"),
     [
-        ([SAME, FAILS, SAME, FAILS], 0.5),
-        ([RECURSIVE, HELPED, DATA, DOCUMENTED, FAILS], 0.8),
-        ([COUNTS, COUNTS], 0.0),
-        ([SAME, GLOBAL], 0.5),
-        ([SAME, ENDLESS], 0.5),
-        ([SAME, LEAVES], 0.5),
-        ([SAME, NO_DATA], 0.5),
-        ([SAME, BROKEN], 0.5),
-        ([SAME, FORBIDDEN], 0.5),
+        ([SAME, FAILS, SAME, FAILS], 0.5, [1, 0]),
+        ([RECURSIVE, DOCUMENTED, FAILS, FAILS], 0.5, [1, 0]),
+        ([HELPED, DATA], 1.0, [0, 2]),
+        ([COUNTS, COUNTS], 0.0, [0, 2]),
+        ([SAME, GLOBAL], 0.5, [0, 2]),
+        ([SAME, ENDLESS], 0.5, [1, 2]),
+        ([SAME, LEAVES], 0.5, [1, 2]),
+        ([SAME, NO_DATA], 0.5, [1, 2]),
+        ([SAME, BROKEN], 0.5, [0, 2]),
+        ([SAME, FORBIDDEN], 0.5, [0, 2]),
     ],
 )
 def test_variants_count_together_as_they_do_one_by_one(
-    run_jobs: RunJobs, programs: Sequence[str], share: float
+    run_jobs: RunJobs, programs: Sequence[str], share: float, jobs: list[int]
 ) -> None:
-    asked = problem(3, 4)
-    assert unchanged([asked], [programs], run_jobs) == [share] == [one_by_one(asked, programs, run_jobs)]
+    asked, sent = problem(3, 4), list[int]()
+
+    def counted(batch: Sequence[Job]) -> list[JobResult]:
+        sent.append(len(batch))
+        return run_jobs(batch)
+
+    assert unchanged([asked], [programs], counted) == [share] == [one_by_one(asked, programs, run_jobs)]
+    assert sent == jobs, "together, then one by one what did not end well"
 
 
 @pytest.mark.sandbox
@@ -72,18 +78,6 @@ def test_problems_do_not_mix(run_jobs: RunJobs) -> None:
     asked = [problem(1), problem(1, 2), problem(3), problem(4)]
     found = unchanged(asked, [[SAME, FAILS], [], [SAME, ENDLESS], [SAME]], run_jobs)
     assert found == [0.5, 0.0, 0.5, 1.0]
-
-
-def test_a_problem_takes_one_job_where_that_ends_well() -> None:
-    sent: list[list[Job]] = []
-
-    def run_jobs(jobs: Sequence[Job]) -> list[JobResult]:
-        sent.append(list(jobs))
-        return [JobResult(job.job_id, Status.OK, ("(True, 2)", "(False,)")) for job in jobs]
-
-    assert unchanged([problem(1)], [[SAME, FAILS]], run_jobs) == [0.5]
-    assert [len(jobs) for jobs in sent] == [1, 0]
-    assert sent[0][0].inputs == ("(0, (1,))", "(1, (1,))")
 
 
 def test_what_a_scope_would_change_is_not_joined() -> None:

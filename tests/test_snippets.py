@@ -29,7 +29,7 @@ ELSEWHERE = {
     "store check": "test_sharing_store.py",
     "store sweep": "test_sharing_store.py",
     "study --config": "test_study.py",
-    "study release": "test_study.py",
+    "study release": "test_study_release.py",
     "study report runs/": "test_study.py",
     "run --base": "test_any_base.py",
     "run --preset quick --set 'propose.types": "test_other_packages.py",

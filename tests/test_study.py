@@ -18,22 +18,17 @@ from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
-from command import populora
 from conftest import PATIENCE, alive, wait_for
-from peft import PeftModel
+from small_study import nobody, small_study
 
-from populora_core.model.base import load_base
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
 from populora_core.study.judgement import ClaimResult
-from populora_core.study.outcomes import outcomes_table, taken_home
+from populora_core.study.outcomes import outcomes_table
 from populora_core.study.play import Assignment
-from populora_core.study.release import plan_release
 from populora_core.study.report import write_report
 from populora_core.study.summary import (
     MOST_BYTES,
-    Summary,
-    Value,
     read_summary,
     recorded_by,
     stage_versions,
@@ -47,47 +42,10 @@ from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnav
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
 
-SMALL = """
-name = "small"
-runs = "{folder}/runs"
-results = "{folder}/results"
-population = "pair"
-solo = "solo"
-suite = "{folder}/small.toml"
-evaluate_every = 1
-processes = 1
-[settings]
-adapters = {{rank = 2, alpha = 4.0}}
-propose = {{per_type = 3, types = ["code_o"], max_tokens = 48}}
-solve = {{attempts = 2, max_tokens = 24}}
-compute = {{backend = "inline", shards = 1, threads = 1}}
-sandbox.workers = 1
-[[arms]]
-name = "solo"
-config = "{configs}/solo.toml"
-seeds = [3]
-generations = 2
-[[arms]]
-name = "pair"
-config = "{configs}/ablations/1+1.toml"
-seeds = [3]
-generations = 2
-"""
-
-
-def nobody(line: str) -> None:
-    """Who hears nothing of a study."""
-
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    suite = (
-        (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.97")
-    )
-    (tmp_path / "small.toml").write_text(suite)
-    study = tmp_path / "study.toml"
-    study.write_text(SMALL.format(folder=tmp_path, configs=REPOSITORY / "configs"))
-    return study
+    return small_study(tmp_path)
 
 
 def start(study: Path) -> subprocess.Popen:
@@ -172,51 +130,6 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
     assert plan(small).void == dict.fromkeys(
         ("solo-seed-0003", "pair-seed-0003"), "stage match is at version 99, it was made by 1"
     )
-
-
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_the_best_member_of_an_arm_leaves_its_study_with_proof_that_it_is_the_one_measured(
-    small: Path,
-) -> None:
-    to = small.parent / "released"
-    command = ["study", "release", "--config", str(small), "--to", str(to)]
-    with pytest.raises(StudyError, match="no finished run of small"):
-        plan_release(small, to)
-    planned = plan(small)
-    conduct(replace(planned, left=tuple(run for run in planned.left if run.origin.arm == "pair")), nobody)
-    with pytest.raises(StudyError, match=r"no finished run of solo .*\nExpected: arms of pair\n"):
-        plan_release(small, to, ["solo"])
-
-    done = populora(*command, "--base-name", "somebody/tiny")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (member,) = [path.name for path in to.iterdir() if path.is_dir()]
-    assert member == "pair"
-    row = (to / "README.md").read_text().splitlines()[-1]
-    assert row.startswith("| pair | 3 | `student-") and row.endswith("| yes |")
-    model = PeftModel.from_pretrained(load_base(REPOSITORY / "base_model/tiny").model, to / "pair")
-    assert model.peft_config["default"].base_model_name_or_path == "somebody/tiny"
-    assert "slot 0 of the run `pair-seed-0003`" in " ".join((to / "pair/README.md").read_text().split())
-    again = populora(*command)
-    assert again.returncode == 2 and "is not free" in again.stderr
-
-
-def test_a_member_is_not_released_by_code_that_would_make_another(small: Path) -> None:
-    run = plan(small).left[0]
-    older = run.origin.stage_versions | {"match": 0}
-    write_summary(run.summary, replace(run.origin, stage_versions=older, code_revisions=("abc123",)), [])
-    with pytest.raises(StudyError, match=r"stage match is at version 1(.*\n)*.*git checkout abc123"):
-        plan_release(small, small.parent / "released")
-
-
-def test_what_a_user_takes_home_is_the_member_chosen_on_the_validation_half(small: Path) -> None:
-    origin = plan(small).left[0].origin
-    ends = [(2, "held_out.levels_2_5", "student-00", 0.5), (2, "held_out.levels_2_5", "teacher-00", 0.9)]
-    before = [(1, "held_out.levels_2_5", "student-00", 0.7)]
-    assert taken_home(Summary(origin, tuple(Value(*row) for row in ends + before))) == 0.5
-    chosen = Value(2, "take_home.levels_2_5", "all", 0.4)
-    assert taken_home(Summary(origin, (*(Value(*row) for row in ends), chosen))) == 0.4
 
 
 def test_a_summary_survives_its_file(tmp_path: Path, small: Path) -> None:

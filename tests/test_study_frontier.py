@@ -108,6 +108,7 @@ def test_the_table_of_outcomes_tells_members_apart_and_begins_with_the_base(tmp_
     worse += [
         Value(20, "held_out.levels_2_5", "student-01", 0.5),
         Value(20, "take_home.levels_2_5", "all", 0.6),
+        Value(20, "vote.levels_2_5", "all", 0.6),
     ]
     write_summary(folder / "pop-4+4-seed-0001.parquet", run.origin, worse)
     rows = {row["arm"]: row for row in outcomes_table(read_results(folder)).rows}

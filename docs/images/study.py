@@ -28,6 +28,7 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
 CLOSE = 24.0  # a line's name goes below it where another line ends so little above
+NAME_HEIGHT = 14.0
 NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
 BASE = "untrained base"
 LOOK = (
@@ -99,6 +100,7 @@ def panel(
     room = (max(ys) - min(ys)) / 10 if named else 0.0  # for a name below the lowest line
     area = svg.frame((0.0, max(xs)), svg.value_range([*ys, min(ys) - room], zero=False))
     parts = [svg.axes(area, along, unit, form)]
+    named_at: list[float] = []
     ends = {label: area.y(line[-1][1]) for label, line in lines.items()}
     for label, line in lines.items():
         parts.append(svg.polyline(area, [*line], styles[label]))
@@ -107,12 +109,15 @@ def panel(
         right = area.x(line[-1][0])
         beside = [area.y(y) for x, y in line if area.x(x) >= right - NAME]
         crowded = any(0 < ends[label] - other < CLOSE for other in ends.values())
+        above, below = min(beside) - 8, max(beside) + 17
+        y = below if crowded or any(abs(above - other) < NAME_HEIGHT for other in named_at) else above
+        named_at.append(y)
         parts.append(
             svg.element(
                 "text",
                 label,
                 x=right - 6,
-                y=max(beside) + 17 if crowded else min(beside) - 8,
+                y=y,
                 text_anchor="end",
                 style=f"fill:{styles[label].colour}",
             )

@@ -14,7 +14,7 @@ from populora_core.report import svg
 from populora_core.report.charts import Plot, PlotTable, Series, line_plot
 from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
 from populora_core.report.text import number, percent
-from populora_core.study.budget import Basis, common_budget, window, windows
+from populora_core.study.budget import Basis, common_budget, window
 from populora_core.study.claims import held_out
 from populora_core.study.frontier import SOLVED
 from populora_core.study.judgement import ClaimResult, Verdict
@@ -33,7 +33,9 @@ WIDEST = 6.0  # margins to either side; what lies beyond is drawn at the edge
 ROW, TITLE = 20.0, 20.0  # height of an interval, and of the claim's name over it
 AT_EQUAL = dict(zip(Basis, ("updates", "trained", "total"), strict=True))
 LEVEL = f"{HELD_OUT}.level_"
-SCORED = 6  # points of a budget at which a score is drawn, beside its beginning
+SCORED = (
+    12  # points of a budget at which a score is drawn, beside its beginning: close to where it was measured
+)
 
 
 def arm_styles(results: Results) -> dict[str, Style]:
@@ -145,15 +147,10 @@ def level_plots(results: Results) -> Iterator[Plot | None]:
 def _by_level(
     results: Results, arms: Sequence[str], levels: Sequence[int], styles: Mapping[str, Style]
 ) -> Plot | None:
-    ended = dict(zip(arms, windows([results.of(arm) for arm in arms], Basis.UPDATES), strict=True))
-    lines = []
-    statistics = {level: held_out(fmean, f"{LEVEL}{level}") for level in levels}
-    for arm, runs in ended.items():
-        scores = {
-            level: [score for run in runs if (score := statistic(run)) is not None]
-            for level, statistic in statistics.items()
-        }
-        known = {level: own for level, own in scores.items() if own}
+    budget, lines = _budget(results), []
+    for arm in arms:
+        ends = {level: _at(results.of(arm), f"{LEVEL}{level}", Basis.UPDATES, budget) for level in levels}
+        known = {level: own for level, own in ends.items() if own}
         band = [(float(level), min(own), max(own)) for level, own in known.items()]
         points = [(float(level), fmean(own)) for level, own in known.items()]
         lines.append(Series(arm, styles[arm], points, (band,) if arm in results.compared.values() else ()))
@@ -161,17 +158,21 @@ def _by_level(
     points = [(float(level), own[min(own)]) for level, own in base.items() if own]
     lines.append(Series(BASE, Style(GREY, "1 3"), points))
     return line_plot(
-        "Score by level", "Where all arms have taken as many updates.", "score", lines, percent, along="level"
+        "Score by level",
+        "Where the compared arms have taken as many updates.",
+        "score",
+        lines,
+        percent,
+        along="level",
     )
 
 
 def _over_training(results: Results, measure: str, title: str, says: str = "") -> Plot | None:
     """Every arm's score beside the base's; None where no one has one."""
-    compared = [run for name in results.compared.values() for run in results.of(name)]
-    base = next((own[min(own)] for run in compared if (own := run.series(measure, BASE))), None)
+    base = next((own[min(own)] for run in results.runs if (own := run.series(measure, BASE))), None)
     if base is None:
         return None
-    styles, budget = arm_styles(results), common_budget(compared, Basis.UPDATES)
+    styles, budget = arm_styles(results), _budget(results)
     lines = [_scores(results, arm, measure, styles[arm], budget) for arm in results.arms if results.of(arm)]
     lines.append(Series(BASE, Style(GREY, "1 3"), [(0.0, base), (budget, base)]))
     return line_plot(title, says, "score", lines, percent, zero=False, along=Basis.UPDATES.label)
@@ -185,12 +186,24 @@ def _scores(results: Results, arm: str, measure: str, style: Style, budget: floa
     return Series(arm, style, points, (band,) if arm in results.compared.values() else ())
 
 
+def _budget(results: Results) -> float:
+    """Updates that every run of the compared arms took, or every run where none of these is there."""
+    compared = [run for name in results.compared.values() for run in results.of(name)]
+    return common_budget(compared or results.runs, Basis.UPDATES)
+
+
 def scores(
     runs: Sequence[Summary], measure: str, basis: Basis, budget: float
 ) -> list[tuple[float, list[float]]]:
-    """What is spent, and the solvers' mean of each run there, on lines between the evaluations from the base on."""
-    score = held_out(fmean, measure)
+    """What is spent, and the solvers' mean of each run there, from the base on as far as all runs go."""
     points = [budget * part / SCORED for part in range(SCORED + 1)]
-    found = [(point, [score(window(run, basis, point)) for run in runs]) for point in points]
-    known = [(point, [value for value in values if value is not None]) for point, values in found]
-    return [(point, values) for point, values in known if values]
+    found = [(point, _at(runs, measure, basis, point)) for point in points]
+    return [(point, values) for point, values in found if values]
+
+
+def _at(runs: Sequence[Summary], measure: str, basis: Basis, point: float) -> list[float]:
+    """The solvers' mean of each run, on lines between evaluations; none where a run does not go so far."""
+    if common_budget(runs, basis) < point * (1 - 1e-9):
+        return []
+    values = [held_out(fmean, measure)(window(run, basis, point)) for run in runs]
+    return [value for value in values if value is not None]

@@ -77,11 +77,16 @@ def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]
     solvers = _solvers(rows)
     voted = {level: _voted(items) for level, items in _levels(solvers).items()}
     yield from _spread(generation, "vote", ALL, voted)
-    known = validated.keys() & {row["member_id"] for row in solvers}
-    if known:
-        best = max(sorted(known), key=validated.__getitem__)
+    asked = {row["member_id"] for row in solvers}
+    best = best_of({member: fitness for member, fitness in validated.items() if member in asked})
+    if best is not None:
         own = [row for row in solvers if row["member_id"] == best]
         yield from _spread(generation, "take_home", ALL, _scores(own))
+
+
+def best_of(scores: Mapping[str, float]) -> str | None:
+    """Who has the highest score, of equal ones the first by name; None of none."""
+    return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
 def _spread(generation: int, measure: str, part: str, scores: Mapping[int, float]) -> Iterator[Value]:

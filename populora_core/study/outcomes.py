@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
 from populora_core.study.budget import Basis, spent, window
 from populora_core.study.frontier import EDGE, SOLVED
+from populora_core.study.heldout import best_of
 from populora_core.study.summary import ALL, HELD_OUT, Summary
 from populora_core.study.tables import spread
 from populora_core.study.verdicts import Results
 
+LEVELS = "levels_2_5"
 Ended = Callable[[Summary], float | None]
 """A figure of a run at its end; None where it has none."""
 
@@ -48,39 +51,55 @@ def problems(measure: str) -> Ended:
     return ended
 
 
+def best_solver(run: Summary) -> tuple[str, float] | None:
+    """The slot that scores best at the last evaluation and its score, over levels 2 to 5 where the suite has levels."""
+    measure = SOLVED if run.solvers(SOLVED) else HELD_OUT
+    series = {part: run.series(measure, part) for part in run.solvers(measure)}
+    ends = {part: own[max(own)] for part, own in series.items()}
+    best = best_of(ends)
+    return None if best is None else (best, ends[best])
+
+
+def validated(run: Summary) -> float | None:
+    """The score of the member that is best on the validation half; None where the last evaluation asked no one."""
+    chosen, scored = run.series(f"take_home.{LEVELS}", ALL), run.series(f"vote.{LEVELS}", ALL)
+    return chosen.get(max(scored)) if scored else None
+
+
 def taken_home(run: Summary) -> float | None:
-    """The score of the member that a user would choose: the best on the validation half, else the best there is."""
-    chosen = together("take_home.levels_2_5")(run)
-    return chosen if chosen is not None else members(max, SOLVED)(run) or members(max, HELD_OUT)(run)
+    """The score of the member that a user would choose: on the validation half, else the best solver; None of none."""
+    chosen, best = validated(run), best_solver(run)
+    return chosen if chosen is not None or best is None else best[1]
 
 
-OUTCOMES: Mapping[str, Ended] = {
-    "levels 2 to 5": members(fmean, SOLVED),
-    "edge": members(fmean, EDGE),
-    "beyond": members(fmean, f"{HELD_OUT}.beyond"),
-    "best member": members(max, SOLVED),
-    "weakest member": members(min, SOLVED),
-    "taken home": taken_home,
-    "vote": together("vote.levels_2_5"),
-    "mean@8": members(fmean, "mean_at_8.levels_2_5"),
-    "pass@8": together("pass_at_8.levels_2_5"),
-    "half solved to level": members(fmean, "frontier"),
-    "a tenth solved to level": members(fmean, "frontier_tenth"),
-    "tokens of an answer": members(fmean, "held_out_tokens"),
-    "level of problems": problems("level"),
-    "chance": problems("chance"),
-    "chance above a fifth": problems("guessable"),
+class Ending(NamedTuple):
+    """A column of the table: what it says of a run, and the measure that the base has of it, if any."""
+
+    ended: Ended
+    of_base: str | None = None
+
+
+def _mean(measure: str) -> Ending:
+    return Ending(members(fmean, measure), measure)
+
+
+OUTCOMES: Mapping[str, Ending] = {
+    "levels 2 to 5": _mean(SOLVED),
+    "edge": _mean(EDGE),
+    "beyond": _mean(f"{HELD_OUT}.beyond"),
+    "best member": Ending(members(max, SOLVED)),
+    "weakest member": Ending(members(min, SOLVED)),
+    "taken home": Ending(taken_home),
+    "vote": Ending(together(f"vote.{LEVELS}")),
+    "mean@8": _mean(f"mean_at_8.{LEVELS}"),
+    "pass@8": Ending(together(f"pass_at_8.{LEVELS}")),
+    "half solved to level": _mean("frontier"),
+    "a tenth solved to level": _mean("frontier_tenth"),
+    "tokens of an answer": _mean("held_out_tokens"),
+    "level of problems": Ending(problems("level")),
+    "chance": Ending(problems("chance")),
+    "chance above a fifth": Ending(problems("guessable")),
 }
-OF_BASE = {
-    "levels 2 to 5": SOLVED,
-    "edge": EDGE,
-    "beyond": f"{HELD_OUT}.beyond",
-    "mean@8": "mean_at_8.levels_2_5",
-    "half solved to level": "frontier",
-    "a tenth solved to level": "frontier_tenth",
-    "tokens of an answer": "held_out_tokens",
-}
-"""What the base, which never changes, has of these."""
 
 
 def outcomes_table(results: Results) -> ReportTable:
@@ -92,19 +111,17 @@ def outcomes_table(results: Results) -> ReportTable:
 def _rows(results: Results) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     if not any(run.solvers(SOLVED) for run in results.runs):
         return
-    yield BASE, ((title, spread(_base(results, title)[:1])) for title in OUTCOMES)
+    yield BASE, ((title, spread(_base(results, each.of_base)[:1])) for title, each in OUTCOMES.items())
     for arm in results.arms:
         runs = results.of(arm)
         if runs:
-            yield (
-                f"{arm} ({len(runs)})",
-                ((title, spread(_known(ended, runs))) for title, ended in OUTCOMES.items()),
-            )
+            cells = ((title, spread(_known(each.ended, runs))) for title, each in OUTCOMES.items())
+            yield f"{arm} ({len(runs)})", cells
 
 
-def _base(results: Results, title: str) -> list[float]:
+def _base(results: Results, measure: str | None) -> list[float]:
     """Of every run the same."""
-    series = [run.series(OF_BASE[title], BASE) for run in results.runs] if title in OF_BASE else []
+    series = [run.series(measure, BASE) for run in results.runs] if measure else []
     return [own[min(own)] for own in series if own]
 
 

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from populora_core.benchmarks.suite import load_suite
+from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.sections import EvaluateSection
 from populora_core.report.text import markdown_table, percent
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.conduct import StudyPlan, conduct, plan_of
 from populora_core.study.config import Arm, StudyConfig, load_study
-from populora_core.study.outcomes import taken_home
+from populora_core.study.heldout import best_of
+from populora_core.study.outcomes import best_solver, taken_home, validated
 from populora_core.study.play import Assignment
 from populora_core.study.summary import Origin, Summary, read_summaries, read_summary
 from populora_core.support.aliases import Say
-from populora_core.support.durable import require_free, write_atomically
+from populora_core.support.durable import require_free, sweep, temporary_name, write_atomically
 from populora_core.support.errors import StudyError
 
 README = """\
@@ -36,12 +37,10 @@ Each run was made again from its seed.
 
 {table}
 """
-BEST = """
-    SELECT m.member_id FROM evaluations e JOIN members m USING (member_id)
-    LEFT JOIN ratings r USING (generation, member_id)
-    WHERE e.suite = $suite AND e.part = 'test' AND m.role <> 'teacher'
-      AND e.generation = (SELECT max(generation) FROM evaluations WHERE suite = $suite)
-    GROUP BY ALL ORDER BY max(r.external_fitness) DESC NULLS LAST, avg(e.score) DESC, m.member_id LIMIT 1
+SOLVERS = """
+    SELECT DISTINCT e.member_id, printf('%s-%02d', m.role, m.slot) AS part, r.external_fitness AS fitness
+    FROM evaluations e JOIN members m USING (member_id) LEFT JOIN ratings r USING (generation, member_id)
+    WHERE e.suite = $suite AND e.part = 'test' AND e.generation = $generation AND m.role <> 'teacher'
 """
 TABLE = "README.md"
 MADE = ".made"
@@ -77,6 +76,7 @@ def plan_release(path: str | Path, to: Path, arms: Sequence[str] = ()) -> Releas
         StudyError: an arm has no finished run, or this code would make it otherwise.
         ConfigError, ArtifactError: the study or a summary cannot be used, or `to` holds a release.
     """
+    sweep(to)
     if not (to / MADE).is_dir():
         require_free(to)
     study, configs = load_study(path)
@@ -107,15 +107,15 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
     """
     from populora_core.lifecycle.export import export_member
 
-    study = asked.planned.study
+    study, rows = asked.planned.study, []
+    suite = load_suite(EvaluateSection(suite=study.suite).file())
     conduct(asked.planned, say)
-    rows = []
     for arm, before in asked.chosen.items():
+        now = read_summary(study.results / f"{before.origin.name}.parquet")
         run, folder = Run.open(study.runs / before.origin.name), asked.to / arm
-        member = _best(run, study.suite)
+        member = _best(run, suite, now)
         shutil.rmtree(folder, ignore_errors=True)  # an earlier call may have chosen another run
         export_member(run, member, folder, base_name=base_name)
-        now = read_summary(study.results / f"{before.origin.name}.parquet")
         same = "yes" if now.values == before.values else f"no: {_first_difference(now, before)}"
         rows.append(
             (
@@ -130,15 +130,25 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
         say(f"{folder}: {member}; its run says the same as before to the last digit: {same}")
     table = asked.to / TABLE
     write_atomically(table, README.format(study=study.name, table=markdown_table(HEADER, rows)))
-    shutil.rmtree(asked.to / MADE)
+    done = temporary_name(asked.to, MADE)
+    (asked.to / MADE).replace(done)  # at once, so that a kill leaves a release that is finished or goes on
+    shutil.rmtree(done)
     return table
 
 
-def _best(run: Run, suite: str) -> str:
-    wanted = {"suite": load_suite(EvaluateSection(suite=suite).file()).suite}
+def _best(run: Run, suite: Suite, measured: Summary) -> str:
+    """The member whose score `taken_home` gives."""
     with Catalogue(run.directory) as catalogue:
-        (found,) = catalogue.rows(BEST, wanted)
-    return found["member_id"]
+        last = {"suite": suite.suite, "generation": run.config.run.generations}
+        solvers = catalogue.rows(SOLVERS, last)
+    chosen = None
+    if validated(measured) is not None:
+        known = {row["member_id"]: row["fitness"] for row in solvers if row["fitness"] is not None}
+        chosen = best_of(known)
+    elif (best := best_solver(measured)) is not None:
+        chosen = next(row["member_id"] for row in solvers if row["part"] == best[0])
+    assert chosen is not None, "a run that was chosen has a solver with a score"
+    return chosen
 
 
 def _first_difference(now: Summary, before: Summary) -> str:
@@ -149,9 +159,10 @@ def _first_difference(now: Summary, before: Summary) -> str:
 
 
 def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary]]:
-    """The finished runs of the arms that were asked for, by arm."""
+    """The finished runs whose members have a score, of the arms that were asked for."""
     found = read_summaries(study.results) if study.results.is_dir() else []
-    by_arm = {arm.name: [run for run in found if run.origin.arm == arm.name] for arm in study.arms}
+    scored = [run for run in found if taken_home(run) is not None]
+    by_arm = {arm.name: [run for run in scored if run.origin.arm == arm.name] for arm in study.arms}
     there = [arm for arm, runs in by_arm.items() if runs]
     missing = [arm for arm in arms if arm not in there] if there else [study.name]
     if missing:
@@ -165,7 +176,9 @@ def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary
 
 
 def _score(run: Summary) -> float:
-    return taken_home(run) or 0.0
+    score = taken_home(run)
+    assert score is not None, "runs without a score are left out"
+    return score
 
 
 def _alone(arm: Arm, run: Summary) -> Arm:
@@ -178,5 +191,5 @@ def _require_same(run: Assignment, made: Origin) -> None:
         raise StudyError(
             f"{run.name} would not be made as it was: {reason}",
             came=f"this code; the run was made by revision {', '.join(made.code_revisions)}",
-            remedy=f"check that revision out: git checkout {made.code_revisions[0]}",
+            remedy="check out the code that made it, such as git checkout of that revision",
         )
