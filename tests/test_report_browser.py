@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,32 @@ def test_a_header_sorts_the_rows_of_its_table_the_largest_first(browser: Any, tm
         assert head.get_attribute("aria-sort") == way
         found = [float(effect) for effect in browser.execute_script(effects, table)]
         assert found == sorted(before, reverse=reverse)
+
+
+@pytest.mark.parametrize(
+    "rising",
+    [
+        ["7.77e-05", "0.00781", "+0.12", "1", "1,200"],
+        ["−0.12", "+0.05", "0.2 (−0.7 to 0.9)"],
+        ["900 ms", "5 s", "48 min", "1 h 05 min"],
+        ["none", "−3", "2"],
+        ["pop-4+4", "pop-8+8", "solo"],
+    ],
+    ids=lambda rising: rising[0],
+)
+def test_sorting_reads_numbers_as_a_report_writes_them(
+    browser: Any, tmp_path: Path, rising: list[str]
+) -> None:
+    rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in rising[1:] + rising[:1])
+    table = f"<table><thead><tr><th>of</th></tr></thead><tbody>{rows}</tbody></table>"
+    script = resources.files("populora_core.report").joinpath("templates", "report.js").read_text("utf-8")
+    (tmp_path / "table.html").write_text(f"<meta charset=utf-8>{table}<script>{script}</script>")
+    show(browser, tmp_path / "table.html", DESK)
+    browser.find_element("css selector", "th button").click()
+    found = browser.execute_script(
+        "return [...document.querySelectorAll('td')].map(cell => cell.textContent)"
+    )
+    assert found == rising[::-1]
 
 
 def test_the_console_stays_silent_and_nothing_is_fetched(browser: Any, report: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
-import math
 import os
-import runpy
 import shutil
 import signal
 import subprocess
@@ -23,19 +20,15 @@ from small_study import nobody, small_study
 
 from populora_core.study.conduct import conduct, plan
 from populora_core.study.config import load_study
-from populora_core.study.judgement import ClaimResult
-from populora_core.study.outcomes import outcomes_table
 from populora_core.study.play import Assignment
 from populora_core.study.report import write_report
 from populora_core.study.summary import (
     MOST_BYTES,
     read_summary,
-    recorded_by,
     stage_versions,
     write_summary,
 )
-from populora_core.study.tables import claims_table
-from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
+from populora_core.study.verdicts import read_results, write_verdicts
 from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
 from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
@@ -323,108 +316,6 @@ def test_a_lever_is_tried_on_seeds_that_are_never_reported(
     assert min(seed for arm in study.arms for seed in arm.seeds) >= 1000
     assert max(seed for arm in reported.arms for seed in arm.seeds) < 1000
     assert all(config.propose.types == ("code_o", "code_i") for config in configs.values())
-
-
-COMMITTED = REPOSITORY / "bench/results/study-1"
-
-
-@pytest.mark.parametrize("study", ["study-1", "study-2"])
-def test_every_committed_verdict_follows_from_the_committed_summaries(study: str) -> None:
-    results = COMMITTED.with_name(study)
-    kept = json.loads((results / VERDICTS).read_text())
-    made = json.loads(json.dumps(as_json(read_results(results))))
-    assert [claim["verdict"] for claim in made["claims"]] == [claim["verdict"] for claim in kept["claims"]]
-    assert _rounded(made) == _rounded(kept)
-
-
-def test_the_first_study_is_a_record_of_thirty_runs_by_one_committed_code() -> None:
-    runs = read_results(COMMITTED).runs
-    assert len(runs) == 30
-    assert {run.origin.code_revisions for run in runs} == {(recorded_by(COMMITTED),)}
-    assert max(path.stat().st_size for path in COMMITTED.glob("*.parquet")) <= MOST_BYTES
-
-
-def test_a_record_is_neither_voided_nor_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    raised = dict.fromkeys(stage_versions(), 99)
-    monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
-    with pytest.raises(
-        StudyError, match=r"are a record, made by revision 91daa85973e0\n(.*\n)*.*study report"
-    ):
-        plan("configs/study-tiny.toml")
-
-
-def paper_rows() -> list[str]:
-    """The first table of docs/study.md, as it follows from the summaries."""
-
-    def shown(value: float) -> str:
-        return f"{value:.2g}".replace("-", "−") if math.isfinite(value) else "none"
-
-    def effect(answer: ClaimResult) -> str:
-        test = answer.test
-        assert test is not None
-        ends = f" ({shown(test.low)} to {shown(test.high)})" if math.isfinite(test.low) else ""
-        return shown(test.value) + ends
-
-    return [
-        f"| {claim.title} ({claim.unit}) | {verdict} | {' | '.join(map(effect, own))} |"
-        for claim, verdict, own in read_results(COMMITTED).answers()
-    ]
-
-
-SECOND = COMMITTED.with_name("study-2")
-SCORES = ("levels 2 to 5", "edge", "best member", "weakest member", "taken home", "vote", "pass@8")
-PROBLEMS = ("level of problems", "chance", "chance above a fifth")
-
-
-def frontier_rows() -> list[str]:
-    """The tables of docs/study.md on the second study: claims of both families, and where the runs end."""
-    results = read_results(SECOND)
-    told = ("claim", "verdict", "effect (95 % interval)", "margin", "p, Holm")
-    claims = [row for family in results.families for row in claims_table(results.answers(family)).rows]
-    outcomes = outcomes_table(results).rows
-    rows = [[row[name] for name in told] for row in claims]
-    rows += [
-        [row["arm"], row["levels 2 to 5"], *(mean_of(row[name]) for name in SCORES[1:])] for row in outcomes
-    ]
-    rows += [[row["arm"], *(mean_of(row[name]) for name in PROBLEMS)] for row in outcomes[1:]]
-    return [f"| {' | '.join(row)} |" for row in rows]
-
-
-def mean_of(cell: str) -> str:
-    return cell.partition(" ")[0]
-
-
-def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
-    report = html.unescape((COMMITTED / "report.html").read_text())
-    body = report[report.index("<tbody") :]
-    for row in claims_table(read_results(COMMITTED).answers()).rows:
-        for cell in row.values():  # in their order, so that a verdict stands in the row of its claim
-            assert cell in body
-            body = body[body.index(cell) + len(cell) :]
-
-
-def test_the_page_says_what_the_studies_found() -> None:
-    page = (REPOSITORY / "docs" / "study.md").read_text()
-    for row in paper_rows() + frontier_rows():
-        assert row in page
-
-
-@pytest.mark.parametrize("study", ["study-1", "study-2"])
-def test_the_pictures_are_drawn_from_the_summaries(tmp_path: Path, study: str) -> None:
-    images = REPOSITORY / "docs" / "images"
-    picture = f"{study}.svg"
-    runpy.run_path(str(images / "study.py"))["write"](study, tmp_path / picture)
-    assert (tmp_path / picture).read_text() == (images / picture).read_text()
-
-
-def _rounded(value: object) -> object:
-    """Numbers to six digits: sums of floats may end differently on another machine."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:
