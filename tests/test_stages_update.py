@@ -12,6 +12,7 @@ from populora_core import open_run
 from populora_core.config.load import Config
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation
+from populora_core.stages.update import own_groups
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -52,6 +53,23 @@ def test_students_alone_learn_in_minibatches_held_to_the_base(tmp_path: Path) ->
     assert hashes == [{"kept": 1}]
     assert student["steps"] == tokens["updates"] == 2
     assert student["kl"] > 0.0  # at the second step it is no longer the base
+
+
+@pytest.mark.parametrize("students", [1, 2, 3, 4])
+@pytest.mark.parametrize("minibatches", [2, 3, 4])
+def test_every_minibatch_has_an_even_share_of_each_students_problems_and_anchors(
+    students: int, minibatches: int
+) -> None:
+    asked = [(f"student-{number % students}", f"own-{number}") for number in range(8 * students)]
+    asked.sort()  # a teacher's problems come together
+    asked += [(f"student-{number % students}", f"anchor-{number}") for number in range(8 * students)]
+    rows = [row for row in asked for _ in range(2)]  # two attempts each
+    shares = Counter(
+        (member, problem_id.partition("-")[0], group % minibatches)
+        for (member, problem_id), group in zip(rows, own_groups(*zip(*rows, strict=True)), strict=True)
+    )
+    assert max(shares.values()) - min(shares.values()) <= 2, "one problem of two attempts"
+    assert len(shares) == students * 2 * minibatches
 
 
 def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_path: Path) -> None:

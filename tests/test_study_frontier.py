@@ -122,6 +122,17 @@ def test_the_table_of_outcomes_tells_members_apart_and_begins_with_the_base(tmp_
     assert found["chance"] == "0.05"
 
 
+def test_each_arm_says_how_far_it_lies_above_the_population(tmp_path: Path) -> None:
+    said = "levels 2 to 5, above pop-4+4"
+    rows = {
+        row["arm"]: row for row in outcomes_table(read_results(results(tmp_path, PUSHED, noise=0.0))).rows
+    }
+    assert rows["frozen-teacher (8)"][said] == "−0.2 (−0.2 to −0.2)"
+    assert (rows["base"][said], rows["pop-4+4 (8)"][said]) == ("–", "–")
+    few = outcomes_table(read_results(results(tmp_path / "few", PUSHED, noise=0.0, seeds=2))).rows
+    assert few[2][said] == "−0.2", "two seeds bound nothing"
+
+
 def test_seeds_too_few_or_too_far_apart_cannot_tell(tmp_path: Path) -> None:
     unknown = dict.fromkeys(CLAIMS, "cannot tell")
     assert verdicts(results(tmp_path / "few", PUSHED, seeds=3)) == unknown

@@ -128,7 +128,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "update",
-        version=5,
+        version=6,
         needs={
             "proposals": When.NOW,
             "attempts": When.NOW,

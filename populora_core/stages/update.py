@@ -45,13 +45,16 @@ def run(ctx: StageContext) -> None:
         cohorts=cohorts,
     )
     weighed_attempts = _weighed(ctx, attempt_advantages, attempts, "student_id", cohorts)
-    number = {problem_id: number for number, problem_id in enumerate(type_of)}
     lessons = {
         Role.TEACHER: _lessons(
             Role.TEACHER, "teacher_id", proposals, weighed_proposals, range(len(proposals))
         ),
         Role.STUDENT: _lessons(
-            Role.STUDENT, "student_id", attempts, weighed_attempts, [number[each] for each in problem_ids]
+            Role.STUDENT,
+            "student_id",
+            attempts,
+            weighed_attempts,
+            own_groups([row["student_id"] for row in attempts], problem_ids),
         ),
     }
     if settings.roles != "both":
@@ -197,6 +200,19 @@ def _weighed(
         return advantages
     tokens = [row["completion_tokens"] for row in rows]
     return alike_by_type(advantages, tokens, [row[owner] for row in rows], cohorts)
+
+
+def own_groups(members: Sequence[str], problem_ids: Sequence[str]) -> list[int]:
+    """Of each attempt, the number of its problem among those of its member, in the order in which they come.
+
+    Minibatches take turns over it, so that each has an even share of what a member was asked by its teacher, and of
+    the anchors behind that. A number over all problems would not do: members are dealt anchors in turns too.
+    """
+    seen: dict[str, dict[str, int]] = defaultdict(dict)
+    return [
+        seen[member].setdefault(problem_id, len(seen[member]))
+        for member, problem_id in zip(members, problem_ids, strict=True)
+    ]
 
 
 def _lessons(

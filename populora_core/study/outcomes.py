@@ -12,7 +12,7 @@ from populora_core.study.budget import Basis, spent, window
 from populora_core.study.frontier import EDGE, SOLVED
 from populora_core.study.heldout import best_of
 from populora_core.study.summary import ALL, HELD_OUT, Summary
-from populora_core.study.tables import spread
+from populora_core.study.tables import UNKNOWN, difference, spread
 from populora_core.study.verdicts import Results
 
 LEVELS = "levels_2_5"
@@ -103,20 +103,26 @@ OUTCOMES: Mapping[str, Ending] = {
 
 
 def outcomes_table(results: Results) -> ReportTable:
-    """One row an arm: the mean over its seeds, the lowest and the highest. No row where nothing is told by level."""
-    rows = [{"arm": name} | dict(cells) for name, cells in _rows(results)]
-    return ReportTable("Where the runs end", rows, folded=False)
+    """One row an arm: the mean over its seeds, the lowest and the highest, and how far it lies above the population.
+
+    No row where nothing is told by level.
+    """
+    return ReportTable("Where the runs end", list(_rows(results)), folded=False)
 
 
-def _rows(results: Results) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
+def _rows(results: Results) -> Iterator[dict[str, str]]:
     if not any(run.solvers(SOLVED) for run in results.runs):
         return
-    yield BASE, ((title, spread(_base(results, each.of_base)[:1])) for title, each in OUTCOMES.items())
+    ends, above = _mean(SOLVED).ended, f"levels 2 to 5, above {results.population}"
+    population = _known(ends, results.of(results.population))
+    cells = {title: spread(_base(results, each.of_base)[:1]) for title, each in OUTCOMES.items()}
+    yield {"arm": BASE} | cells | {above: UNKNOWN}
     for arm in results.arms:
         runs = results.of(arm)
         if runs:
-            cells = ((title, spread(_known(each.ended, runs))) for title, each in OUTCOMES.items())
-            yield f"{arm} ({len(runs)})", cells
+            cells = {title: spread(_known(each.ended, runs)) for title, each in OUTCOMES.items()}
+            lies = UNKNOWN if arm == results.population else difference(_known(ends, runs), population)
+            yield {"arm": f"{arm} ({len(runs)})"} | cells | {above: lies}
 
 
 def _base(results: Results, measure: str | None) -> list[float]:

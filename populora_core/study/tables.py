@@ -10,6 +10,7 @@ from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
 from populora_core.study.budget import Basis, common_budget, window
 from populora_core.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
+from populora_core.study.statistics import Test, two_samples
 from populora_core.study.summary import HELD_OUT
 from populora_core.study.verdicts import Answered, Results, hedges_g
 
@@ -123,17 +124,30 @@ def _effect(answer: ClaimResult) -> tuple[str, str]:
     test = answer.test
     if test is None:
         return UNKNOWN, UNKNOWN
-    value, ends = f"{_shown(test.value)} {answer.claim.unit}", (test.low, test.high)
+    return f"{_shown(test.value)} {answer.claim.unit}", _interval(test)
+
+
+def _interval(test: Test) -> str:
+    ends = (test.low, test.high)
     if not any(map(math.isfinite, ends)):  # too few seeds to bound it
-        return value, UNKNOWN
-    low, high = (_shown(end) if math.isfinite(end) else "none" for end in ends)
-    return value, f"{low} to {high}"
+        return UNKNOWN
+    return " to ".join(_shown(end) if math.isfinite(end) else "none" for end in ends)
 
 
 def _effect_on(answer: ClaimResult) -> str:
-    value, interval = _effect(answer)
-    bounds = "" if interval == UNKNOWN else f" ({interval})"
-    return f"{value}{bounds} at equal {SHORT[answer.basis]}"
+    return f"{_bounded(*_effect(answer))} at equal {SHORT[answer.basis]}"
+
+
+def _bounded(value: str, interval: str) -> str:
+    return value if interval == UNKNOWN else f"{value} ({interval})"
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> str:
+    """How far the mean of the first values lies above that of the second, with its exact 95 % interval."""
+    if not first or not second:
+        return UNKNOWN
+    test = two_samples(first, second)
+    return _bounded(_shown(test.value), _interval(test))
 
 
 def _shown(value: float | None) -> str:
