@@ -172,7 +172,7 @@ def test_at_the_frontier_half_is_one_line_longer_than_what_is_solved_whether_or_
 def test_the_frontier_moves_with_the_newest_solve_rates() -> None:
     past = of_length(4, 0.6) + of_length(5, 0.2)
     assert lengths([*past, *of_length(5, 0.7), *of_length(6, 0.1)]) == {6: 4, 5: 2, 4: 2}
-    assert lengths([*of_length(5, 0.7), *past]) == {5: 4, 4: 2}, "there is nothing shorter"
+    assert lengths([*of_length(5, 0.7), *past]) == {5: 4, 4: 4}, "there is nothing shorter"
 
 
 def test_few_programs_move_no_frontier_and_shorter_ones_fill_up_what_a_length_lacks() -> None:
@@ -180,6 +180,11 @@ def test_few_programs_move_no_frontier_and_shorter_ones_fill_up_what_a_length_la
         of_length(3, 0.9) + of_length(4, 0.6) + of_length(5, 0.1, programs=1) + of_length(8, 1.0, programs=7)
     )
     assert lengths(past) == {5: 1, 4: 2, 3: 5}
+
+
+def test_where_no_length_is_solved_the_frontier_is_at_the_shortest() -> None:
+    assert lengths(of_length(4, 0.4) + of_length(5, 0.1)) == {5: 4, 4: 4}
+    assert lengths(of_length(4, 0.9, programs=7) + of_length(5, 0.9, programs=7)) == {5: 4, 4: 4}, "too few"
 
 
 def test_a_frontier_needs_something_that_was_asked() -> None:

@@ -96,6 +96,16 @@ def test_of_a_program_that_everybody_knows_only_the_inputs_are_held_out(rows: li
     assert not held.holds(row["program"], ["(-77,)"])
 
 
+def test_rows_of_one_program_are_held_out_together() -> None:
+    one, two, whole = (
+        {"program": "def f(a):\n return a", "inputs": [given], "known_program": known}
+        for given, known in (("(1,)", True), ("(2,)", True), ("(3,)", False))
+    )
+    held = HeldOut([one, two])
+    assert [held.holds(one["program"], [given]) for given in ("(1,)", "(2,)", "(3,)")] == [True, True, False]
+    assert HeldOut([whole, one]).holds(one["program"], ["(9,)"])
+
+
 def test_other_held_out_problems_mean_another_verify_stage() -> None:
     """The suites' content decides what `verify` admits, so both must change together."""
     held = [load_suite(SUITES / f"{name}.toml").benchmarks[0].sha256 for name in ("tiny", "frontier")]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from base_model.steps.selfplay import BANDS, depth, held_out, table
+from base_model.steps.grammar import SolvedProgram, read_statements
+from base_model.steps.problems import there_early
+from base_model.steps.selfplay import BANDS, depth, held_out, solved_early, table
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise
 
+UNDONE = "def f(x,y):\n x=(x+1)%5\n y=(y+2)%5\n y=(y-2)%5\n return [x,y]"
 PROGRAM = "def f(x,y):\n x=(x+y)%5\n y=(y+1)%5\n return [x,y]"
 
 
@@ -44,9 +47,17 @@ def test_a_gain_is_paired_by_problem_and_every_level_counts_alike() -> None:
     assert found["edge"][1] == pytest.approx(1.96 * spread, abs=1e-4)
 
 
+def test_problems_that_are_there_early_are_told_from_the_others() -> None:
+    read = [SolvedProgram(read_statements(text), ((3, 2),)) for text in (PROGRAM, UNDONE)]
+    assert [there_early(one) for one in read] == [0.0, 1 / 3]
+    early = solved_early()
+    assert 0 < len(early) < 700 and all(name.startswith("code_o-") for name in early)
+
+
 def test_a_table_has_a_line_for_each_run() -> None:
     window = {name: [0.1, 0.0] for name in ("level", "chance", "guessable", "solve_rate")}
     one = {"run": "demo", "base": window, "first": window, "last": window, "level_rise": [1.5, 0.2]}
     one |= {"steps_rise": [1.0, 0.1], "held_out": {key: [0.2, 0.05] for key in BANDS}}
+    one["held_out_not_early"] = one["held_out"]
     assert table([one, one]).splitlines()[2:] == [table([one]).splitlines()[2]] * 2
     assert "| +1.50 ± 0.20 |" in table([one])

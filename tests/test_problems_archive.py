@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,10 @@ FOUND = st.lists(
 def graded(found: list[tuple[str, Cell, int]]) -> list[Graded]:
     return [
         Graded(
-            Problem(f"p{i:02d}", kind, "def f(x):\n return x", ("(1,)",), ("1",), ""), cell, 2, correct / 8
+            Problem(f"p{i:02d}", kind, f"def f(x):\n return {i}", ("(1,)",), (f"{i}",), ""),
+            cell,
+            2,
+            correct / 8,
         )
         for i, (kind, cell, correct) in enumerate(found)
     ]
@@ -47,6 +51,12 @@ def best_of_every_cell(batch: list[Graded], kind: str) -> list[str]:
             if held is None or learnability(each.solve_rate) > learnability(held.solve_rate):
                 best[each.cell] = each
     return sorted(each.problem.problem_id for each in best.values())
+
+
+def test_of_an_elite_that_was_asked_again_the_newest_solve_rate_counts() -> None:
+    (first, other), archive = graded([("code_o", CELLS[0], 4), ("code_o", CELLS[0], 6)]), Archive()
+    archive.add([first, replace(first, solve_rate=1.0), other])
+    assert archive.elites("code_o") == [other.problem]
 
 
 def test_half_solved_problems_are_the_most_learnable() -> None:

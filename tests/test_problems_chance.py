@@ -74,6 +74,49 @@ def test_guesses_on_which_a_program_fails_are_missed(run_jobs: RunJobs) -> None:
     assert 0.0 < alone(run_jobs, asked) < NEAR, "1 and -2 of -10 to 10"
 
 
+DIGITS = "def f(n):\n s=0\n while n:\n  s+=1\n  n//=10\n return s"  # a negative number has no end
+ROOT = "def f(n):\n return 1 if n>=0 else n**.5"  # complex numbers are no plain data
+SAYS_FAILED = "def f(a):\n return 'failed' if a==3 else 1//(a*0)"
+CALLS_ITSELF = (
+    "def f(n):\n if n<-9:\n  raise ValueError\n try:\n  return f(n-1)\n except ValueError:\n  return 7"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "output", "least", "most"),
+    [
+        (DIGITS, "(7,)", "1", 0.2, 0.8),
+        (ROOT, "(7,)", "1", 0.2, 0.8),
+        (SAYS_FAILED, "(3,)", "'failed'", 0.0, 0.2),
+        (CALLS_ITSELF, "(3,)", "7", 0.8, 1.0),
+    ],
+    ids=["never ends", "no plain data", "a value like ours", "calls itself"],
+)
+def test_a_guess_that_ends_badly_is_missed_alone(
+    run_jobs: RunJobs, program: str, given: str, output: str, least: float, most: float
+) -> None:
+    asked = Problem("guessed", "code_i", program, (given,), (output,), message="")
+    assert least <= alone(run_jobs, asked) <= most
+
+
+def test_a_functions_chance_is_its_own_whatever_is_asked_beside_it(run_jobs: RunJobs) -> None:
+    asked = problem("code_f", "a+a", ["('x',)", "('yz',)"], ["'xx'", "'yzyz'"])
+    texts = ["z" * 6000, "z" * 5001]
+    long = problem("code_f", "a*2", [f"({text!r},)" for text in texts], [repr(text * 2) for text in texts])
+    found = chances([asked, long], run_jobs, [np.random.default_rng(0)] * 2)
+    assert found[0] == alone(run_jobs, asked) == 2 / len(STOCK[1])
+
+
+def test_copies_of_a_problem_lend_their_inputs_once(run_jobs: RunJobs) -> None:
+    copied = [problem("code_i", f"a+{number}", [f"({-number - 20},)"], ["-20"]) for number in range(8)] * 3
+    twice = [problem("code_i", f"a*{number}", ["(50,)"], ["0"]) for number in (2, 3)]
+    asked = problem(
+        "code_i", "a==50", ["(60,)"], ["True"]
+    )  # it is right of the input that two problems share
+    found = chances([*copied, *twice, asked], run_jobs, [np.random.default_rng(0)] * 27)
+    assert found[-1] == 1 / 20
+
+
 def test_an_output_that_other_problems_have_is_guessed_as_often(run_jobs: RunJobs) -> None:
     rare = problem("code_o", "a**3", ["(777,)"], ["469097433"])
     common = [problem("code_o", f"'yes'*(a>{bound})", ["(90000,)"], ["'yes'"]) for bound in range(5000, 5004)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from populora_core.problems.chance import beginnings
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks, without_each
 from populora_core.sandbox.backends import open_sandbox
@@ -29,6 +30,12 @@ def test_each_statement_is_left_out_once_wherever_it_stands() -> None:
     assert len(shorter) == len(set(shorter)) == 5
     assert "n = 0" not in shorter[0] and "for" not in shorter[1] and "return" not in shorter[2]
     assert "b = n" in shorter[3] and "n += item" in shorter[4]
+
+
+def test_a_docstring_is_no_statement() -> None:
+    bare, documented = "def f(a):\n b=a+1\n return b", "def f(a):\n 'Adds one.'\n b=a+1\n return b"
+    assert len(list(without_each(documented))) == len(list(without_each(bare))) == 2
+    assert len(list(beginnings(documented))) == len(list(beginnings(bare))) == 1
 
 
 def test_a_block_that_is_left_empty_passes() -> None:

@@ -75,7 +75,7 @@ PROBLEMS = ("level of problems", "chance", "chance above a fifth")
 def frontier_rows() -> list[str]:
     """The tables of docs/study.md on the second study: claims of both families, and where the runs end."""
     results = read_results(SECOND)
-    told = ("claim", "verdict", "effect (95 % interval)", "margin", "p, Holm")
+    told = ("claim", "verdict", "why", "effect (95 % interval)", "margin", "p, Holm")
     claims = [row for family in results.families for row in claims_table(results.answers(family)).rows]
     outcomes = outcomes_table(results).rows
     rows = [[row[name] for name in told] for row in claims]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base_model.steps.documents import answer
-from base_model.steps.grammar import SolvedProgram
+from base_model.steps.grammar import SolvedProgram, output
 from populora_core.problems.model import Problem
 from populora_core.sandbox.literals import canonical
 
@@ -27,6 +27,13 @@ def output_problem(found: SolvedProgram, problem_id: str) -> Problem:
 def whole(found: SolvedProgram, completion: str) -> bool:
     """Whether the completion is the thought and the answer that the rule gives, token for token."""
     return completion.removesuffix("<eos>") == answer(found).removesuffix("<eos>")
+
+
+def there_early(found: SolvedProgram) -> float:
+    """The share of the program's beginnings that give its output already; the project's `chance` counts it too."""
+    given = found.inputs[0]
+    begun = [output(found.statements[:length], given) for length in range(found.level)]
+    return begun.count(found.outputs[0]) / len(begun)
 
 
 def steps_written(completion: str) -> int:

@@ -6,7 +6,8 @@
 Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox leaves
 out each), the statements that they execute, chance, and how many of their attempts are right. Generation 1 stands for
 the base, since its teachers have learnt nothing yet. Held-out scores are greedy, on the reported half of the suite,
-paired by problem with the base; every level counts alike. Intervals are 95 %: 1.96 standard errors over problems.
+paired by problem with the base; every level counts alike; and again over the problems that who stops early hardly gets
+right. Intervals are 95 %: 1.96 standard errors over problems.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from base_model.steps.suite import BEYOND, EDGE
+from base_model.steps.problems import there_early
+from base_model.steps.suite import BEYOND, EDGE, read_suite
+from base_model.steps.suite import rows as suite_rows
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
@@ -33,6 +36,7 @@ from populora_core.support.revision import code_revision
 
 WINDOW = 10  # generations at either end of a run
 MEASURED = 400  # problems of a window whose slack and steps are measured
+EARLY = 0.1  # a problem that more of its program's beginnings solve is left out of the second score
 BANDS = {"edge": EDGE, "levels_2_5": (2, 3, *EDGE), "beyond": BEYOND}
 PROBLEMS = """
     SELECT problem_id, problem_type, program, inputs, outputs, chance, solve_rate, lines_of_code
@@ -79,7 +83,10 @@ def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
             found[name][what] = _mean(values[what])
         found[f"{what}_rise"] = _difference(measured["first"][what], measured["last"][what])
     found["chance_rise"] = _difference(*([row["chance"] for row in rows[name]] for name in ("base", "last")))
-    found["held_out"] = held_out(catalogue.rows(SCORES, {"suite": suite}))
+    scores = catalogue.rows(SCORES, {"suite": suite})
+    early = solved_early()
+    found["held_out"] = held_out(scores)
+    found["held_out_not_early"] = held_out([row for row in scores if row["item_id"] not in early])
     return found
 
 
@@ -125,6 +132,13 @@ def held_out(rows: Sequence[Row]) -> Row:
     return found
 
 
+def solved_early() -> set[str]:
+    """The suite's problems that who stops early often gets right, by their ids."""
+    suite = read_suite()
+    ids = (row["item_id"] for row in suite_rows(suite))
+    return {item_id for item_id, one in zip(ids, suite, strict=True) if there_early(one) > EARLY}
+
+
 def _spread(rows: Sequence[Row]) -> list[Row]:
     """So many of them that every generation and teacher is there."""
     return list(rows[:: max(1, len(rows) // MEASURED)])
@@ -143,9 +157,10 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> list[float]:
 def table(results: Sequence[Row]) -> str:
     """The results as Markdown."""
     heads = ("run", "level", "rise", "steps, rise", "chance, base's to last", "above .2", "solved, last")
-    lines = [f"| {' | '.join((*heads, *BANDS))} |", f"|{' --- |' * (len(heads) + len(BANDS))}"]
+    scores = (*BANDS, *(f"{band}, not early" for band in BANDS))
+    lines = [f"| {' | '.join((*heads, *scores))} |", f"|{' --- |' * (len(heads) + len(scores))}"]
     for one in results:
-        first, last, held_out = one["first"], one["last"], one["held_out"]
+        first, last = one["first"], one["last"]
         cells = [
             one["run"],
             f"{first['level'][0]:.2f} to {last['level'][0]:.2f}",
@@ -153,7 +168,11 @@ def table(results: Sequence[Row]) -> str:
             f"{one['base']['chance'][0]:.3f} to {last['chance'][0]:.3f}",
             f"{one['base']['guessable'][0]:.3f} to {last['guessable'][0]:.3f}",
             f"{last['solve_rate'][0]:.2f}",
-            *(f"{held_out[band][0]:+.3f} ± {held_out[band][1]:.3f}" for band in BANDS),
+            *(
+                f"{one[scores][band][0]:+.3f} ± {one[scores][band][1]:.3f}"
+                for scores in ("held_out", "held_out_not_early")
+                for band in BANDS
+            ),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -77,19 +77,26 @@ def replay(
 
 
 def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share: float) -> list[Draft]:
-    """What `replay` draws around a frontier; shorter programs fill up what a length lacks."""
+    """What `replay` draws around a frontier; what a length lacks, shorter programs fill up, then those at the frontier.
+
+    Where no length is solved as often, the frontier is at the shortest.
+    """
     lengths: dict[int, dict[str, Graded]] = {}  # program -> its newest solve rate, newest first
     for each in reversed(past):
         lengths.setdefault(each.lines_of_code, {}).setdefault(each.problem.program, each)
-    reached = max((length for length, own in lengths.items() if _solved(own.values()) >= share), default=0)
+    solved = [length for length, own in lengths.items() if _solved(own.values()) >= share]
+    reached = max(solved, default=min(lengths, default=0))
     shorter = [each for length, own in lengths.items() if length < reached for each in own.values()]
-    at, beyond = (list(lengths.get(length, {}).values()) for length in (reached, reached + 1))
-    chosen = [
-        own[place].problem
-        for own, most in ((beyond, count // 2), (at, count // 4), (shorter, count))
-        for place in rng.permutation(len(own))[:most]
-    ]
-    return [problem.draft() for problem in chosen[:count]]
+    beyond, at, shorter = (
+        [own[place].problem.draft() for place in rng.permutation(len(own))]
+        for own in (
+            list(lengths.get(reached + 1, {}).values()),
+            list(lengths.get(reached, {}).values()),
+            shorter,
+        )
+    )
+    few, most = count // 4, count // 2
+    return [*beyond[:most], *at[:few], *shorter, *at[few:]][:count]
 
 
 def _solved(newest_first: Collection[Graded]) -> float:

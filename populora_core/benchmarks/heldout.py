@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -21,10 +22,13 @@ class HeldOut:
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._inputs: dict[str, frozenset[str] | None] = {}
+        self._whole, self._inputs = set[str](), defaultdict[str, set[str]](set)
         for row in rows:
-            inputs = frozenset(row["inputs"]) if row["known_program"] else None
-            self._inputs[program_key(row["program"])] = inputs
+            key = program_key(row["program"])
+            if row["known_program"]:
+                self._inputs[key].update(row["inputs"])
+            else:
+                self._whole.add(key)
 
     def holds(self, program: str, inputs: Sequence[str]) -> bool:
         """Whether a problem of whatever type with this program and these canonical inputs is held out.
@@ -33,10 +37,7 @@ class HeldOut:
             ProgramSyntaxError: the program does not parse.
         """
         key = program_key(program)
-        if key not in self._inputs:
-            return False
-        own = self._inputs[key]
-        return own is None or not own.isdisjoint(inputs)
+        return key in self._whole or not self._inputs.get(key, set()).isdisjoint(inputs)
 
 
 @cache

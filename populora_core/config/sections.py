@@ -116,7 +116,8 @@ class RatingSection(Section):
     sigma: Positive = Field(25.0 / 3.0, description="standard deviation of a newborn")
     beta: Positive = Field(25.0 / 6.0, description="how far skill shows in one match")
     tau: Annotated[float, Field(ge=0.0)] = Field(
-        25.0 / 300.0, description="what a generation adds to every sigma"
+        25.0 / 300.0,
+        description="what each match adds to the sigmas of its players, as a variance: sqrt(sigma² + tau²)",
     )
     draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.1, description="how often equals draw"
@@ -251,7 +252,9 @@ class GradeSection(Section):
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")
-    eligible_window: Count = Field(4, description="generations without success before a member ranks last")
+    eligible_window: Count = Field(
+        4, description="generations with a match but no success before a member ranks last"
+    )
 
 
 class UpdateSection(Section):

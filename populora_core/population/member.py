@@ -32,7 +32,8 @@ class Member:
         slot: place in the sub-population, handed on to the child that replaces the member.
         parent_ids: members that it was bred from; empty for a founder.
         operator: variation operator that made it.
-        productive_generation: last generation with a valid proposal or a correct attempt.
+        productive_generation: last generation with a valid proposal or a correct attempt, plus those since in which it
+            had no match.
     """
 
     member_id: str

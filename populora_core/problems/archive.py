@@ -4,9 +4,9 @@ MAP-Elites (Mouret and Clune, arXiv 1504.04909). Where the buffer shows teachers
 shows every occupied cell equally often, each by its elite.
 
 The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's success, which is 0
-where a student learns nothing since all its attempts fare alike. A problem is attempted in its own generation alone,
-so p is that of the student it met then and is never measured again. Problems that everybody or no one solved
-have 0 and stand only where nothing better was found.
+where a student learns nothing since all its attempts fare alike. p is that of the student that a problem met last: in
+its own generation, or where it was asked again. Problems that everybody or no one solved have 0 and stand only
+where nothing better was found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ class Archive:
         for graded in batch:
             cells = self._held.setdefault(graded.problem.problem_type, {})
             cell = Cell(tuple(min(size, BINS - 1) for size in graded.cell.bins), graded.cell.constructs)
-            if cell not in cells or learnability(graded.solve_rate) > learnability(cells[cell].solve_rate):
+            elite = cells.get(cell)
+            if elite is not None and _same(elite.problem, graded.problem):
+                cells[cell] = (
+                    graded  # asked again: the newest solve rate counts, and others may now be better
+                )
+            elif elite is None or learnability(graded.solve_rate) > learnability(elite.solve_rate):
                 cells.pop(cell, None)  # a dict keeps a key's first place; the new elite is the youngest
                 cells[cell] = graded
 
@@ -60,6 +65,10 @@ class Archive:
         elites = self.elites(problem_type)
         chosen = rng.choice(len(elites), size=min(k, len(elites)), replace=False)
         return [elites[index] for index in chosen]
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    return (one.program, one.inputs) == (other.program, other.inputs)
 
 
 def learnability(solve_rate: float) -> float:

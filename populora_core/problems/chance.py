@@ -18,15 +18,16 @@ import numpy as np
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import entry_function, parse_program
+from populora_core.problems.parsing import entry_function, is_string, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
-from populora_core.problems.variants import unchanged
-from populora_core.sandbox.jobs import Job
+from populora_core.problems.variants import Trial, outputs_of, unchanged
 from populora_core.sandbox.literals import canonical, parse_arguments
 
 INPUTS = 20
 """Inputs that a problem's program is tried on, up to `BORROWED` of them of other problems."""
 BORROWED = 8
+ALONE = 5
+"""Of those inputs, how many run alone where they cannot run together: each may take the whole time of a program."""
 LARGEST, LONGEST, LETTERS = 10, 6, "abcdefgh"
 """Of drawn values: the largest number, the most items, the letters of texts."""
 
@@ -40,18 +41,6 @@ STOCK = {
 """Number of arguments -> short functions, as a guesser would write them."""
 TOGETHER = 20
 """Problems whose inputs a function of the stock is run on at once."""
-
-_GUARD = """
-
-blind_guess = f
-
-
-def f(*arguments):
-    try:
-        return blind_guess(*arguments)
-    except Exception:
-        return 'failed'
-"""
 _Signature = tuple[type, ...]
 
 
@@ -92,17 +81,37 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
     Of several outputs each is guessed for itself: the product of their shares.
     """
     popular: dict[_Signature, Counter[str]] = defaultdict(Counter)
-    for problem, _ in asked:
+    unlike = {(each.problem_type, each.program, each.inputs): each for each, _ in asked}
+    for problem in unlike.values():
         popular[_signature(problem)].update(problem.inputs)
-    jobs = []
+    trials = []
     for problem, source in asked:
         known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + len(problem.inputs))]
         borrowed = [text for text in known if text not in problem.inputs][:BORROWED]
         drawn = [blind_input(problem.inputs[0], source) for _ in range(INPUTS - len(borrowed))]
-        jobs.append(Job(problem.problem_id, problem.program + _GUARD, (*borrowed, *drawn)))
+        trials.append(Trial(problem.problem_id, [problem.program], [(0, text) for text in borrowed + drawn]))
     return [
-        prod(result.outputs.count(output) / INPUTS for output in problem.outputs)
-        for (problem, _), result in zip(asked, run_jobs(jobs), strict=True)
+        prod(found.count(output) / len(found) for output in problem.outputs)
+        for (problem, _), found in zip(asked, _guesses(trials, run_jobs), strict=True)
+    ]
+
+
+def _guesses(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None]]:
+    """What each program gives on its inputs; where one of them ends the program, on a few that run alone."""
+    together = outputs_of(trials, run_jobs)
+    few = [
+        trial.calls[:: INPUTS // ALONE] if found is None else []
+        for trial, found in zip(trials, together, strict=True)
+    ]
+    alone = [
+        Trial(f"{trial.name}-{place}", trial.programs, [call])
+        for trial, calls in zip(trials, few, strict=True)
+        for place, call in enumerate(calls)
+    ]
+    by_one = iter(outputs_of(alone, run_jobs))
+    return [
+        [(next(by_one) or [None])[0] for _ in calls] if found is None else found
+        for calls, found in zip(few, together, strict=True)
     ]
 
 
@@ -118,7 +127,7 @@ def beginnings(program: str) -> Iterator[str]:
     function = entry_function(tree)
     if function is None or not isinstance(function.body[-1], ast.Return):
         return
-    *statements, end = function.body
+    *statements, end = [each for each in function.body if not is_string(each)]
     for length in range(len(statements)):
         function.body = [*statements[:length], end]
         yield ast.unparse(tree)
@@ -135,20 +144,29 @@ def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
         for program in STOCK.get(arguments, ())
         for start in range(0, len(indices), TOGETHER)
     ]
-    jobs = [
-        Job(str(number), program + _GUARD, tuple(text for index in batch for text in problems[index].inputs))
-        for number, (program, batch) in enumerate(batches)
+    found = outputs_of([_stock_trial(program, problems, batch) for program, batch in batches], run_jobs)
+    apart = [
+        (program, [index])
+        for (program, batch), outputs in zip(batches, found, strict=True)
+        if outputs is None
+        for index in batch
     ]
+    found += outputs_of([_stock_trial(program, problems, one) for program, one in apart], run_jobs)
     right: Counter[int] = Counter()
-    for (_, batch), result in zip(batches, run_jobs(jobs), strict=True):
-        outputs = iter(result.outputs)
+    for (_, batch), outputs in zip(batches + apart, found, strict=True):
+        given = iter(outputs or ())
         for index in batch:
-            expected = problems[index].outputs
-            right[index] += tuple(islice(outputs, len(expected))) == expected
+            expected = [*problems[index].outputs]
+            right[index] += [*islice(given, len(expected))] == expected
     return [
         right[index] / len(STOCK.get(len(_signature(problem)), (None,)))
         for index, problem in enumerate(problems)
     ]
+
+
+def _stock_trial(program: str, problems: Sequence[Problem], batch: Sequence[int]) -> Trial:
+    calls = [(0, text) for index in batch for text in problems[index].inputs]
+    return Trial(f"stock on {batch[0]}", [program], calls)
 
 
 def _signature(problem: Problem) -> _Signature:

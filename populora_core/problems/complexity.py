@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from radon.visitors import ComplexityVisitor
 
-from populora_core.problems.parsing import parse_program, tree_depth
+from populora_core.problems.parsing import is_string, parse_program, tree_depth
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -45,7 +45,7 @@ def measure(program: str) -> Complexity:
     return Complexity(
         ast_depth=tree_depth(tree),
         cyclomatic_complexity=sum(_cyclomatic(node) for node in nodes if isinstance(node, _FUNCTION)),
-        lines_of_code=sum(isinstance(node, ast.stmt) and not _is_string(node) for node in nodes),
+        lines_of_code=sum(isinstance(node, ast.stmt) and not is_string(node) for node in nodes),
         variable_count=len({name for node in nodes if (name := _bound_name(node)) is not None}),
     )
 
@@ -53,14 +53,6 @@ def measure(program: str) -> Complexity:
 def _cyclomatic(function: ast.AST) -> int:
     """Decision points of one function plus 1; functions nested in it count for themselves."""
     return int(ComplexityVisitor.from_ast(function).functions[0].complexity)
-
-
-def _is_string(node: ast.stmt) -> bool:
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-        case _:
-            return False
 
 
 def _bound_name(node: ast.AST) -> str | None:

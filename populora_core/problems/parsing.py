@@ -69,6 +69,15 @@ def entry_function(tree: ast.Module) -> ast.FunctionDef | None:
     return functions[-1] if functions else None
 
 
+def is_string(node: ast.AST) -> bool:
+    """Whether it is a statement that is only a string, as a docstring is: it counts as no line and does nothing."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case _:
+            return False
+
+
 def read_program(text: str) -> str:
     """A program as the grammar wants it: it parses and defines `f` at top level; nothing is renamed.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import parse_program
+from populora_core.problems.parsing import is_string, parse_program
 from populora_core.problems.variants import unchanged
 
 
@@ -24,7 +24,7 @@ def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
 
 
 def without_each(program: str) -> Iterator[str]:
-    """The program without each single statement of its functions; a block that is left empty passes.
+    """The program without each single statement of its functions but docstrings; a block that is left empty passes.
 
     Raises:
         ProgramSyntaxError: the program does not parse.
@@ -34,7 +34,7 @@ def without_each(program: str) -> Iterator[str]:
     inner = {id(block): block for function in functions for block in _blocks(function)}
     for block in inner.values():
         whole = list(block)
-        for index in range(len(whole)):
+        for index in (place for place, statement in enumerate(whole) if not is_string(statement)):
             block[:] = whole[:index] + whole[index + 1 :] or [ast.Pass()]
             yield ast.unparse(tree)
         block[:] = whole

@@ -1,13 +1,16 @@
-"""Which variants of a program do the same as it: with a statement less, or stopped early.
+"""What programs give on calls that may fail, and which variants of a program do the same as it.
 
-A problem has some five variants, and starting a program costs more than running it, so all variants of a problem run
-as one program. Where that does not end well, each runs alone, and counts as that says.
+Starting a program costs more than running it, so all calls of a trial are one program: some twenty blind guesses, or a
+problem's five variants with a statement less. Where that does not end well they run one by one: what never ends must
+not take the others with it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
@@ -31,6 +34,21 @@ def f(number, arguments):
 """Calls one of the variants; an exception is that variant's alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Calls of some programs.
+
+    Attributes:
+        name: of whose trial it is; errors name it.
+        programs: each with an entry function.
+        calls: number of a program and the literal of its arguments.
+    """
+
+    name: str
+    programs: Sequence[str]
+    calls: Sequence[tuple[int, str]]
+
+
 def unchanged(
     problems: Sequence[Problem], variants: Sequence[Sequence[str]], run_jobs: RunJobs
 ) -> list[float]:
@@ -41,52 +59,63 @@ def unchanged(
         run_jobs: runs jobs in a sandbox, results in order.
     """
     asked = list(zip(problems, variants, strict=True))
-    found = _together(asked, run_jobs)
-    alone = [index for index, share in enumerate(found) if share is None]
-    by_one = _one_by_one([asked[index] for index in alone], run_jobs)
-    shares = dict(enumerate(found)) | dict(zip(alone, by_one, strict=True))
-    return [shares[index] or 0.0 for index in range(len(asked))]
-
-
-def _together(asked: Sequence[tuple[Problem, Sequence[str]]], run_jobs: RunJobs) -> list[float | None]:
-    """The shares, by one job for all variants of a problem; None where it did not end well."""
-    programs = [joined(variants) for _, variants in asked]
-    jobs = [
-        Job(problem.problem_id, program, tuple(_calls(problem, len(variants))))
-        for (problem, variants), program in zip(asked, programs, strict=True)
-        if program is not None
-    ]
-    results = iter(run_jobs(jobs))
-    return [
-        None if program is None else _share(problem, len(variants), next(results))
-        for (problem, variants), program in zip(asked, programs, strict=True)
-    ]
-
-
-def _calls(problem: Problem, variants: int) -> Iterator[str]:
-    for number in range(variants):
-        yield from (f"({number}, {arguments})" for arguments in problem.inputs)
-
-
-def _share(problem: Problem, variants: int, result: JobResult) -> float | None:
-    if result.status is not Status.OK:
-        return None
-    expected, each = [f"(True, {output})" for output in problem.outputs], len(problem.inputs)
-    starts = range(0, variants * each, each)
-    return sum([*result.outputs[start : start + each]] == expected for start in starts) / variants
-
-
-def _one_by_one(asked: Sequence[tuple[Problem, Sequence[str]]], run_jobs: RunJobs) -> list[float]:
-    jobs = [
-        Job(f"{problem.problem_id}-{number}", program, problem.inputs)
-        for problem, programs in asked
+    found = outputs_of(
+        [
+            Trial(problem.problem_id, programs, [*product(range(len(programs)), problem.inputs)])
+            for problem, programs in asked
+        ],
+        run_jobs,
+    )
+    alone = [
+        Trial(f"{problem.problem_id}-{number}", [program], [(0, arguments) for arguments in problem.inputs])
+        for (problem, programs), outputs in zip(asked, found, strict=True)
+        if outputs is None
         for number, program in enumerate(programs)
     ]
-    results = iter(run_jobs(jobs))
+    by_one = iter(outputs_of(alone, run_jobs))
+    shares = []
+    for (problem, programs), outputs in zip(asked, found, strict=True):
+        each = len(problem.inputs)
+        given = (
+            [next(by_one) for _ in programs]
+            if outputs is None
+            else [outputs[start : start + each] for start in range(0, len(outputs), each)]
+        )
+        same = sum(one == [*problem.outputs] for one in given)
+        shares.append(same / max(1, len(programs)))
+    return shares
+
+
+def outputs_of(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None] | None]:
+    """The output of each call of a trial, None where it raises; None of a trial that did not end well, as in time.
+
+    Args:
+        run_jobs: runs jobs in a sandbox, results in order.
+    """
+    jobs = [_job(trial) for trial in trials]
+    results = iter(run_jobs([job for job in jobs if job is not None]))
     return [
-        sum(next(results).outputs == problem.outputs for _ in programs) / max(1, len(programs))
-        for problem, programs in asked
+        None if job is None else _outputs(next(results), guarded=job.program not in trial.programs)
+        for trial, job in zip(trials, jobs, strict=True)
     ]
+
+
+def _job(trial: Trial) -> Job | None:
+    """All calls as one job; None where the programs cannot be one."""
+    program = joined(trial.programs)
+    if program is not None:
+        return Job(trial.name, program, tuple(f"({number}, {given})" for number, given in trial.calls))
+    if len(trial.programs) == 1:
+        return Job(trial.name, trial.programs[0], tuple(given for _, given in trial.calls))
+    return None
+
+
+def _outputs(result: JobResult, guarded: bool) -> list[str | None] | None:
+    if result.status is not Status.OK:
+        return None
+    if not guarded:
+        return [*result.outputs]
+    return [None if output == "(False,)" else output[len("(True, ") : -1] for output in result.outputs]
 
 
 def joined(programs: Sequence[str]) -> str | None:

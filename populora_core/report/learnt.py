@@ -153,9 +153,7 @@ def _course(directory: Path) -> list[str]:
     with Catalogue(directory) as catalogue:
         (played,) = catalogue.rows(PLAYED)
     if played["first"] is not None:
-        told.append(
-            f"The teachers' programs went from {played['first']:.1f} to {played['last']:.1f} statements."
-        )
+        told.append(f"The teachers' programs went from {played['first']:.1f} to {played['last']:.1f} lines.")
     return told
 
 

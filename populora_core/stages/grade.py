@@ -177,7 +177,10 @@ def _ratings(
     rows = []
     for member in members:
         rating = ratings[member.member_id]
-        last = ctx.generation if member.member_id in productive else member.productive_generation
+        last = member.productive_generation + (
+            member.member_id not in players
+        )  # who had no match could not be
+        last = ctx.generation if member.member_id in productive else last
         rows.append(
             {
                 "generation": ctx.generation,

@@ -71,7 +71,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=7,
+        version=8,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
@@ -87,7 +87,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=6,
+        version=7,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),
@@ -111,7 +111,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=4,
+        version=5,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,

@@ -31,7 +31,9 @@ OPERATOR = Column(
 MU = Column("mu", FLOAT, "Mean of the TrueSkill rating.")
 SIGMA = Column("sigma", FLOAT, "Standard deviation of the TrueSkill rating.")
 PRODUCTIVE = Column(
-    "productive_generation", INT, "Last generation with a valid proposal or a correct attempt of the member."
+    "productive_generation",
+    INT,
+    "Last generation with a valid proposal or a correct attempt of the member, plus those since without a match.",
 )
 MATCH_ID = Column("match_id", TEXT, "The match.")
 TEACHER_ID = Column("teacher_id", TEXT, "Member that proposes.")

@@ -36,16 +36,16 @@ def claims_table(found: Sequence[Answered]) -> ReportTable:
 
 
 def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> dict[str, str]:
-    effects = "; ".join(_effect_on(answer) for answer in deciding(verdict, own))
+    shown = deciding(verdict, own)
     return {
         "claim": claim.title,
         "verdict": verdict.value,
         "why": why(own),
         "the paper says" if claim.rule is Rule.REPRODUCTION else "claimed": claim.paper,
         "measured": claim.measured,
-        "effect (95 % interval)": effects or UNKNOWN,
+        "effect (95 % interval)": "; ".join(map(_effect_on, shown)) or UNKNOWN,
         "margin": f"{_shown(claim.margin)} {claim.unit}",
-        "p, Holm": f"{max(answer.p_adjusted for answer in own):.3g}",
+        "p, Holm": "; ".join(f"{answer.p_adjusted:.3g}" for answer in shown) or UNKNOWN,
     }
 
 

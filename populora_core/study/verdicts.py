@@ -177,8 +177,9 @@ def _family(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 
 def hedges_g(answer: ClaimResult) -> float | None:
-    """The effect size of two arms; an oscillation has one sample, of which g would be another quantity."""
-    return answer.test.effect if answer.test and not answer.claim.oscillation else None
+    """The effect size of two arms; of one sample, as for an oscillation, g would be another quantity."""
+    two = answer.claim.against is not None and not answer.claim.oscillation
+    return answer.test.effect if answer.test and two else None
 
 
 def _answer(answer: ClaimResult) -> dict[str, Any]:
