@@ -20,6 +20,7 @@ from populora_core.support.errors import StudyError
 from populora_core.support.shipped import REPOSITORY
 
 COMMITTED = REPOSITORY / "bench/results/study-1"
+SECOND = COMMITTED.with_name("study-2")
 
 
 @pytest.mark.parametrize("study", ["study-1", "study-2"])
@@ -38,14 +39,26 @@ def test_the_first_study_is_a_record_of_thirty_runs_by_one_committed_code() -> N
     assert max(path.stat().st_size for path in COMMITTED.glob("*.parquet")) <= MOST_BYTES
 
 
-def test_a_record_is_neither_voided_nor_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_decides_the_second_study_is_a_record_of_eight_runs_an_arm_by_one_committed_code() -> None:
+    results = read_results(SECOND)
+    runs = [run for arm in results.compared.values() for run in results.of(arm)]
+    assert len(runs) == 32
+    assert {run.origin.code_revisions for run in runs} == {(recorded_by(SECOND),)}
+
+
+@pytest.mark.parametrize(
+    ("study", "revision"), [("study-tiny", "91daa85973e0"), ("study-frontier", "995e0a1d3597")]
+)
+def test_a_record_is_neither_voided_nor_made_again(
+    monkeypatch: pytest.MonkeyPatch, study: str, revision: str
+) -> None:
     monkeypatch.chdir(REPOSITORY)
     raised = dict.fromkeys(stage_versions(), 99)
     monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
     with pytest.raises(
-        StudyError, match=r"are a record, made by revision 91daa85973e0\n(.*\n)*.*study report"
+        StudyError, match=rf"are a record, made by revision {revision}\n(.*\n)*.*study report"
     ):
-        plan("configs/study-tiny.toml")
+        plan(f"configs/{study}.toml")
 
 
 def paper_rows() -> list[str]:
@@ -66,7 +79,6 @@ def paper_rows() -> list[str]:
     ]
 
 
-SECOND = COMMITTED.with_name("study-2")
 ABOVE = "levels 2 to 5, above pop-4+4"
 SCORES = ("edge", "best member", "weakest member", "taken home", "vote", "pass@8")
 PROBLEMS = ("level of problems", "chance", "chance above a fifth")
