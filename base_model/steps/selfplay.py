@@ -135,7 +135,7 @@ def held_out(rows: Sequence[Row]) -> Row:
 def solved_early() -> set[str]:
     """The suite's problems that who stops early often gets right, by their ids."""
     suite = read_suite()
-    ids = (row["item_id"] for row in suite_rows(suite))
+    ids = (str(row["item_id"]) for row in suite_rows(suite))
     return {item_id for item_id, one in zip(ids, suite, strict=True) if there_early(one) > EARLY}
 
 
