@@ -103,10 +103,12 @@ def mean_of(cell: str) -> str:
     return cell.partition(" ")[0]
 
 
-def test_the_committed_report_is_that_of_the_committed_summaries() -> None:
-    report = html.unescape((COMMITTED / "report.html").read_text())
+@pytest.mark.parametrize("study", ["study-1", "study-2"])
+def test_the_committed_report_is_that_of_the_committed_summaries(study: str) -> None:
+    results = COMMITTED.with_name(study)
+    report = html.unescape((results / "report.html").read_text())
     body = report[report.index("<tbody") :]
-    for row in claims_table(read_results(COMMITTED).answers()).rows:
+    for row in claims_table(read_results(results).answers()).rows:
         for cell in row.values():  # in their order, so that a verdict stands in the row of its claim
             assert cell in body
             body = body[body.index(cell) + len(cell) :]

@@ -66,7 +66,8 @@ def replay(
         past: earlier problems with their solve rates, oldest first.
         largest: solve rate of those that come again; at .25 they are the ones that are solved rarely.
         frontier: above 0 it takes the place of `largest`: half are one line longer than the longest of which this
-            share is solved, a quarter as long as these, the rest shorter, whether or not one was solved.
+            share is solved, a quarter as long as these, the rest shorter, whether or not one was solved. Where the
+            shorter ones are too few, more are as long.
     """
     own = [each for each in past if each.problem.problem_type == problem_type]
     if frontier:
@@ -86,17 +87,15 @@ def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share:
         lengths.setdefault(each.lines_of_code, {}).setdefault(each.problem.program, each)
     solved = [length for length, own in lengths.items() if _solved(own.values()) >= share]
     reached = max(solved, default=min(lengths, default=0))
-    shorter = [each for length, own in lengths.items() if length < reached for each in own.values()]
-    beyond, at, shorter = (
-        [own[place].problem.draft() for place in rng.permutation(len(own))]
-        for own in (
-            list(lengths.get(reached + 1, {}).values()),
-            list(lengths.get(reached, {}).values()),
-            shorter,
-        )
+    lying = (
+        [*lengths.get(reached + 1, {}).values()],
+        [*lengths.get(reached, {}).values()],
+        [each for length, own in lengths.items() if length < reached for each in own.values()],
     )
-    few, most = count // 4, count // 2
-    return [*beyond[:most], *at[:few], *shorter, *at[few:]][:count]
+    beyond, at, shorter = ([own[place] for place in rng.permutation(len(own))] for own in lying)
+    few = count // 4
+    chosen = [*beyond[: count // 2], *at[:few], *shorter, *at[few:]]
+    return [each.problem.draft() for each in chosen[:count]]
 
 
 def _solved(newest_first: Collection[Graded]) -> float:

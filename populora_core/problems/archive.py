@@ -49,9 +49,7 @@ class Archive:
             cell = Cell(tuple(min(size, BINS - 1) for size in graded.cell.bins), graded.cell.constructs)
             elite = cells.get(cell)
             if elite is not None and _same(elite.problem, graded.problem):
-                cells[cell] = (
-                    graded  # asked again: the newest solve rate counts, and others may now be better
-                )
+                cells[cell] = graded  # asked again: the newest solve rate counts, so others may win now
             elif elite is None or learnability(graded.solve_rate) > learnability(elite.solve_rate):
                 cells.pop(cell, None)  # a dict keeps a key's first place; the new elite is the youngest
                 cells[cell] = graded

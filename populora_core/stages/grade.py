@@ -177,10 +177,11 @@ def _ratings(
     rows = []
     for member in members:
         rating = ratings[member.member_id]
-        last = member.productive_generation + (
-            member.member_id not in players
-        )  # who had no match could not be
-        last = ctx.generation if member.member_id in productive else last
+        last = member.productive_generation
+        if member.member_id in productive:
+            last = ctx.generation
+        elif member.member_id not in players:  # it could not have had a success
+            last += 1
         rows.append(
             {
                 "generation": ctx.generation,
