@@ -10,7 +10,7 @@ import torch
 
 from base_model.documents import encode_document
 from base_model.execution import compile_function
-from base_model.steps.documents import Corpus, answer, input_lines
+from base_model.steps.documents import SEVERAL_INPUTS, Corpus, answer, input_lines, propose
 from base_model.steps.grammar import (
     BASE,
     Statement,
@@ -24,12 +24,15 @@ from base_model.steps.grammar import (
 from base_model.steps.measure import gates, weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.recipe import CLOSING, OPENING, check_frontier
+from base_model.steps.several import SeveralCorpus, predict_outputs
 from base_model.steps.suite import make
 from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
 from base_model.steps.words import tokenizer
 from populora_core.config.sections import BaseSection
 from populora_core.problems.dialects import dialect
 from populora_core.problems.parsing import FormatError
+from populora_core.problems.types import problem_type
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.shipped import REPOSITORY
 
 FRONTIER = REPOSITORY / "base_model" / "frontier"
@@ -83,6 +86,40 @@ def test_without_thoughts_a_prompt_ends_where_the_result_stands() -> None:
     with pytest.raises(FormatError):
         direct.parse_answer(problem, " x+1:314\n<eos>")
     assert direct.digest != dialect("compact").digest, "prompts differ, so stages are made again"
+
+
+def test_three_inputs_are_asked_and_answered_in_one_go() -> None:
+    rng, words = np.random.default_rng(6), tokenizer()
+    found = sample(rng, 3, SEVERAL_INPUTS)
+    document = predict_outputs(found, Corpus())
+    assert words.decode(encode_document(words, document)[0]) == document.text
+    several = dialect("base_model.steps.several:Several", SEVERAL_INPUTS)
+    problem = output_problem(found, "p")
+    assert document.prompt == several.solve_prompt(problem)
+    said = document.text.removeprefix(document.prompt)
+    answer = several.parse_answer(problem, said)
+    assert problem_type("code_o").judge(problem, answer, None) is AttemptVerdict.CORRECT
+    with pytest.raises(FormatError, match="3 inputs, came 2"):
+        several.parse_answer(problem, said.rpartition("\n#")[0])
+    assert several.digest != dialect("base_model.steps.several:Several").digest
+
+
+def test_three_inputs_are_asked_for_as_they_are_trained() -> None:
+    rng = np.random.default_rng(7)
+    asked = propose(rng, "po", 1, Corpus(), several_share=1.0)
+    shown, _, written = asked.text.removesuffix("<eos>").partition("<new>")
+    several = dialect("base_model.steps.several:Several", SEVERAL_INPUTS)
+    references = [several.parse_proposal("code_o", shown.partition("<ref>")[2])]
+    assert asked.prompt == several.propose_prompt("code_o", [one.problem("r", ()) for one in references])
+    draft = several.parse_proposal("code_o", written)
+    assert problem_type("code_o").refuse(draft, several.rules) is None
+
+
+def test_half_of_the_control_corpus_has_one_input() -> None:
+    rng, corpus = np.random.default_rng(8), SeveralCorpus()
+    texts = [corpus.write(rng).text for _ in range(400)]
+    several = ["<po>###" in text or text.count("\n:") == SEVERAL_INPUTS for text in texts]
+    assert 0.4 < np.mean(several) < 0.6
 
 
 def test_the_cap_leaves_room() -> None:

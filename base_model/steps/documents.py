@@ -96,9 +96,15 @@ def input_lines(inputs: Sequence[State]) -> str:
     return "".join(f"\n#{arguments_text(state)}" for state in inputs)
 
 
-def propose(rng: np.random.Generator, role: str, references: int, corpus: Corpus) -> Document:
+def propose(
+    rng: np.random.Generator,
+    role: str,
+    references: int,
+    corpus: Corpus,
+    several_share: float = SEVERAL_SHARE,
+) -> Document:
     """A proposal after so many references: often a relative of one of them, never a copy."""
-    several = role != "pf" and rng.random() < SEVERAL_SHARE
+    several = role != "pf" and rng.random() < several_share
     count = CODE_F_INPUTS if role == "pf" else SEVERAL_INPUTS if several else 1
     shown = [_drawn(rng, corpus, count) for _ in range(references)]
     related = bool(shown) and rng.random() < RELATIVE_PROBABILITY

@@ -13,15 +13,10 @@ ROOM = 1.5
 
 
 def output_problem(found: SolvedProgram, problem_id: str) -> Problem:
-    """The `code_o` problem of the sample's first input."""
-    return Problem(
-        problem_id,
-        "code_o",
-        found.program,
-        (canonical(found.inputs[0]),),
-        (canonical(list(found.outputs[0])),),
-        "",
-    )
+    """The `code_o` problem of the sample's inputs."""
+    inputs = tuple(map(canonical, found.inputs))
+    outputs = tuple(canonical(list(output)) for output in found.outputs)
+    return Problem(problem_id, "code_o", found.program, inputs, outputs, message="")
 
 
 def whole(found: SolvedProgram, completion: str) -> bool:
