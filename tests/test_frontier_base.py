@@ -10,9 +10,10 @@ import torch
 
 from base_model.documents import encode_document
 from base_model.execution import compile_function
-from base_model.steps.documents import SEVERAL_INPUTS, Corpus, answer, input_lines, propose
+from base_model.steps.documents import SEVERAL_INPUTS, Corpus, answer, input_lines, propose, thought
 from base_model.steps.grammar import (
     BASE,
+    SolvedProgram,
     Statement,
     output,
     program_text,
@@ -33,6 +34,7 @@ from populora_core.problems.dialects import dialect
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.support.errors import ProblemError
 from populora_core.support.shipped import REPOSITORY
 
 FRONTIER = REPOSITORY / "base_model" / "frontier"
@@ -97,11 +99,25 @@ def test_three_inputs_are_asked_and_answered_in_one_go() -> None:
     problem = output_problem(found, "p")
     assert document.prompt == several.solve_prompt(problem)
     said = document.text.removeprefix(document.prompt)
+    alone = [SolvedProgram(found.statements, (state,)) for state in found.inputs]
     answer = several.parse_answer(problem, said)
     assert problem_type("code_o").judge(problem, answer, None) is AttemptVerdict.CORRECT
+    assert several.thought(said) == "".join("".join(map("".join, thought(one))) for one in alone)
     with pytest.raises(FormatError, match="3 inputs, came 2"):
         several.parse_answer(problem, said.rpartition("\n#")[0])
     assert several.digest != dialect("base_model.steps.several:Several").digest
+
+
+def test_with_one_input_the_control_asks_as_the_base_does() -> None:
+    several, compact = dialect("base_model.steps.several:Several"), dialect("compact")
+    found = sample(np.random.default_rng(9), 2)
+    problem = output_problem(found, "p")
+    assert several.solve_prompt(problem) == compact.solve_prompt(problem)
+    assert several.parse_answer(problem, answer(found)) == compact.parse_answer(problem, answer(found))
+    for kind in ("code_o", "code_i", "code_f"):
+        assert several.propose_prompt(kind, [problem]) == compact.propose_prompt(kind, [problem])
+    with pytest.raises(ProblemError, match="code_o alone"):
+        dialect("base_model.steps.several:Several", 2).propose_prompt("code_i", [])
 
 
 def test_three_inputs_are_asked_for_as_they_are_trained() -> None:

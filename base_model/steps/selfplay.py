@@ -76,6 +76,7 @@ def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
             "learnable": _mean((solved > 0.0) & (solved < 1.0)),
             "chance": _mean(chance),
             "guessable": _mean(chance > 0.2),
+            "by_statements": by_statements(problems),
         }
     measured = {name: depth(_spread(rows[name]), run_jobs) for name in ("first", "last")}
     for what in ("level", "steps"):
@@ -88,6 +89,19 @@ def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
     found["held_out"] = held_out(scores)
     found["held_out_not_early"] = held_out([row for row in scores if row["item_id"] not in early])
     return found
+
+
+def by_statements(rows: Sequence[Row]) -> Row:
+    """Statements of a program -> [its share of the problems, how many of their attempts are right]."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row["solve_rate"] is not None:
+            found.setdefault(row["lines_of_code"] - 2, []).append(row["solve_rate"])
+    played = sum(map(len, found.values()))
+    return {
+        str(count): [round(len(rates) / played, 3), round(float(np.mean(rates)), 3)]
+        for count, rates in sorted(found.items())
+    }
 
 
 def depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 r"""A control: problems of `code_o` with three inputs, asked and answered in one go, in a clone.
 
     python -m base_model.steps.several --out runs/several-base
-    populora train configs/frontier.toml --set base.path=runs/several-base --set propose.inputs=3 ...
+    populora run --config configs/ablations/three-inputs.toml
 
 The frontier base has only seen answers on one input, so it is trained on for a while, on answers on one and on three.
 A second and a third thought begin as the first does, with a copy of their input:
@@ -30,6 +30,7 @@ from base_model.steps.train import train
 from populora_core.problems.dialects.compact import INPUT_MARK, CompactDialect, input_lines
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError
+from populora_core.support.errors import ProblemError
 from populora_core.support.shipped import REPOSITORY
 
 THOUGHT_MARK = "\n:"
@@ -38,7 +39,7 @@ PROPOSED, ANSWERED = 0.1, 0.4
 
 
 class Several(CompactDialect):
-    """The compact dialect, with so many inputs a problem of `code_o`; other types are not asked in it."""
+    """The compact dialect, with so many inputs a problem of `code_o`."""
 
     def __init__(self, inputs: int = 1) -> None:
         super().__init__()
@@ -53,21 +54,38 @@ class Several(CompactDialect):
         return f"{super().digest}-several-{self.rules.inputs}"
 
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
+        if self.rules.inputs == 1:
+            return super().propose_prompt(problem_type, references)
+        if problem_type != "code_o":
+            raise ProblemError(
+                "several inputs a problem are asked of code_o alone",
+                expected='propose.types = ["code_o"]',
+                came=problem_type,
+                remedy="leave propose.inputs at 1 for the other types",
+            )
         shown = [replace(one, inputs=one.inputs[:1]) for one in references]
-        wanted = "#" * self.rules.inputs if self.rules.inputs > 1 else ""
-        return super().propose_prompt(problem_type, shown).replace("<po>", f"<po>{wanted}", 1)
+        return (
+            super().propose_prompt(problem_type, shown).replace("<po>", "<po>" + "#" * self.rules.inputs, 1)
+        )
 
     def solve_prompt(self, problem: Problem) -> str:
         prompt = super().solve_prompt(problem)
-        if len(problem.inputs) == 1:
+        if problem.problem_type != "code_o" or len(problem.inputs) == 1:
             return prompt
         return prompt.removesuffix(THOUGHT_MARK) + input_lines(problem.inputs[:1]) + THOUGHT_MARK
 
     def parse_answer(self, problem: Problem, completion: str) -> str:
+        if problem.problem_type != "code_o":
+            return super().parse_answer(problem, completion)
         answers = completion.split(INPUT_MARK)
         if len(answers) != len(problem.inputs):
             raise FormatError(f"expected answers on {len(problem.inputs)} inputs, came {len(answers)}")
         return "\n".join(CompactDialect.parse_answer(self, problem, one) for one in answers)
+
+    def thought(self, completion: str) -> str:
+        """The traces before the outputs."""
+        answers = completion.split(INPUT_MARK)
+        return "".join(CompactDialect.thought(self, one).rpartition(THOUGHT_MARK)[2] for one in answers)
 
 
 @dataclass(frozen=True)

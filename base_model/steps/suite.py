@@ -26,17 +26,17 @@ PROBLEMS_A_LEVEL = 200
 SUITE = DATA / "frontier.parquet"
 
 
-def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL) -> list[SolvedProgram]:
-    """So many different reserved problems of each level, tight on their input; ordered in turns by level."""
-    by_level = [_of_level(level, seed, count) for level in LEVELS]
+def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL, inputs: int = 1) -> list[SolvedProgram]:
+    """So many different reserved problems of each level, tight on their inputs; ordered in turns by level."""
+    by_level = [_of_level(level, seed, count, inputs) for level in LEVELS]
     return [one for group in zip(*by_level, strict=True) for one in group]
 
 
-def _of_level(level: int, seed: int, count: int) -> list[SolvedProgram]:
+def _of_level(level: int, seed: int, count: int, inputs: int) -> list[SolvedProgram]:
     rng = ids.generator(seed, "frontier", level)
     found: dict[SolvedProgram, None] = {}
     while len(found) < count:
-        one = sample(rng, level, wanted=reserved)
+        one = sample(rng, level, inputs, wanted=reserved)
         found[one] = None
     return list(found)
 
@@ -53,8 +53,8 @@ def rows(samples: list[SolvedProgram]) -> list[dict[str, object]]:
                 "problem_type": "code_o",
                 "level": one.level,
                 "program": one.program,
-                "inputs": [canonical(one.inputs[0])],
-                "outputs": [canonical(list(one.outputs[0]))],
+                "inputs": [canonical(state) for state in one.inputs],
+                "outputs": [canonical(list(output)) for output in one.outputs],
                 "known_program": False,
             }
         )
@@ -72,11 +72,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=DATA)
+    parser.add_argument("--inputs", type=int, default=1, help="of a problem")
     options = parser.parse_args()
-    made = rows(make())
+    many = options.inputs
+    made = rows(make(inputs=many))
     pq.write_table(pa.Table.from_pylist(made), options.out / "frontier.parquet", compression="zstd")
     recipe = {
-        "made_by": "python -m base_model.steps.suite",
+        "made_by": "python -m base_model.steps.suite" + (f" --inputs {many}" if many > 1 else ""),
         "seed": SEED,
         "problems": {"code_o": {str(level): PROBLEMS_A_LEVEL for level in LEVELS}},
     }
