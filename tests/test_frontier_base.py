@@ -26,11 +26,12 @@ from base_model.steps.measure import gates, weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
 from base_model.steps.recipe import CLOSING, OPENING, check_frontier
 from base_model.steps.several import SeveralCorpus, predict_outputs
+from base_model.steps.suite import main as suite_command
 from base_model.steps.suite import make
 from base_model.steps.train import JUMPING_DOCUMENTS, LONGEST_JUMP, jumping_positions
 from base_model.steps.words import tokenizer
 from populora_core.config.sections import BaseSection
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import dialect, thought_of
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict
@@ -102,7 +103,7 @@ def test_three_inputs_are_asked_and_answered_in_one_go() -> None:
     alone = [SolvedProgram(found.statements, (state,)) for state in found.inputs]
     answer = several.parse_answer(problem, said)
     assert problem_type("code_o").judge(problem, answer, None) is AttemptVerdict.CORRECT
-    assert several.thought(said) == "".join("".join(map("".join, thought(one))) for one in alone)
+    assert thought_of(several, said) == "".join("".join(map("".join, thought(one))) for one in alone)
     with pytest.raises(FormatError, match="3 inputs, came 2"):
         several.parse_answer(problem, said.rpartition("\n#")[0])
     assert several.digest != dialect("base_model.steps.several:Several").digest
@@ -166,12 +167,23 @@ def test_no_document_shows_a_reserved_program() -> None:
             assert not reserved(read_statements(program))
 
 
-def test_the_suite_holds_reserved_tight_problems_of_each_level() -> None:
-    suite = make(seed=5, count=6)
+@pytest.mark.parametrize("inputs", [1, SEVERAL_INPUTS])
+def test_the_suite_holds_reserved_tight_problems_of_each_level(inputs: int) -> None:
+    suite = make(seed=5, count=6, inputs=inputs)
     assert [one.level for one in suite[:7]] == list(range(2, 9))
     assert len(set(suite)) == len(suite) == 42
-    assert all(reserved(one.statements) and tight(one.statements, one.inputs[0]) for one in suite)
+    assert all(reserved(one.statements) and len(set(one.inputs)) == inputs for one in suite)
+    assert all(tight(one.statements, state) for one in suite for state in one.inputs)
     assert all(program_text(one.statements) == one.program for one in suite)
+
+
+def test_a_suite_of_several_inputs_does_not_take_the_place_of_the_bundled_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["suite", "--inputs", "3"])
+    with pytest.raises(SystemExit):
+        suite_command()
+    assert "name another folder with --out" in capsys.readouterr().err
 
 
 def test_positions_rise_with_jumps_in_most_documents() -> None:

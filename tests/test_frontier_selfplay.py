@@ -6,7 +6,7 @@ import pytest
 
 from base_model.steps.grammar import SolvedProgram, read_statements
 from base_model.steps.problems import there_early
-from base_model.steps.selfplay import BANDS, depth, held_out, solved_early, table
+from base_model.steps.selfplay import BANDS, by_statements, depth, held_out, solved_early, table
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise
@@ -31,6 +31,12 @@ def test_a_level_counts_the_statements_that_matter_and_steps_count_all() -> None
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
         found = depth(rows, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
     assert found == {"level": [2.0, pytest.approx(1.0)], "steps": [3.0, 3.0]}
+
+
+def test_successes_are_told_by_the_number_of_statements() -> None:
+    rows = [{"lines_of_code": lines, "solve_rate": rate} for lines, rate in ((4, 0.5), (4, 1.0), (7, 0.25))]
+    rows.append({"lines_of_code": 7, "solve_rate": None})  # was not played
+    assert by_statements(rows) == {"2": [0.667, 0.75], "5": [0.333, 0.25]}
 
 
 def test_a_gain_is_paired_by_problem_and_every_level_counts_alike() -> None:

@@ -3,11 +3,12 @@
     populora evaluate RUN --suite configs/suites/frontier.toml --members solvers
     python -m base_model.steps.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
 
-Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox leaves
-out each), the statements that they execute, chance, and how many of their attempts are right. Generation 1 stands for
-the base, since its teachers have learnt nothing yet. Held-out scores are greedy, on the reported half of the suite,
-paired by problem with the base; every level counts alike; and again over the problems that who stops early hardly gets
-right. Intervals are 95 %: 1.96 standard errors over problems.
+Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox
+leaves out each), the statements that they execute, chance, and how many of their attempts are right, by their
+number of statements too. Generation 1 stands for the base, since its teachers have learnt nothing yet. Held-out
+scores are greedy, on the reported half of the suite, paired by problem with the base; every level counts alike; and
+again over the problems that who stops early hardly gets right. Intervals are 95 %: 1.96 standard errors over
+problems.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ SCORES = """
 """
 
 
-def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
+def result(run_dir: Path, suite: str, also: Sequence[str], run_jobs: RunJobs) -> Row:
     """What one run shows: every figure as [value, half-width of its interval], shares by level as they are."""
     catalogue = Catalogue(run_dir)
     last = catalogue.rows("SELECT max(generation) AS last FROM problems")[0]["last"]
@@ -88,6 +89,8 @@ def result(run_dir: Path, suite: str, run_jobs: RunJobs) -> Row:
     early = solved_early()
     found["held_out"] = held_out(scores)
     found["held_out_not_early"] = held_out([row for row in scores if row["item_id"] not in early])
+    for other in also:
+        found[f"held_out_{other}"] = held_out(catalogue.rows(SCORES, {"suite": other}))
     return found
 
 
@@ -198,11 +201,16 @@ def main() -> None:
     )
     parser.add_argument("runs", type=Path, nargs="+", help="run directories, evaluated on the suite")
     parser.add_argument("--suite", default="frontier", help="its name")
+    parser.add_argument(
+        "--also", nargs="*", default=(), help="names of other suites that they were evaluated on"
+    )
     parser.add_argument("--output", type=Path, help="a file of JSON lines, to which the results are appended")
     given = parser.parse_args()
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
         results = [
-            result(run, given.suite, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
+            result(
+                run, given.suite, given.also, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False)
+            )
             for run in given.runs
         ]
     if given.output:

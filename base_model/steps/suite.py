@@ -1,5 +1,7 @@
 """Makes the held-out suite of the frontier base: ``python -m base_model.steps.suite``.
 
+``--inputs 3 --out FOLDER`` makes one of three inputs a problem, for `configs/suites/frontier-3.toml`.
+
 `code_o` problems of levels 2 to 8. The programs of level 2 to 5 are reserved ones (`grammar.reserved`), which the
 corpus never shows; deeper programs are in no document at all.
 """
@@ -75,15 +77,19 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1, help="of a problem")
     options = parser.parse_args()
     many = options.inputs
+    if many > 1 and options.out == DATA:
+        parser.error("the bundled suite has one input a problem: name another folder with --out")
     made = rows(make(inputs=many))
-    pq.write_table(pa.Table.from_pylist(made), options.out / "frontier.parquet", compression="zstd")
+    name = "frontier" if many == 1 else "frontier_code_o"  # which `populora suite fetch --from` looks for
+    target = options.out / f"{name}.parquet"
+    pq.write_table(pa.Table.from_pylist(made), target, compression="zstd")
     recipe = {
         "made_by": "python -m base_model.steps.suite" + (f" --inputs {many}" if many > 1 else ""),
         "seed": SEED,
         "problems": {"code_o": {str(level): PROBLEMS_A_LEVEL for level in LEVELS}},
     }
-    (options.out / "frontier.json").write_text(json.dumps(recipe, indent=1) + "\n")
-    print(f"{options.out / 'frontier.parquet'}: {len(made)} problems")
+    target.with_suffix(".json").write_text(json.dumps(recipe, indent=1) + "\n")
+    print(f"{target}: {len(made)} problems")
 
 
 if __name__ == "__main__":
