@@ -16,7 +16,9 @@ from statistics import fmean
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from populora_core.benchmarks import cruxeval
 from populora_core.benchmarks.files import own_file, read_rows
+from populora_core.benchmarks.items import in_order
 from populora_core.config.sections import AnchorSection
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
@@ -35,15 +37,24 @@ WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, 
 _DRAFT = TypeAdapter(Draft)
 
 
-def dataset(rng: np.random.Generator, count: int, problem_type: str, *, path: str) -> list[Draft]:
+def dataset(
+    rng: np.random.Generator,
+    count: int,
+    problem_type: str,
+    *,
+    path: str,
+    first: int = 0,
+    end: int | None = None,
+) -> list[Draft]:
     """All problems of the type in a data set, in random order.
 
     Args:
         count: is passed over: what was played before is skipped, so any of them may be needed.
         path: a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file whose rows have
-            problem_type, program, inputs and perhaps message.
+            problem_type, program, inputs and perhaps message; or code, input, output and id, as CRUXEval has.
+        first, end: only these of CRUXEval's problems, counted as a suite counts its `rows`.
     """
-    drafts = [draft for draft in read_drafts(path) if draft.problem_type == problem_type]
+    drafts = [draft for draft in read_drafts(path, first, end) if draft.problem_type == problem_type]
     return [drafts[place] for place in rng.permutation(len(drafts))]
 
 
@@ -143,15 +154,18 @@ def draw_anchors(
     return found
 
 
-def read_drafts(path: str) -> Sequence[Draft]:
+def read_drafts(path: str, first: int = 0, end: int | None = None) -> Sequence[Draft]:
     """The problems of a data set, as they were before they were verified: outputs are found again.
+
+    Args:
+        first, end: see `dataset`.
 
     Raises:
         ProblemError: there is no such file, or a row is no problem.
         BenchmarkError: the file cannot be read.
     """
     file = _file(path)
-    return _read(file, file_sha256(file))
+    return _read(file, file_sha256(file), first, end)
 
 
 def dataset_sha256(path: str) -> str:
@@ -176,8 +190,19 @@ def _file(path: str) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _read(file: Path, sha256: str) -> Sequence[Draft]:
-    return [_draft(row, f"{file}, row {number}") for number, row in enumerate(read_rows(file, sha256), 1)]
+def _read(file: Path, sha256: str, first: int, end: int | None) -> Sequence[Draft]:
+    rows = read_rows(file, sha256)
+    if rows and all(map(cruxeval.is_row, rows)):
+        usable = {str(row["id"]): found for row in rows if (found := cruxeval.drafts(row))}
+        return [draft for name in in_order(usable)[first:end] for draft in usable[name]]
+    if first or end is not None:
+        raise ProblemError(
+            f"{file} is no file of CRUXEval's, so first and end cannot choose from it",
+            expected=", ".join(cruxeval.SCHEMA),
+            came=", ".join(map(str, rows[0])) if rows else "no row",
+            remedy="leave them out of anchors.parameters",
+        )
+    return [_draft(row, f"{file}, row {number}") for number, row in enumerate(rows, 1)]
 
 
 def _draft(row: Mapping[str, object], where: str) -> Draft:

@@ -75,6 +75,9 @@ class Benchmark(Protocol):
         schema: the published schema; further columns are allowed.
         votes: whether the most frequent of several answers counts too: maj@k beside pass@k.
         limits: what one graded program may take; None for the limits of the run, or where nothing is run.
+
+    A benchmark that asks as the dialect asks students has an attribute `by_dialect`, True: the dialect's stop texts
+    then end an answer. One that cannot use every row of its file has a method `left_out(rows)`: id -> why.
     """
 
     name: str
@@ -126,6 +129,9 @@ BENCHMARKS = Registry(
         "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
         "first_problems": "populora_core.benchmarks.bundled:first_problems",
         "newest_problems": "populora_core.benchmarks.bundled:newest_problems",
+        "cruxeval_o": "populora_core.benchmarks.cruxeval:cruxeval_o",
+        "cruxeval_i": "populora_core.benchmarks.cruxeval:cruxeval_i",
+        "humaneval": "populora_core.benchmarks.humaneval:humaneval",
         "humaneval_plus": "populora_core.benchmarks.evalplus:humaneval_plus",
         "mbpp_plus": "populora_core.benchmarks.evalplus:mbpp_plus",
         "livecodebench": "populora_core.benchmarks.livecodebench:LiveCodeBench",

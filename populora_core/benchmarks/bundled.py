@@ -41,6 +41,7 @@ class BundledBenchmark:
     schema = SCHEMA
     votes = False
     limits = None
+    by_dialect = True
 
     def __init__(self, suite: str, problem_type: str) -> None:
         self.problem_type, self.name = problem_type, f"{suite}_{problem_type}"

@@ -23,8 +23,8 @@ from populora_core.sandbox.worker import request_body
 
 MODULES = (
     "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib", "hashlib", "html",
-    "inspect", "io", "json", "keyword", "locale", "operator", "os", "pprint", "queue", "random", "secrets", "string",
-    "struct", "sys", "threading", "time", "timeit", "traceback", "types", "warnings", "zlib",
+    "inspect", "io", "json", "keyword", "locale", "marshal", "operator", "os", "pprint", "queue", "random", "secrets",
+    "string", "struct", "sys", "threading", "time", "timeit", "traceback", "types", "warnings", "zlib",
 )  # fmt: skip
 """What solutions import beyond the modules of the static policy; nothing can be imported that is not listed."""
 
@@ -83,12 +83,12 @@ def f(text):
 """
 
 
-def code_limits(cpu_seconds: float) -> Limits:
+def code_limits(cpu_seconds: float, memory_mib: int = 1024) -> Limits:
     """The limits of a benchmark's programs; `cpu_seconds` is the most that any calibrated limit can reach."""
     return Limits(
         cpu_seconds=cpu_seconds,
         wall_seconds=4 * cpu_seconds,
-        memory_bytes=1024 * MIB,
+        memory_bytes=memory_mib * MIB,
         output_bytes=16 * MIB,
         request_bytes=64 * MIB,
         literal_chars=8 * MIB,

@@ -1,7 +1,8 @@
 """HumanEval+ and MBPP+: a function is right if it agrees with the reference on the base and the plus inputs.
 
 The reference's outputs are computed in the sandbox beside the candidates' and compared on the host; they never go
-back into a sandbox. What the reference took in CPU time sets each problem's limit.
+back into a sandbox. What the reference took in CPU time sets each problem's limit. A group of inputs runs as one
+program; where that is too much for the reference, its inputs run one by one, and so do the candidates'.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from populora_core.benchmarks.code_tests import (
 )
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.jobs import Job, Sandbox
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.support.errors import BenchmarkError
 
 FLOOR_SECONDS = 2.0
 FACTOR = 5.0
 """A candidate may take this many times the CPU time of the reference on the same inputs, and always the floor."""
-CEILING_SECONDS = 10.0
+CEILING_SECONDS = 20.0
+MEMORY_MIB = 4096
+"""As much as EvalPlus gives: one reference solution takes more than a third of it."""
+TOO_MUCH = frozenset({AttemptVerdict.TIMEOUT, AttemptVerdict.OUT_OF_MEMORY, AttemptVerdict.OUTPUT_LIMIT})
 
 SCHEMA: Schema = {
     "task_id": (str,),
@@ -48,10 +52,14 @@ SCHEMA: Schema = {
 
 GROUPS = ("base_input", "plus_input")
 STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n#", "\n```")
+HEAD_STOPS = (*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
+"""Where the prompt is the head of the function."""
 
 
 Arguments = Callable[[str, Sequence[Any]], list[Any]]
 """Task id and what JSON holds of the arguments of one call -> the arguments."""
+Inputs = tuple[str, int, int]
+"""Inputs that run as one program: their group, the first of them, and the one after the last."""
 
 
 @dataclass
@@ -66,9 +74,9 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 2
+    version = 3
     votes = False
-    limits = code_limits(CEILING_SECONDS)
+    limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         """See `Benchmark.load`. An empty object stands for no plus inputs in the published file."""
@@ -104,22 +112,42 @@ class EvalPlus:
 
     def _judge(self, sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemScore]:
         """Run the references and the candidates together, then hold each candidate to its reference."""
-        jobs = {
-            (item_id, source, group): self._job(item, source, group)
-            for (item_id, program), item in asked.items()
-            for source in (_reference(item), program)
-            for group in _groups(item)
+        parts = {item.item_id: _groups(item) for item in asked.values()}
+        jobs, results = self._run(sandbox, asked, parts)
+        apart = {
+            item.item_id: _apart(
+                item, [results[item.item_id, reference(item), part] for part in _groups(item)]
+            )
+            for item in asked.values()
         }
-        results = dict(zip(jobs, run_batch(sandbox, list(jobs.values())), strict=True))
+        again = {key: item for key, item in asked.items() if apart[item.item_id] != parts[item.item_id]}
+        parts |= apart
+        more_jobs, more_results = self._run(sandbox, again, parts)
+        jobs, results = jobs | more_jobs, results | more_results
 
-        def ran(item: Item, program: str, group: str) -> tuple[Ran, Ran]:
+        def ran(item: Item, program: str, part: Inputs) -> tuple[Ran, Ran]:
             """What the reference came to, and the candidate in the time that the reference gives it."""
-            expected = read_result(results[item.item_id, _reference(item), group], decoded=True)
+            expected = read_result(results[item.item_id, reference(item), part], decoded=True)
             seconds = min(max(FLOOR_SECONDS, FACTOR * expected.cpu_seconds), sandbox.limits.cpu_seconds)
-            own = item.item_id, program, group
+            own = item.item_id, program, part
             return expected, read_result(judge_time(sandbox, jobs[own], results[own], seconds), decoded=True)
 
-        return {key: self._score(item, key[1], partial(ran, item, key[1])) for key, item in asked.items()}
+        return {
+            key: self._score(item, parts[item.item_id], key[1], partial(ran, item, key[1]))
+            for key, item in asked.items()
+        }
+
+    def _run(
+        self, sandbox: Sandbox, asked: Mapping[Key, Item], parts: Mapping[str, Sequence[Inputs]]
+    ) -> tuple[dict[tuple[str, str, Inputs], Job], dict[tuple[str, str, Inputs], JobResult]]:
+        """Run references and candidates on the parts of each problem; jobs and results by (item, program, part)."""
+        jobs = {
+            (item_id, source, part): self._job(item, source, part)
+            for (item_id, program), item in asked.items()
+            for source in (reference(item), program)
+            for part in parts[item_id]
+        }
+        return jobs, dict(zip(jobs, run_batch(sandbox, list(jobs.values())), strict=True))
 
     def _program(self, item: Item, text: str, family: str) -> str | None:
         """The candidate's program; None if the completion holds none."""
@@ -134,41 +162,59 @@ class EvalPlus:
             return prompt + blocks[-1]  # the body alone
         return text if defines(text, entry_point) else None
 
-    def _job(self, item: Item, source: str, group: str) -> Job:
+    def _job(self, item: Item, source: str, part: Inputs) -> Job:
         fields = item.fields
-        calls = [self.arguments(fields["task_id"], call) for call in fields[group]]
+        calls = [self.arguments(fields["task_id"], call) for call in _calls(item, part)]
         program = function_program(source, f"_module.__dict__[{fields['entry_point']!r}]")
         return Job("candidate", program, tuple(map(call_input, calls)))
 
-    def _score(self, item: Item, program: str, ran: Callable[[str], tuple[Ran, Ran]]) -> ItemScore:
+    def _score(
+        self, item: Item, parts: Sequence[Inputs], program: str, ran: Callable[[Inputs], tuple[Ran, Ran]]
+    ) -> ItemScore:
         fields = item.fields
-        for group in _groups(item):
-            expected, found = ran(group)
+        for part in parts:
+            group, first, _ = part
+            expected, found = ran(part)
             if expected.verdict is not None:
                 reason = f"the reference solution does not run here: {expected.verdict}"
                 return ItemScore(AttemptVerdict.INFRASTRUCTURE, program, reason)
             if fault := found.fault(program, group):
                 return fault
-            for number, call in enumerate(fields[group]):
+            for number, call in enumerate(_calls(item, part)):
                 arguments = self.arguments(fields["task_id"], call)
                 answer, wanted = found.values[number], expected.values[number]
                 if not right(fields["entry_point"], arguments, answer, wanted, fields["atol"]):
-                    return ItemScore(AttemptVerdict.WRONG, program, f"{group} {number} is wrong")
+                    return ItemScore(AttemptVerdict.WRONG, program, f"{group} {first + number} is wrong")
         return ItemScore(AttemptVerdict.CORRECT, program)
 
 
-def _groups(item: Item) -> list[str]:
-    """The groups of inputs that the problem has."""
-    return [group for group in GROUPS if item.fields[group]]
+def _groups(item: Item) -> list[Inputs]:
+    """The groups of inputs that the problem has, each as a whole."""
+    return [(group, 0, len(item.fields[group])) for group in GROUPS if item.fields[group]]
 
 
-def _reference(item: Item) -> str:
+def _apart(item: Item, references: Sequence[JobResult]) -> list[Inputs]:
+    """The parts, those of a group one by one of which the reference says that it is too much together."""
+    parts: list[Inputs] = []
+    for (group, first, end), result in zip(_groups(item), references, strict=True):
+        if end - first > 1 and read_result(result, decoded=True).verdict in TOO_MUCH:
+            parts += [(group, number, number + 1) for number in range(first, end)]
+        else:
+            parts.append((group, first, end))
+    return parts
+
+
+def _calls(item: Item, part: Inputs) -> Sequence[Any]:
+    group, first, end = part
+    calls: Sequence[Any] = item.fields[group][first:end]
+    return calls
+
+
+def reference(item: Item) -> str:
+    """The program of the published solution."""
     return item.fields["prompt"] + item.fields["canonical_solution"]
 
 
-# v0.1.10: the prompt is the head of the function.
-humaneval_plus = partial(
-    EvalPlus, "humaneval_plus", stops=(*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
-)
+humaneval_plus = partial(EvalPlus, "humaneval_plus", stops=HEAD_STOPS)  # v0.1.10
 # v0.2.0: the prompt is a docstring with one assertion.
 mbpp_plus = partial(EvalPlus, "mbpp_plus", arguments=mbpp_arguments)

@@ -109,8 +109,8 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
     Raises:
         BenchmarkError: they cannot be had, or are not in the published schema; what was kept before stays.
     """
-    if entry.bundled is not None:
-        raise BenchmarkError(f"{entry.benchmark} comes with the project", remedy="there is nothing to fetch")
+    if entry.here is not None:
+        raise BenchmarkError(f"{entry.benchmark} is at {entry.here}", remedy="there is nothing to fetch")
     path, record_path = _paths(entry)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from populora_core.benchmarks.files import read_rows
-from populora_core.benchmarks.suite import DATA
+from populora_core.benchmarks.items import load_items
+from populora_core.benchmarks.suite import DATA, Suite
 from populora_core.problems.normal import program_key
 
 TINY, FRONTIER = DATA / "tiny.parquet", DATA / "frontier.parquet"
@@ -41,6 +42,8 @@ class HeldOut:
 
 
 @cache
-def held_out() -> HeldOut:
-    """The problems of the bundled suites, both halves."""
-    return HeldOut([*read_rows(TINY), *read_rows(FRONTIER)])
+def held_out(suite: Suite | None = None) -> HeldOut:
+    """The problems of the bundled suites, both halves, and those of a run's own suite, which are programs too."""
+    own = [] if suite is None else [item for entry in suite.benchmarks for item in load_items(entry)]
+    rows = [{"known_program": False, **item.fields} for item in own]
+    return HeldOut([*read_rows(TINY), *read_rows(FRONTIER), *rows])

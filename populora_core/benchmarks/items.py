@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 
@@ -24,6 +24,15 @@ def load_items(entry: Entry) -> list[Item]:
         BenchmarkError: the benchmark is unknown, or its rows are missing or not in the published schema.
     """
     items = benchmark(entry.benchmark).load(read_rows(rows_file(entry), entry.sha256))
+    if entry.rows is not None:
+        chosen = set(in_order(item.item_id for item in items)[slice(*entry.rows)])
+        items = [item for item in items if item.item_id in chosen]
+        if not items:
+            raise BenchmarkError(
+                f"{entry.benchmark} has no problem among its rows {list(entry.rows)}",
+                expected="[first, end] within its problems",
+                remedy="correct rows in the suite file, or leave it out",
+            )
     if len({item.item_id for item in items}) != len(items):
         raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id a problem")
     return items
@@ -43,7 +52,23 @@ def suite_digest(suite: Suite) -> str:
 
 def rows_file(entry: Entry) -> Path:
     """Where the rows of one benchmark of a suite lie, or would lie once fetched."""
-    return entry.bundled or fetched_file(entry)
+    return entry.here or fetched_file(entry)
+
+
+def left_out(suite: Suite) -> dict[str, str]:
+    """Benchmark and id of each row of the suite's files that its benchmark cannot use -> why."""
+    found: dict[str, str] = {}
+    for entry in suite.benchmarks:
+        asked = getattr(benchmark(entry.benchmark), "left_out", None)
+        if asked is not None:
+            told: dict[str, str] = asked(read_rows(rows_file(entry), entry.sha256))
+            found |= {f"{entry.benchmark} {item_id}": why for item_id, why in told.items()}
+    return found
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The names in the order of their sha256, which depends on nothing else."""
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
 
 
 def part_of(items: Sequence[Item], part: Part, validation: float) -> list[Item]:
@@ -70,7 +95,4 @@ def _by_stratum(items: Sequence[Item]) -> list[list[str]]:
     strata: dict[str, list[str]] = defaultdict(list)
     for item in items:
         strata[item.stratum].append(item.item_id)
-    return [
-        sorted(names, key=lambda item_id: hashlib.sha256(item_id.encode()).hexdigest())
-        for _, names in sorted(strata.items())
-    ]
+    return [in_order(names) for _, names in sorted(strata.items())]

@@ -44,6 +44,7 @@ class MathBenchmark:
         gold: the published answer, before `as_latex`; empty where the row has none.
         tolerance: how far a number may lie from the published one; None for equality.
         id_column: rows without an id of their own are named by what they ask.
+        variant: the columns of another form in which the same rows are published; None for none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class MathBenchmark:
     tolerance: Callable[[PublishedRow], float | None] = lambda row: None
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
+    variant: Schema | None = None
     version = 1
     votes = True
     limits = None
@@ -61,7 +63,7 @@ class MathBenchmark:
         """See `Benchmark.load`; rows that ask the same twice are told apart by their order."""
         items: list[Item] = []
         seen: Counter[str] = Counter()
-        for number, row in enumerate(check_rows(rows, self.schema, self.name)):
+        for number, row in enumerate(self._checked(list(rows))):
             question, gold = self.question(row), self.gold(row)
             if not question.strip() or not as_latex(gold):
                 raise BenchmarkError(
@@ -75,6 +77,14 @@ class MathBenchmark:
             item_id = name if seen[name] == 1 else f"{name}-{seen[name]}"
             items.append(Item(item_id, self.name, row, self.stratum(row)))
         return items
+
+    def _checked(self, rows: list[PublishedRow]) -> list[PublishedRow]:
+        """The rows, by the columns of the form that the first of them has."""
+        columns = rows[0].keys() if rows else set()
+        other = (
+            self.variant is not None and not self.schema.keys() <= columns and self.variant.keys() <= columns
+        )
+        return check_rows(rows, self.variant if other and self.variant else self.schema, self.name)
 
     def prompt(self, item: Item, family: str) -> str:
         return prompts.fill(family, "mathematics", problem=self.question(item.fields).strip())
@@ -102,6 +112,11 @@ def _of_list(row: PublishedRow) -> str:
     return ", ".join(latex for answer in row["final_answer"] if (latex := as_latex(str(answer))))
 
 
+def _answer_or_box(row: PublishedRow) -> str:
+    """The answer of a row that may have it in a column of its own, or else in the box that ends its solution."""
+    return str(row["answer"]) if "answer" in row else mathematics_answer(row["solution"]) or ""
+
+
 def _allowed_error(row: PublishedRow) -> float | None:
     try:
         return float(row["error"])
@@ -109,13 +124,15 @@ def _allowed_error(row: PublishedRow) -> float | None:
         return None
 
 
-aime24 = partial(  # math-ai/aime24: the answer stands in a box that ends the solution
-    MathBenchmark,
-    "aime24",
-    {"id": (int, str), "problem": (str,), "solution": (str,)},
-    question=itemgetter("problem"),
-    gold=lambda row: mathematics_answer(row["solution"]) or "",
-    id_column="id",
+aime24 = (
+    partial(  # math-ai/aime24: the answer stands in a box that ends the solution; or in a column of its own
+        MathBenchmark,
+        "aime24",
+        {"id": (int, str), "problem": (str,), "solution": (str,)},
+        question=itemgetter("problem"),
+        gold=_answer_or_box,
+        id_column="id",
+    )
 )
 aime25 = partial(  # math-ai/aime25
     MathBenchmark,
@@ -138,8 +155,15 @@ math500 = partial(  # HuggingFaceH4/MATH-500; its strata are the five levels
     id_column="unique_id",
     stratum=lambda row: f"level {row['level']}",
 )
-minerva = partial(  # math-ai/minervamath: university science, answers with powers of ten and expressions
-    MathBenchmark, "minerva", {"question": (str,), "answer": (str,)}
+minerva = (
+    partial(  # math-ai/minervamath: university science; or as it was published, with the answer in a last box
+        MathBenchmark,
+        "minerva",
+        {"question": (str,), "answer": (str,)},
+        question=lambda row: row["question"] if "question" in row else row["problem"],
+        gold=_answer_or_box,
+        variant={"problem": (str,), "solution": (str,)},
+    )
 )
 gsm8k = partial(  # openai/gsm8k: the answer follows `####`, thousands separated by commas
     MathBenchmark,

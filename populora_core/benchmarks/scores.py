@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from populora_core.benchmarks.benchmark import benchmark
+from populora_core.benchmarks.items import left_out
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support import ids
@@ -154,6 +155,13 @@ def score_rows(items: Sequence[Row], suite: Suite, base: str | None) -> list[dic
                 }
             )
     return rows
+
+
+def unjudged(items: Iterable[Row], suite: Suite) -> dict[str, str]:
+    """Benchmark and id of every problem that is missing from a score, or that no one was asked -> why."""
+    lost = [row for row in items if row["correct"] is None]
+    found = {f"{row['benchmark']} {row['item_id']}": row["detail"] or row["verdict"] for row in lost}
+    return found | {name: f"not asked: {why}" for name, why in left_out(suite).items()}
 
 
 Pairs = tuple[list[float], list[float]]

@@ -12,6 +12,7 @@ from populora_core.support.errors import BenchmarkError, DamagedText
 from populora_core.support.received import read_toml
 
 BUNDLED = "bundled:"
+FILE = "file:"
 DATA = Path(__file__).resolve().parent / "data"
 
 
@@ -27,7 +28,8 @@ class Part(StrEnum):
 class Entry(BaseModel):
     """One benchmark of a suite.
 
-    `dataset` is `bundled:FILE`, or a data set of the hub that `populora suite fetch` gets at `revision`.
+    `dataset` is `bundled:FILE`, `file:PATH` for a file of yours, or a data set of the hub that `populora suite fetch`
+    gets at `revision`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +40,11 @@ class Entry(BaseModel):
     split: str = "test"
     revision: str | None = None
     sha256: str | None = Field(None, description="of the file with the rows, checked on every load")
+    rows: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        description="[first, end]: only these of the problems, counted in the order of the sha256 of their ids",
+        exclude_if=lambda rows: rows is None,
+    )
     attempts: Annotated[int, Field(ge=1, le=999)] = 1
     k: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
     temperature: Annotated[float, Field(ge=0.0)] = Field(0.0, description="0: greedy")
@@ -56,6 +63,13 @@ class Entry(BaseModel):
     def bundled(self) -> Path | None:
         """The file that comes with the project; None for a data set that has to be fetched."""
         return DATA / self.dataset.removeprefix(BUNDLED) if self.dataset.startswith(BUNDLED) else None
+
+    @property
+    def here(self) -> Path | None:
+        """The file that is there without being fetched: a bundled one, or one of the user's."""
+        if self.dataset.startswith(FILE):
+            return Path(self.dataset.removeprefix(FILE)).expanduser()
+        return self.bundled
 
 
 class Suite(BaseModel):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from populora_core.benchmarks.contamination import Contamination
-from populora_core.benchmarks.scores import ALL, BASE, YARDSTICK, group_interval, headline_rows
+from populora_core.benchmarks.scores import ALL, BASE, YARDSTICK, group_interval, headline_rows, unjudged
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console, narrated, yardstick_table
 from populora_core.lifecycle.progress import evaluation_of
@@ -24,6 +25,7 @@ from populora_core.stages.evaluation import Evaluation
 from populora_core.support.aliases import Row
 from populora_core.support.typed import shown, typed
 
+NAMED = 20  # problems that could not be judged
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 
 
@@ -44,7 +46,8 @@ def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(found.rows), sep="\n")
-    for line in population_lines(found.rows, found.items(), suite):
+    items = found.items()
+    for line in [*population_lines(found.rows, items, suite), *unjudged_lines(items, suite)]:
         _say(line)
     with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
@@ -156,6 +159,13 @@ def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) ->
                 f"minimum {own[low]:.3f} ({low}), maximum {own[high]:.3f} ({high})"
             )
     return lines
+
+
+def unjudged_lines(items: Sequence[Row], suite: Suite) -> list[str]:
+    """Which problems are in no score, and why."""
+    missing = unjudged(items, suite)
+    told = [f"in no score: {name} ({why})" for name, why in islice(missing.items(), NAMED)]
+    return told + [f"and {len(missing) - NAMED} more"] * (len(missing) > NAMED)
 
 
 def contamination_line(found: Contamination, bundled: bool) -> str:

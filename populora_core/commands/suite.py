@@ -64,7 +64,7 @@ def entries_named(name: str, suite: Path) -> list[Entry]:
 
     for path in (SUITES / f"{name}.toml", Path(name)):
         if path.suffix == ".toml" and path.is_file():
-            return [entry for entry in load_suite(path).benchmarks if entry.bundled is None]
+            return [entry for entry in load_suite(path).benchmarks if entry.here is None]
     known = load_suite(suite).benchmarks
     found = [entry for entry in known if entry.benchmark == name]
     if not found:

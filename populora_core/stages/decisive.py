@@ -8,10 +8,11 @@ from typing import Any
 from populora_core.benchmarks.anchors import DATASET, dataset_sha256
 from populora_core.benchmarks.corpus import corpus_sha256
 from populora_core.benchmarks.items import suite_digest
-from populora_core.benchmarks.suite import load_suite
+from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
 from populora_core.config.machinery import ComputeSection
 
+CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
 REPORTED = {
     "report_every",
@@ -56,7 +57,9 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         if (keys := deciding_keys(section, everything[section]))
     }
     if "anchors" in chosen and config.anchors.source == DATASET:
-        chosen["anchors"]["parameters"] = dataset_sha256(str(config.anchors.parameters.get("path")))
+        given = dict(config.anchors.parameters)
+        sha256 = dataset_sha256(str(given.pop("path", None)))
+        chosen["anchors"]["parameters"] = f"{sha256} {given}" if given else sha256
     if config.update.corpus_share and "update" in chosen:
         chosen["update"]["corpus"] = corpus_sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
@@ -65,8 +68,21 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
             "suite": suite_digest(load_suite(config.evaluate.file())),
             "guard": guarded,
         }
+    if "verify" in chosen and (kept := kept_out(config)) is not None:
+        chosen["verify"]["held_out"] = suite_digest(kept)
     chosen.get("adapters", {}).pop("start_from", None)
     return chosen
+
+
+def kept_out(config: Config) -> Suite | None:
+    """The run's own suite, where its problems are of the types that are played and do not come with the project.
+
+    What it asks, the run does not play; the bundled suites are kept out of every run.
+    """
+    file = config.evaluate.file()
+    suite = load_suite(file) if file.is_file() else None
+    own = [entry for entry in suite.benchmarks if entry.benchmark in CRUXEVAL] if suite else []
+    return suite.model_copy(update={"benchmarks": tuple(own)}) if suite and own else None
 
 
 def shard_plan(compute: ComputeSection) -> dict[str, int]:

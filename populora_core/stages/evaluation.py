@@ -248,6 +248,7 @@ class Evaluation:
     ) -> list[Row]:
         """One completion for each, in order; the workers share the problems, each has every player."""
         entry, workers = shard.entry, self.session.run.config.compute.shards
+        by_dialect = getattr(shard.benchmark, "by_dialect", False)
         text = {item.item_id: shard.benchmark.prompt(item, self.family) for item in shard.items}
         place = {item.item_id: number % workers for number, item in enumerate(shard.items)}
         shares: list[list[Prompt]] = [[] for _ in range(workers)]
@@ -264,7 +265,7 @@ class Evaluation:
                 )
             )
         done = sampling.map(
-            [Generate(self._served, share, by_dialect=False) for share in shares if share], progress
+            [Generate(self._served, share, by_dialect) for share in shares if share], progress
         )
         self.tokens.update(tokens_of(done))
         answers = [iter(part.select(list(self.kept)).to_pylist()) for part in done]

@@ -18,6 +18,7 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
+from populora_core.stages.decisive import kept_out
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 
@@ -133,6 +134,7 @@ def _admit(
     teachers = sorted({row["teacher_id"] for row in proposals} - {ids.ANCHOR})
     order = ctx.rng("turns").permutation(len(teachers))
     turn = dict(zip(teachers, order.tolist(), strict=True)) | {ids.ANCHOR: len(teachers)}
+    known = held_out(kept_out(ctx.config))
     admitted: dict[str, Row] = {}
     duplicates: set[str] = set()
     for row in sorted(
@@ -145,7 +147,7 @@ def _admit(
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
         again = row["teacher_id"] == ids.ANCHOR and _asks_again(ctx)
-        if held_out().holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
+        if known.holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
             duplicates.add(proposal_id)
             continue
         complexity = measure(problem.program)

@@ -1,0 +1,186 @@
+"""CRUXEval as held-out problems of our own types: asked by the dialect, judged by value, kept out of what runs play."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import small_config
+from published_data import published
+
+from populora_core.benchmarks.anchors import dataset
+from populora_core.benchmarks.benchmark import Item, Response, benchmark
+from populora_core.benchmarks.heldout import held_out
+from populora_core.benchmarks.items import left_out, load_items, suite_items
+from populora_core.benchmarks.suite import Entry, Part, Suite, load_suite
+from populora_core.commands.scores import unjudged_lines
+from populora_core.problems.dialects import dialect
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.stages.decisive import decisive, kept_out
+from populora_core.support.errors import BenchmarkError, ProblemError
+from populora_core.support.shipped import shipped
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "code": "def f(xs, n):\n    return xs[:n] + [n]",
+        "input": "[4, 5, 6], 2",
+        "output": "[4, 5, 2]",
+        "id": "a",
+    },
+    {"code": "def f(n):\n    return n / 2", "input": "4", "output": "2.0", "id": "b"},
+    {"code": "def f(d):\n    return list(d)", "input": "{'x': 1, 'y': 2}", "output": "['x', 'y']", "id": "c"},
+    {"code": "def f(s):\n    return s.encode()", "input": "'x'", "output": "b'x'", "id": "bytes"},
+    {"code": "def f(g):\n    return g(1)", "input": "lambda x: x", "output": "1", "id": "lambda"},
+]
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with open_sandbox("auto", Limits(), workers=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def answered(tag: str, content: str) -> Response:
+    return Response(f"so</think>\n<answer>\n```{tag}\n{content}\n```\n</answer>")
+
+
+def correct(name: str, items: list[Item], contents: list[str], sandbox: Sandbox) -> list[bool | None]:
+    tag = "output" if name.endswith("_o") else "input"
+    given = [answered(tag, content) for content in contents]
+    return [score.correct for score in benchmark(name).grade(items, given, "instruct", sandbox)]
+
+
+def runs_as_written(item: Item) -> bool:
+    """Whether the input that runs is the one that was written, the order of its keys included."""
+    written = ast.parse(f"f({item.fields['input']})", mode="eval").body
+    assert isinstance(written, ast.Call)
+    return repr(tuple(map(ast.literal_eval, written.args))) == item.fields["inputs"][0]
+
+
+def test_a_problem_is_asked_as_the_dialect_asks_students() -> None:
+    for name, marks in (("cruxeval_o", ("xs[:n]", "[4, 5, 6], 2")), ("cruxeval_i", ("xs[:n]", "[4, 5, 2]"))):
+        asked = benchmark(name)
+        item = asked.load(ROWS)[0]
+        for family in ("instruct", "compact"):
+            prompt = asked.prompt(item, family)
+            assert all(mark.replace(" ", "") in prompt.replace(" ", "") for mark in marks)
+            assert dialect(family).digest[:12] in asked.template(family)
+        assert getattr(asked, "by_dialect", False)  # so that the dialect's stop texts end an answer
+
+
+@pytest.mark.sandbox
+def test_answers_are_right_by_value(sandbox: Sandbox) -> None:
+    first, second, third = benchmark("cruxeval_o").load(ROWS)
+    outputs = {"[4,5,2]": True, "[4, 5.0, 2]": True, "[5, 4, 2]": False, "(4, 5, 2)": False, "[4, 5]": False}
+    assert correct("cruxeval_o", [first] * 5, list(outputs), sandbox) == list(outputs.values())
+    assert correct("cruxeval_o", [second] * 3, ["2.0", "2", "'2.0'"], sandbox) == [True, True, False]
+    first, second, third = benchmark("cruxeval_i").load(ROWS)
+    inputs = {"[4, 5], 2": True, "[4, 5, 9, 9], 2": True, "[4, 5, 6], 3": False, "[4], 2": False, "7": False}
+    assert correct("cruxeval_i", [first] * 5, list(inputs), sandbox) == list(inputs.values())
+    assert correct("cruxeval_i", [second] * 2, ["4", "True"], sandbox) == [True, False]
+    assert correct("cruxeval_i", [third] * 1, ["['x', 'y']"], sandbox) == [True]
+
+
+def test_rows_that_make_no_problem_are_named_with_the_reason(file: Path) -> None:
+    suite = Suite(suite="s", benchmarks=(Entry(benchmark="cruxeval_o", dataset=f"file:{file}"),))
+    assert [item.item_id for item in load_items(suite.benchmarks[0])] == ["a", "b", "c"]
+    told = left_out(suite)
+    lost = {
+        "benchmark": "cruxeval_o",
+        "item_id": "a",
+        "correct": None,
+        "detail": "",
+        "verdict": "infrastructure",
+    }
+    assert unjudged_lines([lost, {**lost, "item_id": "b", "correct": False}], suite)[0] == (
+        "in no score: cruxeval_o a (infrastructure)"
+    )
+    assert len(unjudged_lines([], suite)) == 2
+    assert told.keys() == {"cruxeval_o bytes", "cruxeval_o lambda"}
+    assert "bytes" in told["cruxeval_o bytes"] and "literal" in told["cruxeval_o lambda"]
+
+
+def test_a_part_of_the_rows_is_played_and_another_measured(file: Path) -> None:
+    entry = Entry(benchmark="cruxeval_i", dataset=f"file:{file}", rows=(1, 3))
+    measured = {item.item_id for item in load_items(entry)}
+    played = dataset(np.random.default_rng(0), 9, "code_i", path=str(file), end=1)
+    assert len(measured) == 2 and len(played) == 1
+    programs = {row["code"] for row in ROWS if row["id"] in measured}
+    assert played[0].program not in programs and played[0].problem_type == "code_i"
+    known = held_out(Suite(suite="s", benchmarks=(entry,)))
+    assert all(known.holds(program.replace("f(d)", "f(other)"), []) for program in programs)
+    assert not known.holds(played[0].program, played[0].inputs)
+    with pytest.raises(BenchmarkError, match="no problem among its rows"):
+        load_items(entry.model_copy(update={"rows": (3, 9)}))
+
+
+def test_rows_of_a_file_of_problems_are_not_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text(
+        json.dumps({"problem_type": "code_o", "program": "def f(x):\n    return -x", "inputs": ["(1,)"]})
+    )
+    with pytest.raises(ProblemError, match="no file of CRUXEval"):
+        dataset(np.random.default_rng(0), 9, "code_o", path=str(path), end=1)
+
+
+def test_a_run_does_not_play_what_its_own_suite_asks_and_its_keys_say_so(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+
+    def config_of(rows: str) -> Any:
+        path.write_text(
+            f'suite = "own"\n[[benchmarks]]\nbenchmark = "cruxeval_o"\ndataset = "file:{file}"\nrows = {rows}\n'
+        )
+        return small_config(evaluate={"suite": str(path)})
+
+    keys = []
+    for rows in ("[0, 2]", "[1, 3]"):
+        config = config_of(rows)
+        kept = kept_out(config)
+        assert kept is not None and held_out(kept).holds(
+            load_items(kept.benchmarks[0])[0].fields["program"], []
+        )
+        keys.append(decisive(config, ("verify",))["verify"]["held_out"])
+    assert keys[0] != keys[1]
+    assert (
+        kept_out(small_config()) is None and "held_out" not in decisive(small_config(), ("verify",))["verify"]
+    )
+
+
+def test_the_shipped_suite_names_both_types() -> None:
+    suite = load_suite(shipped("configs", "suites", "cruxeval.toml"))
+    assert [entry.benchmark for entry in suite.benchmarks] == ["cruxeval_o", "cruxeval_i"]
+
+
+@pytest.mark.sandbox
+def test_published_rows_are_right_by_their_own_answers(sandbox: Sandbox, tmp_path: Path) -> None:
+    rows = published("cruxeval-first400.jsonl")
+    for name, column in (("cruxeval_o", "output"), ("cruxeval_i", "input")):
+        items = benchmark(name).load(rows)
+        assert len(items) == 393
+        items = [item for item in items if runs_as_written(item)]
+        found = correct(name, items, [item.fields[column] for item in items], sandbox)
+        wrong = [item.item_id for item, right in zip(items, found, strict=True) if not right]
+        assert wrong == [], name
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = Entry(benchmark="cruxeval_o", dataset=f"file:{path}", rows=(200, 400))
+    suite = Suite(suite="s", validation=0.5, benchmarks=(entry,))
+    halves = [{item.item_id for item in suite_items(suite, part)[0][1]} for part in Part]
+    played = dataset(np.random.default_rng(0), 999, "code_o", path=str(path), end=200)
+    assert [len(half) for half in halves] == [97, 96] and len(played) == 200
+    assert not {draft.program for draft in played} & {
+        row["code"] for row in rows if row["id"] in set.union(*halves)
+    }
