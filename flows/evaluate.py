@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.forms import launched, titled
-from populora_core.benchmarks.scores import YARDSTICK, headline_rows
+from populora_core.benchmarks.scores import NOTHING, YARDSTICK, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, suite_for
 from populora_core.lifecycle.run_evaluation import SOLVERS, is_current
@@ -32,7 +32,7 @@ from tasks.show import artifact_key
 
 def _named(given: dict[str, Any]) -> str:
     """What is measured by what."""
-    return f"evaluate {Path(given['suite']).stem}: " + ", ".join(
+    return f"evaluate {Path(given['suite'] or 'own suite').stem}: " + ", ".join(
         Path(place).name for place in given["run_dirs"]
     )
 
@@ -40,7 +40,7 @@ def _named(given: dict[str, Any]) -> str:
 @launched(_named)
 def evaluate(
     run_dirs: Annotated[list[str], titled("Run folders")],
-    suite: Annotated[str, titled("Suite")],
+    suite: Annotated[str, titled("Suite")] = "",
     members: Annotated[str, titled("Members")] = "all",
 ) -> State[Any]:
     """Measure runs on the reported half of a suite.
@@ -48,13 +48,13 @@ def evaluate(
     Args:
         run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
         suite: A suite file, for instance configs/suites/tiny.toml; or yardstick, for the run's own first and newest
-            problems.
+            problems. Empty: each run's own evaluate.suite.
         members: all, solvers, best (the fittest of each role by play), or a member's id.
 
     Returns:
         A failed state that names every role that fell below the base and every run that could not be evaluated.
     """
-    name = suite if suite == YARDSTICK else load_suite(suite).suite
+    name = suite if suite == YARDSTICK else load_suite(suite).suite if suite else "their own suites"
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
@@ -81,7 +81,7 @@ def evaluate(
 def _task_name() -> str:
     """RUN and SUITE."""
     asked = runtime.task_run.parameters
-    return f"{Path(asked['directory']).name} on {Path(asked['suite']).stem}"
+    return f"{Path(asked['directory']).name} on {Path(asked['suite'] or 'its own suite').stem}"
 
 
 @task(name="evaluate run", task_run_name=_task_name, cache_policy=NO_CACHE, persist_result=False)
@@ -101,6 +101,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
         found = asked.run(progress)
         # The yardstick's problems are others after each generation, so its scores have no trend.
         points = [] if suite == YARDSTICK else trend(session.run, chosen, members)
+        nothing = suite != YARDSTICK and tells_nothing(found.rows, chosen)
         refresh(session.run.directory)
     name = _artifact_name(directory, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
@@ -110,8 +111,10 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
             {column: _shown(column, row[column]) for column in shown}
             for row in headline_rows(found.rows, chosen)
         ],
-        description=f"{chosen.suite} after generation {found.generation} of {directory}; "
-        f"[its report]({report_address(Path(directory))})",
+        description=f"{chosen.suite} after generation {found.generation} of {directory}, judged in {found.judged_in}; "
+        + (f"**{NOTHING}**; " if nothing else "")
+        + "".join(f"in no score: {name} ({why}); " for name, why in unjudged(found.items(), chosen).items())
+        + f"[its report]({report_address(Path(directory))})",
     )
     if points:
         create_table_artifact(
@@ -156,6 +159,8 @@ def _changed(directory: Path, suite: str, members: str) -> bool:
         return not is_current(run, suite_for(run, suite), SOLVERS if suite == YARDSTICK else members)
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
+    except PopuloraError:
+        return True  # its own suite cannot be had, which its evaluation says
 
 
 def _artifact_name(directory: str, suite: str) -> str:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from store_run import item_row
 
-from populora_core.benchmarks.scores import ALL, group_interval, headline_rows, metrics_of, score_rows
+from populora_core.benchmarks.scores import (
+    ALL,
+    group_interval,
+    headline_rows,
+    metrics_of,
+    score_rows,
+    tells_nothing,
+)
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.lifecycle.trend import trend
 from populora_core.runs.run import Run
@@ -42,6 +49,36 @@ def test_scores_count_problems_and_leave_infrastructure_out() -> None:
     assert rows[ALL]["score"] == pytest.approx((2 / 3 + 1 / 4) / 2), "benchmarks count alike"
     assert rows[ALL]["delta"] is None
     assert [row["benchmark"] for row in headline_rows(rows.values(), SUITE)] == [ALL]
+
+
+@pytest.mark.parametrize(
+    ("base", "member", "nothing"),
+    [
+        ("-" * 400, "-" * 400, True),
+        ("-" * 400, "+" + "-" * 399, True),
+        ("-" * 400, "+" * 40 + "-" * 360, False),
+        ("+" * 40 + "-" * 360, "-" * 400, False),
+        ("-" * 20, "-" * 20, True),
+        ("+" + "-" * 19, "-" * 20, False),
+    ],
+)
+def test_a_suite_on_which_all_score_at_the_floor_tells_nothing(base: str, member: str, nothing: bool) -> None:
+    suite = Suite(suite="small", benchmarks=ENTRIES[:1])
+    rows = score_rows(
+        answers("base", "tiny_code_o", base) + answers("m", "tiny_code_o", member), suite, "base"
+    )
+    assert tells_nothing(rows, suite) is nothing
+    alone = [row for row in rows if row["member_id"] == "base"]
+    assert not tells_nothing(alone, suite)
+
+
+def test_a_score_that_guesses_reach_tells_nothing() -> None:
+    entry = Entry(benchmark="frontier_code_o", dataset="bundled:frontier.parquet")
+    suite = Suite(suite="small", benchmarks=(entry,))
+    for right, nothing in ((2, True), (3, False)):  # of 50; guesses get one in 25
+        text = "+" * right + "-" * (50 - right)
+        items = answers("base", "frontier_code_o", text) + answers("m", "frontier_code_o", text)
+        assert tells_nothing(score_rows(items, suite, "base"), suite) is nothing
 
 
 def test_nothing_but_infrastructure_is_no_score() -> None:

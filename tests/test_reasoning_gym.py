@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,26 @@ def test_the_verifier_of_each_generator_grades(family: str) -> None:
     assert silent[0].verdict is AttemptVerdict.FORMAT_ERROR
 
 
+def test_a_verifier_gets_the_metadata_that_its_generator_made() -> None:
+    grids = ENTRY.model_copy(update={"dataset": "reasoning-gym:arc_agi,rearc", "config": "2@3"})
+    fetch(grids)
+    items, gym = load_items(grids), benchmark("reasoning_gym")
+    for end, verdict in ((None, AttemptVerdict.CORRECT), (-1, AttemptVerdict.WRONG)):
+        told = [Response(f"<answer>{item.fields['answer'][:end]}</answer>") for item in items]
+        scores = gym.grade(items, told, "instruct", None)  # type: ignore[arg-type]
+        assert {score.verdict for score in scores} == {verdict}
+    other = replace(items[0], fields={**items[0].fields, "question": "another"})
+    with pytest.raises(BenchmarkError, match="makes another problem"):
+        gym.grade([other], [Response("<answer>1</answer>")], "instruct", None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("name", "why"), [("countdown", "evaluates what a model wrote"), ("nothing", "no such")]
+    ("name", "why"),
+    [
+        ("countdown", "evaluates what a model wrote"),
+        ("nothing", "no such"),
+        ("composite", "at least one dataset"),
+    ],
 )
 def test_a_generator_that_would_run_model_text_is_refused(name: str, why: str) -> None:
     with pytest.raises(BenchmarkError, match=f"{name}(.|\n)*{why}"):

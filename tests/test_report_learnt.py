@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,22 @@ from test_cli import populora
 
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
+from populora_core.benchmarks.scores import NOTHING
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
 from populora_core.report.figures import read_figures
 from populora_core.report.index import glance
 from populora_core.report.lead import lead_plots
-from populora_core.report.learnt import lines, score_line, told, verdict, won
+from populora_core.report.learnt import brief, held_out_claim, lines, score_line, told, verdict, won
 from populora_core.report.notes import headline
-from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
+from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
+from populora_core.support.shipped import shipped
 
 PROBLEMS = 3  # of each of the three benchmarks
 OWN = 5  # of the run's own problems, of each era
@@ -155,6 +158,40 @@ def test_a_yardstick_is_taken_by_hand_and_its_report_says_so(
     assert "was not measured" not in (run.directory / "report.html").read_text()
     with pytest.raises(RunDirectoryError, match="has no yardstick after generation 1"):
         show_evaluation(run, suite_for(run, "yardstick"), "all", 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_no_headline_is_built_on_a_suite_that_tells_nothing(
+    finished: Path, reported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tiny base was never taught what the suite `frontier` asks."""
+    strange = shipped("configs", "suites", "frontier.toml")
+    for source in (finished, reported):
+        run = Run.open(shutil.copytree(source, tmp_path / source.parent.name))
+        before = brief(run.directory)
+        show_evaluation(run, suite_for(run, str(strange), sample=7), "solvers", None)
+        shown = capsys.readouterr().out
+        assert f"suite frontier-7: {NOTHING}" in shown and "programs were judged in " in shown
+        assert brief(run.directory) == before
+        assert telling_nothing(run.directory) == ["frontier-7"]
+    assert scored(run.directory)[-1].suite == NAME
+    show_evaluation(run, suite_for(run, sample=PROBLEMS), "solvers", None)
+    assert f"suite {NAME}, test half" in capsys.readouterr().out, "the run's own suite, where none is named"
+    with Catalogue(run.directory) as catalogue:
+        (judged,) = catalogue.rows(
+            f"SELECT sandbox FROM stages WHERE stage = 'evaluate-{NAME}' AND generation = 2"
+        )
+    assert "-python3." in judged["sandbox"]
+
+
+def test_a_headline_from_another_suite_names_it() -> None:
+    item = Scored(4, "other", [([1.0] * 9, [0.0] * 9)], 0, 12.0, ())
+    assert held_out_claim(item).startswith("On held-out problems solvers are better")
+    assert held_out_claim(replace(item, own=False)).startswith(
+        "On held-out problems of another suite, other, "
+    )
 
 
 @pytest.mark.loop

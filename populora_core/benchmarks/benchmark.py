@@ -76,8 +76,8 @@ class Benchmark(Protocol):
         votes: whether the most frequent of several answers counts too: maj@k beside pass@k.
         limits: what one graded program may take; None for the limits of the run, or where nothing is run.
 
-    A benchmark that asks as the dialect asks students has an attribute `by_dialect`, True: the dialect's stop texts
-    then end an answer. One that cannot use every row of its file has a method `left_out(rows)`: id -> why.
+    A benchmark may have more: `by_dialect`, True where it asks as the dialect asks students, whose stop texts then end
+    an answer; `chance`, the share that blind guesses get right; `left_out(rows)`, id -> why of rows that it cannot use.
     """
 
     name: str

@@ -35,6 +35,7 @@ class BundledBenchmark:
         suite: the suite whose problems they are: `tiny` (made by `base_model.suite`) or `frontier`
             (`base_model.steps.suite`).
         problem_type: a name of the registry of problem types.
+        chance: how often a blind guess is right, where the suite was made so that it is known.
     """
 
     version = 1
@@ -43,8 +44,9 @@ class BundledBenchmark:
     limits = None
     by_dialect = True
 
-    def __init__(self, suite: str, problem_type: str) -> None:
+    def __init__(self, suite: str, problem_type: str, chance: float = 0.0) -> None:
         self.problem_type, self.name = problem_type, f"{suite}_{problem_type}"
+        self.chance = chance
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         checked = check_rows(rows, SCHEMA, self.name)
@@ -76,7 +78,7 @@ class BundledBenchmark:
 tiny_code_o = partial(BundledBenchmark, "tiny", "code_o")
 tiny_code_i = partial(BundledBenchmark, "tiny", "code_i")
 tiny_code_f = partial(BundledBenchmark, "tiny", "code_f")
-frontier_code_o = partial(BundledBenchmark, "frontier", "code_o")
+frontier_code_o = partial(BundledBenchmark, "frontier", "code_o", chance=0.04)
 
 
 class PlayedBenchmark(BundledBenchmark):

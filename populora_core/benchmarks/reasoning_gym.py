@@ -8,7 +8,8 @@ A suite names generators, and how many problems of each are made from which seed
     config = "50@7"
     revision = "0.1.25"
 
-`populora suite fetch` makes the rows once; they are kept and checked as those of a download are. Some verifiers
+`populora suite fetch` makes the rows once; they are kept and checked as those of a download are. A verifier gets the
+problem as its generator makes it again: JSON would give it lists in place of tuples. Some verifiers
 evaluate what a model wrote; those generators are refused, as model text runs nowhere but in the sandbox.
 """
 
@@ -37,7 +38,7 @@ class ReasoningGym:
     """Problems of some generators; a problem's stratum is its generator."""
 
     name = "reasoning_gym"
-    version = 1
+    version = 2
     schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
     votes = True
     limits: Limits | None = None
@@ -59,14 +60,14 @@ class ReasoningGym:
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
         """See `Benchmark.grade`. The generator's verifier decides: a score of 1 is right, anything less is wrong."""
-        graders = {name: generator(name) for name in {item.fields["generator"] for item in items}}
+        makers = {_maker(item): generator(_maker(item)[0], **dict(_maker(item)[1])) for item in items}
         return [
-            _score(graders[item.fields["generator"]], item, _answer(response.text, family))
+            _score(makers[_maker(item)], item, _answer(response.text, family))
             for item, response in zip(items, responses, strict=True)
         ]
 
 
-def generated(dataset: str, config: str | None, revision: str | None) -> Iterator[dict[str, str]]:
+def generated(dataset: str, config: str | None, revision: str | None) -> Iterator[dict[str, str | int]]:
     """The rows that an entry of a suite asks for.
 
     Args:
@@ -87,9 +88,12 @@ def generated(dataset: str, config: str | None, revision: str | None) -> Iterato
         )
     size, _, seed = (config or "50").partition("@")
     for name in dataset.removeprefix(PREFIX).split(","):
-        for entry in generator(name.strip(), seed=int(seed or 0), size=int(size)):
+        settings = {"seed": int(seed or 0), "size": int(size)}
+        for index, entry in enumerate(generator(name.strip(), **settings)):
             yield {
                 "generator": name.strip(),
+                "index": index,
+                **settings,
                 "question": entry["question"],
                 "answer": str(entry["answer"]),
                 "metadata": json.dumps(entry["metadata"], default=str),
@@ -100,7 +104,7 @@ def generator(name: str, **settings: int) -> Any:
     """The generator of this name.
 
     Raises:
-        BenchmarkError: there is none, or its verifier evaluates model text.
+        BenchmarkError: there is none, its verifier evaluates model text, or it needs more settings.
     """
     _version()
     from reasoning_gym.factory import DATASETS, create_dataset
@@ -113,7 +117,15 @@ def generator(name: str, **settings: int) -> Any:
             came="its verifier evaluates what a model wrote" if name in DATASETS else "no such generator",
             remedy="name others in the suite file's dataset",
         )
-    return create_dataset(name, **settings)
+    try:
+        return create_dataset(name, **settings)
+    except Exception as error:  # of a hundred authors: one wants settings that a suite cannot give
+        raise BenchmarkError(
+            f"the generator {name!r} of reasoning-gym cannot be used",
+            expected="one that needs nothing but a seed and a size",
+            came=f"{type(error).__name__}: {error}",
+            remedy="name others in the suite file's dataset",
+        ) from error
 
 
 def _evaluates(kind: type) -> bool:
@@ -140,10 +152,36 @@ def _answer(text: str, family: str) -> str | None:
     return found[-1] if found else None
 
 
+def _maker(item: Item) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The generator of an item, and the settings that it was made with."""
+    fields = item.fields
+    return fields["generator"], tuple((name, fields[name]) for name in ("seed", "size") if "index" in fields)
+
+
+def _entry(grader: Any, item: Item) -> Mapping[str, Any]:
+    """The problem with the metadata that its verifier knows.
+
+    Raises:
+        BenchmarkError: the generator makes another problem by now.
+    """
+    fields = item.fields
+    if "index" not in fields:  # a file that does not say how it was made
+        return {**fields, "metadata": json.loads(fields["metadata"])}
+    entry: Mapping[str, Any] = grader[fields["index"]]
+    if entry["question"] != fields["question"]:
+        raise BenchmarkError(
+            f"reasoning-gym makes another problem {fields['index']} of {fields['generator']} than is kept here",
+            expected=f"{fields['question']!r:.80}",
+            came=f"{entry['question']!r:.80}",
+            remedy="populora suite fetch makes the rows again, with the version that is installed",
+        )
+    return entry
+
+
 def _score(grader: Any, item: Item, answer: str | None) -> ItemScore:
     if answer is None:
         return ItemScore(AttemptVerdict.FORMAT_ERROR, None, "no answer between <answer> and </answer>")
-    entry = {**item.fields, "metadata": json.loads(item.fields["metadata"])}
+    entry = _entry(grader, item)
     try:
         score = float(grader.score_answer(answer, entry))
     except Exception:  # a verifier that cannot read the answer: it has a hundred authors

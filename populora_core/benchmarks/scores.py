@@ -74,6 +74,25 @@ def headline_rows(rows: Iterable[Row], suite: Suite) -> list[Row]:
     ]
 
 
+FLOOR = 0.02
+NOTHING = "it tells nothing of this run: the base and everybody else score at the floor"
+
+
+def tells_nothing(rows: Iterable[Row], suite: Suite) -> bool:
+    """Whether a suite is beyond base and members alike, or no better than guessed.
+
+    That is where of each the interval ends below `FLOOR`, or the score is not above the suite's chance.
+
+    Args:
+        rows: of `evaluations`, of one generation and half.
+    """
+    found = headline_rows(rows, suite)
+    guessed = [getattr(benchmark(rule.entry.benchmark), "chance", 0.0) for rule in headlines(suite)]
+    chance = sum(guessed) / len(guessed)
+    measured = any(row["member_id"] == BASE for row in found) and len(found) > 1
+    return measured and all(row["high"] < FLOOR or row["score"] <= chance for row in found)
+
+
 @dataclass(frozen=True, slots=True)
 class Problems:
     """One player's scores by one metric: item_id -> score, over the problems that were judged."""

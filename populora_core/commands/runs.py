@@ -197,8 +197,9 @@ def evaluate(
         typer.Option(
             metavar="FILE",
             help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems",
+            show_default="evaluate.suite",
         ),
-    ],
+    ] = "",
     members: Annotated[
         str, typer.Option(help="all, solvers, best (fittest of each role by play), or one member")
     ] = "all",

@@ -11,7 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from populora_core.benchmarks.contamination import Contamination
-from populora_core.benchmarks.scores import ALL, BASE, YARDSTICK, group_interval, headline_rows, unjudged
+from populora_core.benchmarks.scores import (
+    ALL,
+    BASE,
+    NOTHING,
+    YARDSTICK,
+    group_interval,
+    headline_rows,
+    tells_nothing,
+    unjudged,
+)
 from populora_core.benchmarks.suite import Suite
 from populora_core.commands.console import console, narrated, yardstick_table
 from populora_core.lifecycle.progress import evaluation_of
@@ -46,9 +55,12 @@ def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
     console.print(score_table(found.rows, suite))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(found.rows), sep="\n")
+    if tells_nothing(found.rows, suite):
+        _say(f"suite {suite.suite}: {NOTHING}; choose another with --suite")
     items = found.items()
     for line in [*population_lines(found.rows, items, suite), *unjudged_lines(items, suite)]:
         _say(line)
+    _say(f"programs were judged in {found.judged_in}")
     with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
     _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))

@@ -51,8 +51,8 @@ def _asked(session: Session, generation: int) -> Iterator[RunEvaluation]:
             yield own
 
 
-def suite_for(run: Run, name: str, seed: int | None = None, sample: int | None = None) -> Suite:
-    """The suite that a person names: a file, or `yardstick` for the run's own problems.
+def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | None = None) -> Suite:
+    """The suite that a person names: a file, `yardstick` for the run's own problems, or nothing for `evaluate.suite`.
 
     Args:
         seed: of the draws; None for the suite's.
@@ -63,7 +63,7 @@ def suite_for(run: Run, name: str, seed: int | None = None, sample: int | None =
         BenchmarkError: the file is no suite.
     """
     if name != YARDSTICK:
-        chosen = seeded(load_suite(name), seed)
+        chosen = seeded(load_suite(name or run.config.evaluate.file()), seed)
         return chosen if sample is None else chosen.sampled(sample)
     if seed is not None:
         raise ConfigError(

@@ -31,7 +31,7 @@ from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
-SELECTION = "members"
+SELECTION, SANDBOX = "members", "sandbox"
 SOLVERS = "solvers"
 GROUPS = ("all", SOLVERS, "best")
 
@@ -48,6 +48,18 @@ class Evaluated:
     generation: int
     rows: list[Row]
     reused: bool
+
+    @property
+    def judged_in(self) -> str:
+        """The sandbox and its Python: what programs come to can differ between them, as deep recursion does."""
+        found = read_manifest(self.folder)
+        identity = str(found.extra.get(SANDBOX, "")) if found else ""
+        backend, _, python = identity.rpartition("-python")
+        return (
+            f"{backend.partition('-')[0]} with Python {python}"
+            if python
+            else "a sandbox that is not recorded"
+        )
 
     def items(self) -> list[Row]:
         """Every completion behind the scores."""
@@ -129,7 +141,7 @@ class RunEvaluation:
                     started=started,
                     seconds=time.time() - started,
                     code_revision=code_revision(),
-                    extra={SELECTION: self._selection},
+                    extra={SELECTION: self._selection, SANDBOX: self.session.sandbox.identity},
                 )
             )
         self.evaluation.clear()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.benchmarks.scores import BASE
-from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
+from populora_core.benchmarks.scores import BASE, NOTHING
+from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
 from populora_core.report.text import percent, signed
 from populora_core.store.catalogue import Catalogue
 
@@ -97,7 +97,8 @@ def yardstick_claim(item: Yardstick) -> str:
 def held_out_claim(item: Scored) -> str:
     """Whether solvers are better than the base on problems that no one trains on."""
     better = way(item.gain(), "better", "worse", "no better for sure")
-    return f"On held-out problems solvers are {better} than the base: {points(item.gain())}"
+    where = "" if item.own else f" of another suite, {item.suite},"
+    return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain())}"
 
 
 def told(item: Yardstick) -> list[str]:
@@ -132,7 +133,7 @@ def _after_updates(directory: Path) -> list[Scored]:
 def _held_out(directory: Path) -> list[str]:
     found = _after_updates(directory)
     if not found:
-        return []
+        return [f"The suite {suite} was asked, but {NOTHING}." for suite in telling_nothing(directory)]
     last = found[-1]
     course = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
     return [

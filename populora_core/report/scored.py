@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -18,22 +18,21 @@ from populora_core.benchmarks.scores import (
     difference,
     headlines,
     shared_scores,
+    tells_nothing,
 )
 from populora_core.benchmarks.suite import Suite
+from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 
-# The evaluations of solvers beside the base, the newest held-out suite's or the yardstick's, oldest first.
+# The evaluations of solvers beside the base, on held-out suites or on the yardstick's.
 SHOWN = f"""
-WITH shown AS (
-    SELECT DISTINCT generation, suite FROM evaluation_items
-    WHERE member_id = '{BASE}' AND part = 'test' AND (suite = '{YARDSTICK}') = $yardstick
-)
-SELECT generation, suite FROM shown
-WHERE suite = (SELECT suite FROM shown ORDER BY generation DESC, suite LIMIT 1) ORDER BY generation
+SELECT DISTINCT generation, suite FROM evaluation_items
+WHERE member_id = '{BASE}' AND part = 'test' AND (suite = '{YARDSTICK}') = $yardstick ORDER BY ALL
 """
+SCORES = "SELECT * FROM evaluations WHERE generation = ? AND suite = ? AND part = 'test'"
 ANSWERED = """
 SELECT i.* EXCLUDE (prompt, completion), coalesce(m.role, '') AS role
 FROM evaluation_items i LEFT JOIN members m USING (member_id)
@@ -50,6 +49,8 @@ class Scored:
         seed: of the suite, which the intervals are drawn from.
         tokens: mean length of the solvers' answers.
         rows: of `evaluation_items`, without their texts.
+        own: whether it is the suite that the run's configuration names.
+        nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
     """
 
     generation: int
@@ -58,6 +59,8 @@ class Scored:
     seed: int
     tokens: float
     rows: Sequence[Row]
+    own: bool = True
+    nothing: bool = False
 
     @cached_property
     def solvers(self) -> Interval:
@@ -107,12 +110,24 @@ class Yardstick:
 
 
 def scored(directory: Path, generation: int | None = None) -> list[Scored]:
-    """The evaluations on the newest held-out suite that hold solvers and base, oldest first.
+    """The evaluations on a held-out suite that hold solvers and base, oldest first.
+
+    The suite is the run's own where it was asked, else the one that was asked last. One that tells nothing is none.
 
     Args:
         generation: this one alone; None for all.
     """
-    return _read(directory, generation, yardstick=False)
+    found = [item for item in _read(directory, None, yardstick=False) if not item.nothing]
+    if not found:
+        return []
+    shown = max(found, key=lambda item: (item.own, item.generation)).suite
+    return [item for item in found if item.suite == shown and generation in (None, item.generation)]
+
+
+def telling_nothing(directory: Path) -> list[str]:
+    """The held-out suites on which base and members all score at the floor, as they were asked last."""
+    newest = {item.suite: item.nothing for item in _read(directory, None, yardstick=False)}
+    return [suite for suite, nothing in newest.items() if nothing]
 
 
 def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick]:
@@ -123,14 +138,26 @@ def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick
 
 def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scored]:
     found = []
+    own = Run.open(directory).config.evaluate.file().stem
     with Catalogue(directory) as catalogue:
         for row in catalogue.rows(SHOWN, {"yardstick": yardstick}):
             number, name = row["generation"], row["suite"]
             manifest = read_manifest(stage_dir(directory, number, EVALUATION + name))
             if generation in (None, number) and manifest is not None:
                 suite = Suite.model_validate(manifest.config["suite"])
-                found.append(_scored(number, suite, catalogue.rows(ANSWERED, [number, name])))
+                item = _scored(number, suite, catalogue.rows(ANSWERED, [number, name]))
+                if item is not None and not yardstick:
+                    nothing = tells_nothing(catalogue.rows(SCORES, [number, name]), suite)
+                    item = replace(item, own=_is_own(name, own), nothing=nothing)
+                found.append(item)
     return [item for item in found if item is not None]
+
+
+def _is_own(suite: str, file: str) -> bool:
+    """Whether a suite, or a sample of it, is the one in the file of this name."""
+    name, _, number = suite.rpartition("-")
+    whole = name if name and number.isdigit() else suite
+    return file.replace("-", "_") in (suite.replace("-", "_"), whole.replace("-", "_"))
 
 
 def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:

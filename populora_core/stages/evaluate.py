@@ -56,7 +56,7 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     )
     items = evaluation.run(ctx.progress)
     ctx.shards.records += evaluation.records
-    ctx.extra |= evaluation.tokens
+    ctx.extra |= evaluation.tokens | {"sandbox": ctx.session.sandbox.identity}
     rows = score_rows(items.to_pylist(), suite, base=BASE if guarded else None)
     ctx.writer.write_table(ITEMS, items)
     ctx.write("evaluations", rows)

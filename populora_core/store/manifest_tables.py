@@ -24,6 +24,12 @@ _DECLARED = (
             Column("key", TEXT, "sha256 of all that decides the stage's content."),
             Column("code_revision", TEXT, "Revision of the code that ran it."),
             Column(
+                "sandbox",
+                TEXT,
+                "Of an evaluation, the sandbox that judged it and the Python inside: what programs come to can differ.",
+                nullable=True,
+            ),
+            Column(
                 "tokens_per_second",
                 FLOAT,
                 "Tokens drawn, or learnt from with their prompts, per second of the stage; null where it does neither.",
@@ -78,6 +84,7 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
             "rows": manifest.rows,
             "key": manifest.key,
             "code_revision": manifest.code_revision,
+            "sandbox": manifest.extra.get("sandbox"),
             "tokens_per_second": _quotient(manifest.extra.get("tokens"), manifest.seconds),
             "gpu_busy": manifest.extra.get("gpu_busy"),
             "mfu": manifest.extra.get("mfu"),
