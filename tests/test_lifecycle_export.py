@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from store_run import TEACHER, commit_stage, evaluation_row, write_run
 from test_cli import ERROR, populora
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from populora_core.lifecycle.export import CARD, export_member
+from populora_core.lifecycle.export import CARD, export_member, known_as
 from populora_core.lifecycle.loop import train
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
@@ -102,7 +104,7 @@ def test_an_adapter_loads_in_peft_with_the_policy_it_had_in_the_run(run: Run, tm
 
 def test_an_adapter_alone_leads_transformers_to_its_base(run: Run, tmp_path: Path) -> None:
     member = oldest(run)
-    export_member(run, member, tmp_path / "out")
+    export_member(run, member, tmp_path / "out", base_name=str(run.config.base.folder()))
     check(run, AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="float32"), member, 3)
 
 
@@ -226,7 +228,7 @@ def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> N
         "license": "apache-2.0",
     }
     assert merged["library_name"] == "transformers"
-    assert merged["base_model"] == str(run.config.base.folder().resolve())
+    assert merged["base_model"] == "bundled:tiny"
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -256,6 +258,23 @@ def test_the_base_is_named_as_the_caller_names_it(run: Run, tmp_path: Path) -> N
     export_member(run, oldest(run), tmp_path / "out", base_name="someone/tiny")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "someone/tiny"
+
+
+def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) -> None:
+    source = run.config.base.folder().resolve()
+    for told, name in ((None, "a-base"), ("someone/their-base", "someone/their-base"), ("/root/x", "a-base")):
+        folder = tmp_path / str(told).replace("/", "-") / "a-base"
+        shutil.copytree(source, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | ({"_name_or_path": told} if told else {})))
+        base = run.config.base.model_copy(update={"path": str(folder)})
+        named = replace(run, config=run.config.model_copy(update={"base": base}))
+        assert known_as(named) == name
+    done = export_member(named, oldest(run), tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "a-base"
+    assert "| base model | `a-base`, files" in (tmp_path / "out" / CARD).read_text()
+    assert str(folder) in done.command, "the command on this machine works here"
 
 
 def test_an_empty_folder_and_new_parents_are_taken(run: Run, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def export(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its folder here)",
+            help="how others find the base model, e.g. Qwen/Qwen2.5-7B (default: its name on the hub, or bundled:NAME)",
         ),
     ] = None,
     push: Push = None,

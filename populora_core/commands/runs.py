@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from populora_core.commands.options import LOOK, RUNS, Overrides, RunDir, RunDirs, run_folder_named
+from populora_core.commands.options import (
+    LOOK,
+    RUNS,
+    Overrides,
+    RunDir,
+    RunDirs,
+    run_folder_named,
+)
 from populora_core.support.errors import EXIT_INTERRUPTED
 from populora_core.support.typed import shown, typed
 
@@ -191,7 +198,14 @@ def play(
 
 @runs_app.command(rich_help_panel=LOOK)
 def evaluate(
-    directory: RunDir,
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="a run directory, or the beginning of its name; or the PEFT folder of an adapter, with --base",
+            parser=run_folder_named,
+        ),
+    ],
     suite: Annotated[
         str,
         typer.Option(
@@ -208,15 +222,24 @@ def evaluate(
     sample: Annotated[
         int | None, typer.Option(min=1, help="problems of each benchmark (default: all of the reported half)")
     ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="NAME_OR_FOLDER", help="of an adapter (default: the bundled one that it names)"),
+    ] = None,
 ) -> None:
     """Measure members and the base model on a suite: scores with intervals, every answer kept.
 
-    What is finished stays when this is interrupted or killed; the same command goes on from there.
+    What is finished stays when this is interrupted or killed; the same command goes on from there. An adapter is scored
+    beside its base, and nothing is kept.
     """
-    from populora_core.commands.scores import show_evaluation
+    from populora_core.commands.scores import show_adapter, show_evaluation
+    from populora_core.lifecycle.adapter_evaluation import is_adapter
     from populora_core.lifecycle.progress import suite_for
     from populora_core.runs.run import Run
 
+    if is_adapter(directory):
+        show_adapter(directory, base, suite, seed, sample)
+        return
     run = Run.open(directory)
     try:
         show_evaluation(run, suite_for(run, suite, seed, sample), members, generation)

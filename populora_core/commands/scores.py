@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,16 +22,17 @@ from populora_core.benchmarks.scores import (
     tells_nothing,
     unjudged,
 )
-from populora_core.benchmarks.suite import Suite
+from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.commands.console import console, narrated, yardstick_table
+from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
-from populora_core.lifecycle.run_evaluation import Evaluated, RunEvaluation, overlap
+from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvaluation, overlap
 from populora_core.report.learnt import told
 from populora_core.report.scored import yardsticks
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import Evaluation
+from populora_core.stages.evaluation import Evaluation, seeded
 from populora_core.support.aliases import Row
 from populora_core.support.typed import shown, typed
 
@@ -51,16 +53,44 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
     _say(typed(where(shown(found.folder), shown(run.directory))))
 
 
-def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
-    console.print(score_table(found.rows, suite))
+def show_adapter(
+    folder: Path, base: str | None, suite: str, seed: int | None = None, sample: int | None = None
+) -> None:
+    """Score an adapter beside its base.
+
+    Args:
+        base: None for the bundled one that the adapter names.
+        suite: a file; empty for that of a bundled base.
+    """
+    base = base_of(folder, base)
+    chosen = seeded(load_suite(suite or suite_of(base)), seed)
+    chosen = chosen if sample is None else chosen.sampled(sample)
+    with narrated("loading base and adapter ..."), adapter_session(folder, base) as session:
+        asked = evaluation_of(session, chosen, SOLVERS)
+        _say(cost_line(asked.evaluation, chosen))
+        with progress_bar(console) as progress:
+            found = asked.run(progress)
+        name = folder.resolve().name
+        rows = [row | {"member_id": BASE if row["member_id"] == BASE else name} for row in found.rows]
+        _show_table(rows, chosen, found)
+
+
+def _show_table(rows: Sequence[Row], suite: Suite, found: Evaluated) -> None:
+    """Scores, what is missing from them, and where they are from."""
+    console.print(score_table(rows, suite))
     if len(suite.benchmarks) > 1:
-        console.print(*benchmark_tables(found.rows), sep="\n")
-    if tells_nothing(found.rows, suite):
+        console.print(*benchmark_tables(rows), sep="\n")
+    if tells_nothing(rows, suite):
         _say(f"suite {suite.suite}: {NOTHING}; choose another with --suite")
-    items = found.items()
-    for line in [*population_lines(found.rows, items, suite), *unjudged_lines(items, suite)]:
+    for line in unjudged_lines(found.items(), suite):
         _say(line)
     _say(f"programs were judged in {found.judged_in}")
+
+
+def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
+    _show_table(found.rows, suite, found)
+    for line in population_lines(found.rows, found.items(), suite):
+        _say(line)
     with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
     _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from populora_core.config.sections import BUNDLED
 from populora_core.lifecycle.naming import member_named
 from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.runs.run import Run
@@ -22,6 +24,7 @@ from populora_core.support.hub import HUB
 from populora_core.support.received import below, read_json
 
 CARD = "README.md"
+NAME_ON_A_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def export_member(
     Args:
         generation: None for the newest that the member has an adapter of.
         merge: write a checkpoint of base and adapter, in the precision that the run computes in.
-        base_name: how users find the base model, a name on a hub, say; None for its folder on this machine.
+        base_name: how users find the base model, a name on a hub, say; None for `known_as`.
 
     Raises:
         RunDirectoryError: no such member, or it was not there in that generation.
@@ -64,7 +67,7 @@ def export_member(
     with new_folder(to) as new:
         write_adapter(snapshot, base, new, merge)
         (new / CARD).write_text(card, encoding="utf-8")
-    command = serve_command(snapshot, base, to, merge)
+    command = serve_command(snapshot, base_name or here(run), to, merge)
     return Exported(to, snapshot.member_id, snapshot.generation, command)
 
 
@@ -106,7 +109,19 @@ def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
 
 
 def known_as(run: Run) -> str:
-    """How a user finds the base of a run: by a name of the hub, or in its folder here."""
+    """How others find the base of a run, which never tells where it lies on this machine.
+
+    It is its name on the hub, `bundled:NAME`, the name that a checkpoint gives itself, or else that of its folder.
+    """
+    base = run.config.base
+    if base.path.startswith((HUB, BUNDLED)):
+        return base.public_name()
+    told = read_json(base.folder() / "config.json").get("_name_or_path", "")
+    return told if NAME_ON_A_HUB.fullmatch(told) else base.folder().resolve().name
+
+
+def here(run: Run) -> str:
+    """What a command on this machine calls the base."""
     base = run.config.base
     return base.public_name() if base.path.startswith(HUB) else str(base.folder().resolve())
 

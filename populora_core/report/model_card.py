@@ -117,6 +117,11 @@ def serve_command(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> 
     return shlex.join(["vllm", "serve", base, *options])
 
 
+def _loaded(base: str) -> str:
+    """What code calls the base: of a bundled one its folder in a clone of the project."""
+    return f"base_model/{base.removeprefix(BUNDLED)}" if base.startswith(BUNDLED) else base
+
+
 def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str:
     """The text of the card.
 
@@ -155,9 +160,9 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
             **trained,
             revision=_revisions(catalogue, snapshot),
             snippet=snippet.substitute(
-                base=json.dumps(base), folder=json.dumps(str(folder)), dtype=config.base.dtype
+                base=json.dumps(_loaded(base)), folder=json.dumps(str(folder)), dtype=config.base.dtype
             ),
-            command=serve_command(snapshot, base, folder, merged),
+            command=serve_command(snapshot, _loaded(base), folder, merged),
             precision=_precision(config.base.dtype, merged),
             dialect=config.base.dialect,
             prompt=_prompt(catalogue, until),

@@ -1,0 +1,122 @@
+"""An adapter from anywhere beside its base: founded as the single agent of a run that is gone once it is scored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from populora_core.config.load import build_config
+from populora_core.config.sections import BUNDLED, BaseSection
+from populora_core.runs.any_base import base_settings
+from populora_core.runs.run import Run, begin
+from populora_core.runs.session import Session
+from populora_core.runs.warm_start import require_files
+from populora_core.stages.engine import run_generation
+from populora_core.store.adapters import ADAPTER_FILES
+from populora_core.support.errors import AdapterError, ConfigError
+from populora_core.support.received import read_json
+from populora_core.support.shipped import shipped
+
+WEIGHTS, CONFIG = ADAPTER_FILES
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder is an adapter's, and no run's."""
+    return (folder / CONFIG).is_file()
+
+
+def base_of(folder: Path, named: str | None) -> str:
+    """The base to score an adapter on: the one that a person names, or the bundled one that the adapter does.
+
+    Raises:
+        ConfigError: neither does.
+    """
+    told = str(_settings(folder).get("base_model_name_or_path", ""))
+    if named is None and not told.startswith(BUNDLED):
+        raise ConfigError(
+            f"the base of the adapter in {folder} is not named",
+            expected="--base NAME_OR_FOLDER",
+            came=f"an adapter that names {told!r}",
+            remedy="name the base that it was trained on, on the hub, among the bundled ones, or by its folder",
+        )
+    return named or told
+
+
+def suite_of(base: str) -> str:
+    """The suite file of a bundled base.
+
+    Raises:
+        ConfigError: there is none for this base.
+    """
+    file = shipped("configs", "suites", f"{base.removeprefix(BUNDLED)}.toml")
+    if not file.is_file():
+        raise ConfigError(
+            f"no suite comes with the base {base}",
+            expected="--suite FILE",
+            remedy="name one; configs/suites/ has some",
+        )
+    return str(file)
+
+
+@contextmanager
+def adapter_session(folder: Path, base: str) -> Iterator[Session]:
+    """A session whose one member has the policy of the adapter; its run goes when the session ends.
+
+    Raises:
+        AdapterError: the folder holds no plain LoRA of this base.
+        BaseModelError: the base cannot be had.
+    """
+    require_files(folder)
+    settings, told = base_settings(base), _settings(folder)
+    try:
+        adapters: dict[str, Any] = {"rank": int(told["r"]), "alpha": float(told["lora_alpha"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise AdapterError(f"{folder / CONFIG} says no rank and alpha", came=repr(error)) from error
+    with tempfile.TemporaryDirectory(prefix="populora-adapter-") as place:
+        whole = Path(place, "adapter")
+        whole.mkdir()
+        _fill(folder, BaseSection(path=settings["path"]).folder(), adapters, whole)
+        data = {
+            "base": settings,
+            "population": {"teachers": 0, "students": 0, "solo": 1},
+            "adapters": adapters | {"start_from": {"solo": [str(whole)]}},
+        }
+        with Session(_begun(Path(place, "run"), data, folder)) as session:
+            run_generation(session, 0)
+            yield session
+
+
+def _begun(directory: Path, data: dict[str, Any], folder: Path) -> Run:
+    return begin(directory, build_config(data, f"the adapter in {folder}"))
+
+
+def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> None:
+    """The adapter with a pair of zeros for each linear layer that it leaves alone, which is the same policy."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from populora_core.model.adapter_files import read_tensors
+    from populora_core.model.layout import AdapterLayout
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
+    layout = AdapterLayout.of(model, adapters["rank"], adapters["alpha"])
+    empty = {name: value.clone() for name, value in layout.to_peft(torch.zeros(layout.dimension)).items()}
+    save_file(empty | read_tensors(folder / WEIGHTS), whole / WEIGHTS, {"format": "pt"})
+    shutil.copyfile(folder / CONFIG, whole / CONFIG)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    try:
+        found = read_json(folder / CONFIG)
+    except (OSError, ValueError) as error:
+        raise AdapterError(f"{folder / CONFIG} cannot be read", came=str(error)) from error
+    if not isinstance(found, dict):
+        raise AdapterError(f"{folder / CONFIG} is no adapter's configuration", came=json.dumps(found)[:80])
+    return found

@@ -1,0 +1,80 @@
+"""`populora evaluate ADAPTER`: a PEFT folder is scored beside its base, without a run, as a run scores its member."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import small_config
+from safetensors.torch import load_file, save_file
+from test_cli import populora
+
+from populora_core.lifecycle.adapter_evaluation import WEIGHTS, adapter_session, base_of, suite_of
+from populora_core.lifecycle.export import export_member
+from populora_core.lifecycle.progress import evaluation_of, suite_for
+from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import ITEMS
+from populora_core.store.artifacts import read_table
+from populora_core.support.errors import EXIT_ERROR, AdapterError, ConfigError
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+@pytest.fixture(scope="module")
+def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str, Path]:
+    """A copy of a finished run, a student of it, and that student's adapter."""
+    run = Run.open(shutil.copytree(finished, tmp_path_factory.mktemp("exported") / "run"))
+    member = min(name for name in chosen_members(run, 3, SOLVERS))
+    return run, member, export_member(run, member, run.directory.parent / "taken").folder
+
+
+def test_an_exported_adapter_answers_as_the_member_did(exported: tuple[Run, str, Path]) -> None:
+    run, member, folder = exported
+    assert base_of(folder, None) == run.config.base.path == "bundled:tiny"
+
+    def answers(session: Session, who: str) -> list[tuple[str, str, str]]:
+        suite = suite_for(run, suite_of("bundled:tiny"), sample=4)
+        found = evaluation_of(session, suite, who).run()
+        rows = read_table(found.folder, ITEMS).to_pylist()
+        return [(row["item_id"], row["completion"], str(row["verdict"])) for row in rows]
+
+    with Session(run) as session:
+        expected = answers(session, member)
+    with adapter_session(folder, "tiny") as session:
+        place = session.run.directory
+        assert answers(session, SOLVERS) == expected
+    assert not place.exists()
+
+
+def test_an_adapter_of_some_layers_is_scored(exported: tuple[Run, str, Path], tmp_path: Path) -> None:
+    _, _, folder = exported
+    part = shutil.copytree(folder, tmp_path / "part")
+    tensors = load_file(part / WEIGHTS)
+    few = {name: value for name, value in tensors.items() if "q_proj" in name or "v_proj" in name}
+    assert 0 < len(few) < len(tensors)
+    save_file(few, part / WEIGHTS)
+    done = populora("evaluate", part, "--sample", "2")
+    assert done.returncode == 0, done.stderr
+    assert "part" in done.stdout and "base" in done.stdout and "programs were judged in" in done.stdout
+    save_file({"base_model.model.nothing.lora_A.weight": tensors[min(tensors)]}, part / WEIGHTS)
+    with pytest.raises(AdapterError, match="cannot be started from"), adapter_session(part, "tiny"):
+        raise AssertionError("an adapter of another base was taken")
+
+
+def test_base_and_suite_are_named_where_they_do_not_follow(
+    exported: tuple[Run, str, Path], tmp_path: Path
+) -> None:
+    other = shutil.copytree(exported[2], tmp_path / "other")
+    config = json.loads((other / "adapter_config.json").read_text())
+    (other / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": "someone/else"})
+    )
+    done = populora("evaluate", other)
+    assert done.returncode == EXIT_ERROR and "--base NAME_OR_FOLDER" in done.stderr
+    with pytest.raises(ConfigError, match="no suite comes with the base"):
+        suite_of("someone/else")
+    assert small_config().base.path == base_of(exported[2], None)
