@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from populora_core.problems.chance import STOCK, beginnings, blind_input, chances
+from populora_core.problems.chance import MOST_CHARS, STOCK, beginnings, blind_input, chances
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.literals import parse_arguments
 from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.verify import verify_or_raise
@@ -111,7 +111,7 @@ def test_copies_of_a_problem_lend_their_inputs_once(run_jobs: RunJobs) -> None:
     copied = [problem("code_i", f"a+{number}", [f"({-number - 20},)"], ["-20"]) for number in range(8)] * 3
     twice = [problem("code_i", f"a*{number}", ["(50,)"], ["0"]) for number in (2, 3)]
     asked = problem(
-        "code_i", "a==50", ["(60,)"], ["True"]
+        "code_i", "a in (50,60)", ["(60,)"], ["True"]
     )  # it is right of the input that two problems share
     found = chances([*copied, *twice, asked], run_jobs, [np.random.default_rng(0)] * 27)
     assert found[-1] == 1 / 20
@@ -135,10 +135,62 @@ def test_who_stops_early_is_right_where_the_rest_undoes_itself(run_jobs: RunJobs
 def test_a_program_stops_before_each_statement_and_returns() -> None:
     program = "def g(a):\n return a\ndef f(a):\n b=1\n for _ in a:\n  b=b*2\n return b"
     assert [text.split("def f(a):\n")[1] for text in beginnings(program)] == [
-        "    return b",
-        "    b = 1\n    return b",
+        " pass\n return b",
+        " b=1\n pass\n return b",
     ]
-    assert list(beginnings("def f(a):\n if a:\n  return 1")) == [], "where it returns is not known"
+    assert list(beginnings("def f(a):\n print(a)")) == [], "it returns nowhere"
+
+
+def test_who_stops_early_goes_to_each_return_wherever_it_stands() -> None:
+    program = "def f(a):\n b=1\n if a:\n  b=2; c=3\n  return b\n b=4\n return b"
+    assert [text.split("def f(a):\n")[1] for text in beginnings(program, 1)] == [
+        " pass\n if a:\n  pass\n  return b\n b=4\n return b",
+        " b=1\n if a:\n  pass\n  return b\n b=4\n return b",
+        " b=1\n if a:\n  b=2; pass\n  return b\n b=4\n return b",
+    ]
+    assert len(list(beginnings(program))) == 3
+
+
+HIDDEN = "def f(a):\n if True:\n  a=a*a\n  a=a+1\n  a=a-3\n  a=a+2\n  return a"
+TELLS = "def f(a):\n try:\n  populora_made\n  return 0\n except NameError:\n  return a>0"
+LOOKS = "def f(a):\n if 'locals' in str(f):\n  return 0\n return a>0"
+
+
+@pytest.mark.parametrize(
+    ("program", "output", "least"),
+    [(HIDDEN, "603729", 0.25), (TELLS, "True", 0.2), (LOOKS, "True", 0.2)],
+    ids=["no return at the end", "by the names of the measure", "by where it is defined"],
+)
+def test_a_program_cannot_tell_its_chance_what_to_say(
+    run_jobs: RunJobs, program: str, output: str, least: float
+) -> None:
+    assert alone(run_jobs, Problem("told", "code_o", program, ("(777,)",), (output,), "")) >= least
+
+
+def test_a_blind_input_of_lists_in_lists_is_within_bounds() -> None:
+    for depth in range(1, 48):
+        text = "(" + "[" * depth + "1" + "]" * depth + ",)"
+        for seed in range(5):
+            assert len(blind_input(text, np.random.default_rng(seed))) < 3 * MOST_CHARS
+
+
+@pytest.mark.thorough
+def test_endless_beginnings_take_a_few_time_limits() -> None:
+    lines = "".join(f" b{number}=1\n" for number in range(40))
+    program = f"def f(a):\n n=0\n while n<1:\n  n+=1\n b=1\n{lines} d=1\n while d<2: d=d+b39\n return a*0+7"
+    program = program.replace("d=d+b39", "d=d+b0")
+    asked = Problem("slow", "code_o", program, ("(777,)",), ("7",), "")
+    spent = 0.0
+    with open_sandbox("auto", Limits(cpu_seconds=0.5), workers=1) as sandbox:
+
+        def timed(jobs: Sequence[Job]) -> list[JobResult]:
+            nonlocal spent
+            found = verify_or_raise(sandbox, jobs, determinism=False, alone=False)
+            spent += sum(result.cpu_seconds for result in found)
+            return found
+
+        alone(timed, asked)
+    assert spent < 0.5 * 10
 
 
 def test_copies_of_a_problem_make_it_no_easier(run_jobs: RunJobs) -> None:

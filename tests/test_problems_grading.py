@@ -80,6 +80,12 @@ def test_memory_addresses_are_masked_since_verdicts_are_content() -> None:
     assert check.detail == "bad <f at …>"
 
 
+def test_what_the_parser_says_of_an_input_is_masked_too() -> None:
+    found = [check_proposals(COMPACT, Table(), [proposal(f"{PROGRAM}\n#1>5")])[0] for _ in range(2)]
+    assert found[0].verdict is ProposalVerdict.FORMAT_ERROR and found[0] == found[1]
+    assert found[0].detail and "…" in found[0].detail
+
+
 def test_checks_come_in_the_order_of_the_proposals() -> None:
     rows = [
         proposal("nonsense"),

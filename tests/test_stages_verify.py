@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import small_config, start
 
 from populora_core import open_run
 from populora_core.runs.session import Session
-from populora_core.stages.engine import run_generation
+from populora_core.stages.engine import run_generation, run_stage
+from populora_core.stages.table import stages_of
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -31,3 +34,57 @@ def test_what_is_guessed_too_easily_is_trivial(tmp_path: Path) -> None:
         chances = catalogue.rows("SELECT chance FROM problems")
     assert refused and {row["verdict"] for row in refused} == {"trivial"}
     assert chances and {row["chance"] for row in chances} == {0.0}
+
+
+HOSTILE = {
+    "lists in lists": ("def f(a):\n b=a[0]\n return b", "([[[[[[[[1]]]]]]]],)"),
+    "deep lists in lists": ("def f(a):\n b=[a]\n return b[0][0]", "(" + "[" * 40 + "1" + "]" * 40 + ",)"),
+    "a text that Python 3.11 cannot write out": (
+        "def f(a):\n b=a+1\n return f\"{'\u00a0'.join(['a',str(b)])}\"",
+        "(3,)",
+    ),
+    "a number that Python does not write out": (f"def f(a):\n b=0x{'f' * 4400}\n return (a+b)%9", "(3,)"),
+    "long plain data": ("def f(a):\n b=len(a)\n return b", f"([{({n: n for n in range(900)},)}],)"),
+    "classes and decorators": (
+        "import functools\nclass A:\n @functools.cache\n def g(self,a): return a+1\n"
+        "def f(a):\n @functools.cache\n def g(a): return a*2\n b=g(a); return A().g(b)",
+        "(3,)",
+    ),
+    "one line": ("def f(a): b=a+1; return b", "(3,)"),
+    "other line ends": ("def f(a):\r\n b=a+1\r\n return b", "(3,)"),
+    "returns nothing": ("def f(a):\n global n\n n=a", "(3,)"),
+    "matches": ("def f(a):\n match a:\n  case 3: return 1\n  case _: return 2", "(3,)"),
+    "tries": ("def f(a):\n try: return 1//(a-3)\n except* ValueError: pass\n finally: a=1", "(4,)"),
+}
+
+
+def test_hostile_programs_that_are_valid_are_measured_like_any_other(tmp_path: Path) -> None:
+    """The chance and the slack of whatever the verifier takes can be estimated."""
+    rows = [
+        {"problem_type": kind, "program": program, "inputs": [given], "message": ""}
+        for program, given in HOSTILE.values()
+        for kind in ("code_o", "code_i")
+    ]
+    file = tmp_path / "hostile.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = small_config(
+        population={"teachers": 1, "students": 1},
+        propose={"per_type": 12, "types": ("code_o", "code_i")},
+        anchors={"share": 0.5, "source": "dataset", "parameters": {"path": str(file)}},
+        verify={"slack": True},
+    )
+    with Session(start(tmp_path / "run", config)) as session:
+        run_generation(session, 0)
+        for stage in stages_of(1):
+            run_stage(session, 1, stage)
+            if stage.name == "verify":
+                break
+    rows, refused = (
+        pq.read_table(tmp_path / "run" / "generations" / "0001" / "verify" / f"{table}.parquet").to_pylist()
+        for table in ("problems", "proposal_checks")
+    )
+    found = [row for row in rows if row["teacher_id"] == "anchor"]
+    measured = {row["program"] for row in found}
+    missing = [name for name, (program, _) in HOSTILE.items() if program not in measured]
+    assert not missing, [row for row in refused if row["verdict"] != "valid"]
+    assert all(0.0 <= row["chance"] <= 1.0 and 0.0 <= row["slack"] <= 1.0 for row in found)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from math import prod
 
@@ -18,16 +20,18 @@ import numpy as np
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import entry_function, is_string, parse_program
+from populora_core.problems.parsing import blanked, blocks_of, entry_function, is_string, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
-from populora_core.problems.variants import Trial, outputs_of, unchanged
-from populora_core.sandbox.literals import canonical, parse_arguments
+from populora_core.problems.variants import ALONE, Trial, outputs_of, spread, trusted, unchanged
+from populora_core.sandbox.literals import LiteralTooLong, canonical, parse_arguments
 
 INPUTS = 20
 """Inputs that a problem's program is tried on, up to `BORROWED` of them of other problems."""
 BORROWED = 8
-ALONE = 5
-"""Of those inputs, how many run alone where they cannot run together: each may take the whole time of a program."""
+RETURNS = 3
+"""Returns of a function that who stops early may go to: the last ones."""
+MOST_CHARS = 2_000
+"""Of a drawn value: lists in lists would grow without end."""
 LARGEST, LONGEST, LETTERS = 10, 6, "abcdefgh"
 """Of drawn values: the largest number, the most items, the letters of texts."""
 
@@ -68,9 +72,16 @@ def chances(
             same = told[problem.problem_type, problem.outputs] - 1
             shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
     asked = [index for index, form in enumerate(forms) if form is AnswerForm.OUTPUT]
-    begun = [list(beginnings(problems[index].program)) for index in asked]
-    by_stopping = unchanged([problems[index] for index in asked], begun, run_jobs)
-    for index, share in zip(asked, by_stopping, strict=True):
+    stopped = [
+        (index, begun)
+        for index in asked
+        for place in range(RETURNS)
+        if (begun := list(beginnings(problems[index].program, place)))
+    ]
+    by_stopping = unchanged(
+        [problems[index] for index, _ in stopped], [begun for _, begun in stopped], run_jobs
+    )
+    for (index, _), share in zip(stopped, by_stopping, strict=True):
         shares[index] = max(shares[index], share)
     return [shares[index] for index in range(len(problems))]
 
@@ -88,19 +99,27 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
     for problem, source in asked:
         known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + len(problem.inputs))]
         borrowed = [text for text in known if text not in problem.inputs][:BORROWED]
-        drawn = [blind_input(problem.inputs[0], source) for _ in range(INPUTS - len(borrowed))]
+        drawn = list(_blind_inputs(problem.inputs[0], source, INPUTS - len(borrowed)))
         trials.append(Trial(problem.problem_id, [problem.program], [(0, text) for text in borrowed + drawn]))
+    guessed = _guesses([problem for problem, _ in asked], trials, run_jobs)
     return [
-        prod(found.count(output) / len(found) for output in problem.outputs)
-        for (problem, _), found in zip(asked, _guesses(trials, run_jobs), strict=True)
+        prod(found.count(output) / max(1, len(found)) for output in problem.outputs)
+        for (problem, _), found in zip(asked, guessed, strict=True)
     ]
 
 
-def _guesses(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None]]:
+def _guesses(
+    problems: Sequence[Problem], trials: Sequence[Trial], run_jobs: RunJobs
+) -> list[list[str | None]]:
     """What each program gives on its inputs; where one of them ends the program, on a few that run alone."""
-    together = outputs_of(trials, run_jobs)
+    beside = [
+        replace(trial, calls=[*((0, own) for own in problem.inputs), *trial.calls])
+        for problem, trial in zip(problems, trials, strict=True)
+    ]
+    found = outputs_of(beside, run_jobs)
+    together = [trusted(problem, outputs) for problem, outputs in zip(problems, found, strict=True)]
     few = [
-        trial.calls[:: INPUTS // ALONE] if found is None else []
+        spread(trial.calls, ALONE) if found is None else []
         for trial, found in zip(trials, together, strict=True)
     ]
     alone = [
@@ -115,22 +134,38 @@ def _guesses(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None
     ]
 
 
-def beginnings(program: str) -> Iterator[str]:
-    """The program stopped before each statement of its function, which then returns at once.
+def beginnings(program: str, place: int = 0) -> Iterator[str]:
+    """The program stopped before each statement that leads to a return of its function, which it then goes to at once.
 
-    Nothing where the function's last statement is no return.
+    Args:
+        place: of the return, counted from the last one.
 
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
-    tree = parse_program(program)
-    function = entry_function(tree)
-    if function is None or not isinstance(function.body[-1], ast.Return):
-        return
-    *statements, end = [each for each in function.body if not is_string(each)]
-    for length in range(len(statements)):
-        function.body = [*statements[:length], end]
-        yield ast.unparse(tree)
+    function = entry_function(parse_program(program))
+    ways = [] if function is None else list(_ways(function.body))
+    if place < len(ways):
+        blocks = ways[-1 - place]
+        for number, block in enumerate(blocks):
+            for start in range(len(block)):
+                begun = program
+                for later in reversed(blocks[number + 1 :]):  # from the end on, so that places before it stay
+                    begun = blanked(begun, later) if later else begun
+                yield blanked(begun, block[start:])
+
+
+def _ways(body: Sequence[ast.stmt]) -> Iterator[list[list[ast.stmt]]]:
+    """For each return, in the order of the text, what stands before it in its block and in those round it."""
+    before: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.Return):
+            yield [before[:]]
+        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for block in blocks_of(statement):
+                yield from ([before[:], *inner] for inner in _ways(block))
+        if not is_string(statement):
+            before.append(statement)
 
 
 def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
@@ -174,12 +209,44 @@ def _signature(problem: Problem) -> _Signature:
 
 
 def blind_input(arguments: str, source: np.random.Generator) -> str:
-    """Arguments of the same types, drawn blindly."""
-    return canonical(tuple(_blind(value, source) for value in parse_arguments(arguments)))
+    """Arguments of the same types, drawn blindly.
+
+    Raises:
+        LiteralTooLong: they cannot be written down.
+    """
+    draw = _Draw(source)
+    return canonical(tuple(map(draw.like, parse_arguments(arguments))))
 
 
-def _blind(value: object, source: np.random.Generator) -> object:
-    """A value of the same type; items are like the first one, and what cannot be drawn stays."""
+def _blind_inputs(arguments: str, source: np.random.Generator, count: int) -> Iterator[str]:
+    for _ in range(count):
+        with suppress(LiteralTooLong):
+            yield blind_input(arguments, source)
+
+
+class _Draw:
+    """Draws values like given ones until `MOST_CHARS` characters are drawn; from then on lists stay empty."""
+
+    def __init__(self, source: np.random.Generator) -> None:
+        self._source = source
+        self._room = MOST_CHARS
+
+    def like(self, value: object) -> object:
+        """A value of the same type; items are like the first one, and what cannot be drawn stays."""
+        self._room -= 2
+        match value:
+            case list():
+                count = int(self._source.integers(LONGEST + 1))
+                first = value[0] if value else 0
+                return [self.like(first) for _ in range(count) if self._room > 0]
+            case tuple():
+                return tuple(map(self.like, value))
+        drawn = _scalar(value, self._source)
+        self._room -= len(canonical(drawn))
+        return drawn
+
+
+def _scalar(value: object, source: np.random.Generator) -> object:
     match value:
         case bool():
             return bool(source.random() < 0.5)
@@ -189,9 +256,5 @@ def _blind(value: object, source: np.random.Generator) -> object:
             return round(float(source.uniform(-LARGEST, LARGEST)), 2)
         case str():
             return "".join(source.choice(list(LETTERS), int(source.integers(LONGEST + 1))).tolist())
-        case list() | tuple():
-            count = int(source.integers(LONGEST + 1)) if isinstance(value, list) else len(value)
-            like = [value[0] if value else 0] * count if isinstance(value, list) else value
-            return type(value)(_blind(item, source) for item in like)
         case _:
             return value

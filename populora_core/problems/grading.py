@@ -115,9 +115,9 @@ def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any] | Draft) -> Pro
     try:
         draft = _standard(proposal) if isinstance(proposal, Draft) else _parsed(dialect, proposal)
     except FormatError as error:
-        return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=str(error))
+        return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=ADDRESS.sub("…", str(error)))
     except ProgramSyntaxError as error:
-        return ProposalCheck(ProposalVerdict.SYNTAX_ERROR, detail=str(error))
+        return ProposalCheck(ProposalVerdict.SYNTAX_ERROR, detail=ADDRESS.sub("…", str(error)))
     refused = problem_type(draft.problem_type).refuse(draft, dialect.rules)
     return ProposalCheck(refused or ProposalVerdict.VALID, draft)
 

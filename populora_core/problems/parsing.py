@@ -7,7 +7,9 @@ input" and "an output" whoever wrote them.
 from __future__ import annotations
 
 import ast
+import hashlib
 import warnings
+from collections.abc import Iterator, Sequence
 
 from populora_core.sandbox.literals import (
     NotPlainData,
@@ -69,6 +71,16 @@ def entry_function(tree: ast.Module) -> ast.FunctionDef | None:
     return functions[-1] if functions else None
 
 
+def blocks_of(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements that the node itself has, those of a `try` or a `match` among them."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            yield value
+        elif isinstance(value, list) and value and isinstance(value[0], ast.ExceptHandler | ast.match_case):
+            for part in value:
+                yield part.body
+
+
 def is_string(node: ast.AST) -> bool:
     """Whether it is a statement that is only a string, as a docstring is: it counts as no line and does nothing."""
     match node:
@@ -125,6 +137,25 @@ def read_output(text: str) -> str:
         return canonical_text(text)
     except NotPlainData as error:
         raise FormatError(f"expected the output as one Python literal: {error}") from None
+
+
+def blanked(program: str, statements: Sequence[ast.stmt]) -> str:
+    """The program with `pass` in the place of these statements, which follow each other in one block.
+
+    Cut out of the text: Python 3.11 cannot write out every f-string that it parses, and no version every number.
+    """
+    lines = program.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
+    first, last = statements[0], statements[-1]
+    top = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", ()))]) - 1
+    assert last.end_lineno is not None
+    before = lines[top][: first.col_offset]
+    after = lines[last.end_lineno - 1][last.end_col_offset :]
+    return b"\n".join([*lines[:top], before + b"pass" + after, *lines[last.end_lineno :]]).decode()
+
+
+def name_beyond(program: str) -> str:
+    """A name that the program cannot spell, as it would hold its own digest."""
+    return f"made_{hashlib.sha256(program.encode()).hexdigest()[:24]}"
 
 
 def accepts(function: ast.FunctionDef, count: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import is_string, parse_program
+from populora_core.problems.parsing import blanked, blocks_of, is_string, parse_program
 from populora_core.problems.variants import unchanged
 
 
@@ -24,25 +24,17 @@ def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
 
 
 def without_each(program: str) -> Iterator[str]:
-    """The program without each single statement of its functions but docstrings; a block that is left empty passes.
+    """The program with `pass` for each single statement of its functions but docstrings.
 
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
     tree = parse_program(program)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inner = {id(block): block for function in functions for block in _blocks(function)}
+    inner = {
+        id(block): block for function in functions for node in ast.walk(function) for block in blocks_of(node)
+    }
     for block in inner.values():
-        whole = list(block)
-        for index in (place for place, statement in enumerate(whole) if not is_string(statement)):
-            block[:] = whole[:index] + whole[index + 1 :] or [ast.Pass()]
-            yield ast.unparse(tree)
-        block[:] = whole
-
-
-def _blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Every list of statements inside the function, its own first."""
-    for node in ast.walk(function):
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                yield value
+        for statement in block:
+            if not is_string(statement):
+                yield blanked(program, [statement])

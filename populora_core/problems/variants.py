@@ -11,27 +11,35 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import ENTRY, ProgramSyntaxError, parse_program
+from populora_core.problems.parsing import ENTRY, ProgramSyntaxError, name_beyond, parse_program
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.status import Status
 
+ALONE = 5
+"""Calls or variants of a trial that run one by one where they cannot run together: each may take a program's time."""
+MOST = 20
+"""Variants of a program that run at all, spread over it."""
 TOGETHER = """
-populora_made = [{factories}]
+{made} = [{factories}]
 
 
 def f(number, arguments):
     try:
-        return (True, populora_made[number](*arguments))
+        return (True, {made}[number](*arguments))
     except MemoryError:
         raise
     except Exception:
         return (False,)
 """
 """Calls one of the variants; an exception is that variant's alone."""
+
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +66,55 @@ def unchanged(
         variants: of each problem, programs in the place of its own; one that fails gives other outputs.
         run_jobs: runs jobs in a sandbox, results in order.
     """
-    asked = list(zip(problems, variants, strict=True))
+    asked = [(problem, spread(programs, MOST)) for problem, programs in zip(problems, variants, strict=True)]
     found = outputs_of(
         [
-            Trial(problem.problem_id, programs, [*product(range(len(programs)), problem.inputs)])
+            Trial(
+                problem.problem_id,
+                [problem.program, *programs] if programs else [],
+                [*product(range(1 + len(programs)), problem.inputs)],
+            )
             for problem, programs in asked
         ],
         run_jobs,
     )
+    together = [trusted(problem, outputs) for (problem, _), outputs in zip(asked, found, strict=True)]
     alone = [
-        Trial(f"{problem.problem_id}-{number}", [program], [(0, arguments) for arguments in problem.inputs])
-        for (problem, programs), outputs in zip(asked, found, strict=True)
+        [
+            Trial(f"{problem.problem_id}-{number}", [program], [(0, given) for given in problem.inputs])
+            for number, program in enumerate(spread(programs, ALONE))
+        ]
         if outputs is None
-        for number, program in enumerate(programs)
+        else []
+        for (problem, programs), outputs in zip(asked, together, strict=True)
     ]
-    by_one = iter(outputs_of(alone, run_jobs))
+    by_one = iter(outputs_of([trial for trials in alone for trial in trials], run_jobs))
     shares = []
-    for (problem, programs), outputs in zip(asked, found, strict=True):
+    for (problem, _), outputs, trials in zip(asked, together, alone, strict=True):
         each = len(problem.inputs)
         given = (
-            [next(by_one) for _ in programs]
+            [next(by_one) for _ in trials]
             if outputs is None
             else [outputs[start : start + each] for start in range(0, len(outputs), each)]
         )
         same = sum(one == [*problem.outputs] for one in given)
-        shares.append(same / max(1, len(programs)))
+        shares.append(same / max(1, len(given)))
     return shares
+
+
+def trusted(problem: Problem, outputs: list[str | None] | None) -> list[str | None] | None:
+    """What a trial gives after the problem's own outputs; None where these are others.
+
+    A program that answers otherwise beside other calls than alone looks at where it runs.
+    """
+    count = len(problem.inputs)
+    return None if outputs is None or outputs[:count] != [*problem.outputs] else outputs[count:]
+
+
+def spread(items: Sequence[_Item], most: int) -> list[_Item]:
+    """All items, or so many of them at even distances."""
+    count = min(most, len(items))
+    return [items[place * len(items) // count] for place in range(count)]
 
 
 def outputs_of(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None] | None]:
@@ -130,13 +161,20 @@ def joined(programs: Sequence[str]) -> str | None:
         return None
     if not trees or not all(map(_functions_alone, trees)) or any(map(refuse_program, programs)):
         return None
-    names = [f"populora_variant_{number}" for number in range(len(trees))]
+    made = name_beyond("".join(programs))
+    names = [f"{made}_{number}" for number in range(len(trees))]
     scopes = [
         ast.FunctionDef(name, _NO_ARGUMENTS, [*tree.body, _GIVE_BACK], decorator_list=[])
         for name, tree in zip(names, trees, strict=True)
     ]
     module = ast.fix_missing_locations(ast.Module([*scopes], type_ignores=[]))
-    return ast.unparse(module) + TOGETHER.format(factories=", ".join(f"{name}()" for name in names))
+    try:
+        text = ast.unparse(module)
+    except (
+        ValueError
+    ):  # Python 3.11 cannot write out every f-string that it parses, and no version every number
+        return None
+    return text + TOGETHER.format(made=made, factories=", ".join(f"{name}()" for name in names))
 
 
 def _functions_alone(tree: ast.Module) -> bool:

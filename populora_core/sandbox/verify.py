@@ -24,6 +24,7 @@ def verify(
     *,
     policy: bool = True,
     determinism: bool = True,
+    alone: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> list[JobResult]:
     """Run every job and say what it came to, in the order of the jobs.
@@ -32,6 +33,7 @@ def verify(
         policy: refuse programs by the static policy before anything runs.
         determinism: run what succeeds once more, in another process under another hash seed and with its inputs
             in reverse order; programs whose canonical outputs differ are nondeterministic.
+        alone: try what came near its time limit once more by itself.
         progress: called with the number of jobs whose result is known.
 
     Raises:
@@ -46,13 +48,15 @@ def verify(
                 results[index] = JobResult(job.job_id, refusal.status, error=refusal.reason)
 
     left = [index for index in range(len(jobs)) if index not in results]
-    first = _run(sandbox, [jobs[index] for index in left], None if determinism else report, len(results))
+    first = _run(
+        sandbox, [jobs[index] for index in left], None if determinism else report, len(results), alone
+    )
     results.update(zip(left, first, strict=True))
     if determinism:
         again = [index for index in left if results[index].status is Status.OK]
         repeats = [jobs[index] for index in again]
         if sandbox.outage is None:
-            second = _run(sandbox, repeats, report, len(jobs) - len(again), repeat=True)
+            second = _run(sandbox, repeats, report, len(jobs) - len(again), alone, repeat=True)
         else:
             reason = sandbox.outage.problem
             second = [JobResult(job.job_id, Status.INFRASTRUCTURE, error=reason) for job in repeats]
@@ -67,6 +71,7 @@ def verify_or_raise(
     jobs: Sequence[Job],
     *,
     determinism: bool,
+    alone: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> list[JobResult]:
     """As `verify`, for whoever learns from the results: a batch that an outage cut short is worth nothing.
@@ -74,7 +79,7 @@ def verify_or_raise(
     Raises:
         SandboxUnavailable: the sandbox went down for good and left jobs unanswered.
     """
-    results = verify(sandbox, jobs, determinism=determinism, progress=progress)
+    results = verify(sandbox, jobs, determinism=determinism, alone=alone, progress=progress)
     if sandbox.outage is not None:
         raise sandbox.outage
     return results
@@ -85,9 +90,10 @@ def _run(
     jobs: Sequence[Job],
     report: Callable[[int], None] | None,
     settled: int,
+    alone: bool,
     repeat: bool = False,
 ) -> list[JobResult]:
-    """Run the jobs together, then each of those near the time limit alone: load must not decide a verdict.
+    """Run the jobs together, then `alone` each of those near the time limit: load must not decide a verdict.
 
     What slept through its wall limit would do so again, one after another, so it is not repeated. Nothing is run
     alone once that has taken a batch's whole wall time, nor after an outage, which the sandbox would forget by that.
@@ -96,7 +102,7 @@ def _run(
     results = sandbox.run(jobs, progress, repeat=repeat)
     end = time.monotonic() + batch_seconds(sandbox.limits, len(jobs))
     for place, (job, result) in enumerate(zip(jobs, results, strict=True)):
-        if sandbox.outage is not None or time.monotonic() > end:
+        if not alone or sandbox.outage is not None or time.monotonic() > end:
             break
         if result.cpu_seconds >= NEAR_LIMIT * sandbox.limits.cpu_seconds:
             (results[place],) = sandbox.run([job], repeat=repeat)

@@ -284,8 +284,10 @@ class StageContext:
         ]
         return [share for share in found if share]
 
-    def sandbox_runner(self, determinism: bool) -> RunJobs:
+    def sandbox_runner(self, determinism: bool, alone: bool = True) -> RunJobs:
         """Runs jobs in the sandbox, results in order; with `determinism` twice, under different hash seeds.
+
+        With `alone`, what came near its time limit is tried once more by itself.
 
         A sandbox that goes down for good is an error of the stage, which can be resumed, and no result.
         """
@@ -296,6 +298,7 @@ class StageContext:
                 sandbox,
                 jobs,
                 determinism=determinism,
+                alone=alone,
                 progress=lambda done: self.progress(done, len(jobs)),
             )
             records: list[Row] = getattr(sandbox, "records", [])  # of one that is spread over machines

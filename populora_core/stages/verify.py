@@ -89,7 +89,7 @@ def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str
         if check.verdict is ProposalVerdict.VALID and check.draft is not None
     }
     sources = [ctx.rng("chance", proposal_id) for proposal_id in valid]
-    found = chances(list(valid.values()), ctx.sandbox_runner(determinism=False), sources)
+    found = chances(list(valid.values()), ctx.sandbox_runner(determinism=False, alone=False), sources)
     return dict(zip(valid, found, strict=True))
 
 
@@ -97,7 +97,7 @@ def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
     """The slack of each problem's program; None unless the configuration asks for it."""
     if not ctx.config.verify.slack:
         return [None] * len(rows)
-    return slacks([Problem.of(row) for row in rows], ctx.sandbox_runner(determinism=False))
+    return slacks([Problem.of(row) for row in rows], ctx.sandbox_runner(determinism=False, alone=False))
 
 
 def _too_easily_guessed(
