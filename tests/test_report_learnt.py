@@ -16,15 +16,26 @@ from test_cli import populora
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import NOTHING
+from populora_core.commands.console import console, show_learnt
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
 from populora_core.report.figures import read_figures
 from populora_core.report.index import glance
 from populora_core.report.lead import lead_plots
-from populora_core.report.learnt import brief, held_out_claim, lines, score_line, told, verdict, won
+from populora_core.report.learnt import (
+    brief,
+    held_out_claim,
+    level_claim,
+    lines,
+    score_line,
+    told,
+    verdict,
+    won,
+)
 from populora_core.report.notes import headline
 from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
+from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import stage_dir
@@ -115,10 +126,11 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
 @pytest.mark.sandbox
 def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: Path, finished: Path) -> None:
     figures = read_figures(reported, samples=False)
-    claims = [plot.title for plot in lead_plots(figures)[:2]]
-    assert glance(reported).headline == " ".join(f"{claim}." for claim in claims)
+    yardstick, _, held_out = (plot.title for plot in lead_plots(figures)[:3])
+    levels = level_claim(scored(reported)[-1])
+    assert glance(reported).headline == f"{yardstick}. {levels}. {held_out}."
     told = headline(figures)
-    assert len(told) == 3 and told[1].startswith("On held-out problems")
+    assert len(told) == 3 and told[1].startswith(levels) and "On held-out problems" in told[1]
     assert not glance(finished).headline.startswith("Problems"), "no cause is named where none was measured"
     assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
@@ -158,6 +170,27 @@ def test_a_yardstick_is_taken_by_hand_and_its_report_says_so(
     assert "was not measured" not in (run.directory / "report.html").read_text()
     with pytest.raises(RunDirectoryError, match="has no yardstick after generation 1"):
         show_evaluation(run, suite_for(run, "yardstick"), "all", 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tmp_path: Path) -> None:
+    (item,) = scored(reported)[-1:]
+    level = item.first_hard_level()
+    assert level is not None and len(item.strata) > 3
+    claim = level_claim(item)
+    assert lines(reported)[2].startswith(claim), "after the yardstick's two sentences"
+    assert claim in brief(reported) and claim in glance(reported).headline
+    titles = [plot.title for plot in lead_plots(read_figures(reported))]
+    assert titles[1].startswith(f"{level.capitalize()}: from ")
+    with console.capture() as shown:
+        show_learnt(console, reported)
+    assert "by stratum: problems solved" in shown.get()
+    both = [shutil.copytree(reported, tmp_path / name) for name in "ab"]
+    write_report(both, tmp_path / "comparison.html")
+    page = (tmp_path / "comparison.html").read_text()
+    assert "Which problems do they solve?" in page and "level 4" in page
 
 
 @pytest.mark.thorough

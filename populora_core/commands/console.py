@@ -24,7 +24,7 @@ from rich.text import Text
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.report import learnt
-from populora_core.report.scored import Yardstick, yardsticks
+from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.report.summary import (
     OVERALL,
     POPULATION,
@@ -193,12 +193,28 @@ def yardstick_table(item: Yardstick) -> Table:
     return table
 
 
+def strata_table(item: Scored) -> Table:
+    """Base and solvers at each stratum of a suite."""
+    table = Table(title=f"{item.suite} by stratum: problems solved", title_justify="left")
+    for name in ("", "problems", BASE, "solvers", "solvers minus base"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, of in item.by_stratum().items():
+        scores = (
+            f"{percent(s.value)} ({percent(s.low)} to {percent(s.high)})" for s in (of.base, of.solvers)
+        )
+        table.add_row(name, str(of.problems), *scores, learnt.points(of.gain()))
+    return table
+
+
 def show_learnt(console: Console, directory: Path) -> None:
     """What was learnt, and a problem that the base gets wrong and the population now gets right."""
     for line in learnt.lines(directory):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     for item in yardsticks(directory)[-1:]:
         console.print(yardstick_table(item))
+    for scores in scored(directory)[-1:]:
+        if scores.generation and scores.strata:
+            console.print(strata_table(scores))
     example = learnt.won(directory)
     if example is not None:
         console.print("\na problem that the base gets wrong and the population now gets right:")

@@ -23,12 +23,12 @@ from populora_core.benchmarks.scores import (
     unjudged,
 )
 from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.commands.console import console, narrated, yardstick_table
+from populora_core.commands.console import console, narrated, strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
 from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvaluation, overlap
-from populora_core.report.learnt import told
-from populora_core.report.scored import yardsticks
+from populora_core.report.learnt import fallen_most, level_claim, told
+from populora_core.report.scored import of_items, yardsticks
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -82,6 +82,11 @@ def _show_table(rows: Sequence[Row], suite: Suite, found: Evaluated) -> None:
         console.print(*benchmark_tables(rows), sep="\n")
     if tells_nothing(rows, suite):
         _say(f"suite {suite.suite}: {NOTHING}; choose another with --suite")
+    answered = of_items(found.generation, suite, found.items())
+    if answered is not None and answered.strata:
+        console.print(strata_table(answered))
+        for claim in (level_claim(answered), fallen_most(answered)):
+            _say(f"{claim}." if claim else "")
     for line in unjudged_lines(found.items(), suite):
         _say(line)
     _say(f"programs were judged in {found.judged_in}")

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from populora_core.benchmarks.metrics import Interval
+from populora_core.benchmarks.strata import in_order
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.palette import styled
+from populora_core.report.scored import scored
 from populora_core.report.sections import ReportSection, ReportTable, drawn
 from populora_core.report.series import SampleMean, changed, noise, where
 from populora_core.report.text import NARROW, finite, percent, plain
@@ -35,7 +38,13 @@ def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
     )
     return [
         section
-        for section in (_settings(runs, labels), _differences(runs, labels), scores, overlaid)
+        for section in (
+            _settings(runs, labels),
+            _levels(runs, labels),
+            _differences(runs, labels),
+            scores,
+            overlaid,
+        )
         if not section.empty
     ]
 
@@ -78,6 +87,32 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
         "lies within it. Counts are per 100 proposals, so that a larger run does not win by its size."
     )
     return ReportSection("differences", "What differs?", says, tables=(table,), folded=False)
+
+
+def _levels(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
+    """What the solvers of each run get right of each stratum of its suite, as it was asked last, and its base."""
+    found = {
+        label: own[-1]
+        for label, figures in zip(labels, runs, strict=True)
+        if (own := scored(figures.run.directory))
+    }
+    rows = []
+    for suite in dict.fromkeys(item.suite for item in found.values()):
+        asked = {label: item.by_stratum() for label, item in found.items() if item.suite == suite}
+        for name in in_order({stratum for strata in asked.values() for stratum in strata}):
+            row = {"suite": suite, "stratum": name}
+            for label in labels:
+                of = asked.get(label, {}).get(name)
+                row[label] = UNKNOWN if of is None else _solved(of.solvers)
+                row[f"{label}, base"] = UNKNOWN if of is None else percent(of.base.value)
+            rows.append(row)
+    says = "Mean of the solvers with its 95 % interval, after each run's last score; beside it the base."
+    table = ReportTable("Held-out problems by level", rows, folded=False)
+    return ReportSection("levels", "Which problems do they solve?", says, tables=(table,), folded=False)
+
+
+def _solved(score: Interval) -> str:
+    return f"{percent(score.value)} ({percent(score.low)} to {percent(score.high)})"
 
 
 def _difference_row(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from populora_core.benchmarks.metrics import Interval
 from populora_core.report import metrics
 from populora_core.report.charts import Plot, Series, line_plot
+from populora_core.report.dumbbell import Dumbbell, dumbbell_plot
 from populora_core.report.figures import Figures
 from populora_core.report.learnt import held_out_claim, yardstick_claim
 from populora_core.report.metrics import Metric
@@ -30,7 +31,7 @@ def lead_plots(figures: Figures) -> list[Plot]:
     """What was measured beside the frozen base first, then what the curriculum did."""
     found = (
         _yardstick(yardsticks(figures.run.directory)),
-        _held_out(scored(figures.run.directory)),
+        *_held_out(scored(figures.run.directory)),
         _found(figures, metrics.LEARNABLE, "of the newest problems teach"),
         _found(figures, metrics.LINES_OF_CODE, "statements per program"),
         _found(figures, metrics.PROGRAMS, "different programs per generation"),
@@ -66,11 +67,33 @@ def _yardstick(found: Sequence[Yardstick]) -> Plot | None:
     )
 
 
-def _held_out(found: Sequence[Scored]) -> Plot | None:
-    if not found:
-        return None
+def _held_out(found: Sequence[Scored]) -> list[Plot | None]:
+    """The last score by level, or by what else the suite has strata of; and the course of the whole."""
+    return [strata_plot(found[-1]), _course(found)] if found else []
+
+
+def strata_plot(item: Scored) -> Plot | None:
+    """Base and solvers at each stratum; None where the suite has none."""
+    rows = [
+        Dumbbell(f"{name} ({of.problems})", of.base, of.solvers, of.gain())
+        for name, of in item.by_stratum().items()
+    ]
+    name = item.first_hard_level()
+    title = f"{item.suite}: score by stratum"
+    if name is not None:
+        of = item.by_stratum()[name]
+        title = f"{name.capitalize()}: from {percent(of.base.value)} to {percent(of.solvers.value)} solved"
+    says = (
+        f"Score on {item.suite} after {item.generation} generations, with the number of problems: grey is the base, "
+        "blue the mean of the solvers, lines are 95 % intervals. The title names the first level that the base solves "
+        "less than half of."
+    )
+    return dumbbell_plot(title, says, ("base", "solvers"), rows)
+
+
+def _course(found: Sequence[Scored]) -> Plot:
     last = found[-1]
-    return line_plot(
+    drawn = line_plot(
         held_out_claim(last),
         f"Score on {last.suite}, which no one trains on: mean of the solvers, and the base. Bands are 95 % intervals "
         "of each; the difference is paired, so it is surer than they look.",
@@ -82,6 +105,8 @@ def _held_out(found: Sequence[Scored]) -> Plot | None:
         percent,
         zero=False,
     )
+    assert drawn is not None, "every score has a value"
+    return drawn
 
 
 def _measured(label: str, style: Style, points: Sequence[tuple[float, Interval]]) -> Series:

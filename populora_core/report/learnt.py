@@ -8,6 +8,7 @@ from pathlib import Path
 
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
+from populora_core.benchmarks.strata import level_of
 from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
 from populora_core.report.text import percent, signed
 from populora_core.store.catalogue import Catalogue
@@ -77,8 +78,8 @@ def brief(directory: Path) -> str:
     """The same in one line, for a list of runs; empty where neither was taken."""
     taken, found = yardsticks(directory), _after_updates(directory)
     said = [yardstick_claim(taken[-1])] if taken else []
-    said += [held_out_claim(found[-1])] if found else []
-    return " ".join(f"{claim}." for claim in said)
+    said += [level_claim(found[-1]), held_out_claim(found[-1])] if found else []
+    return " ".join(f"{claim}." for claim in said if claim)
 
 
 def yardstick_claim(item: Yardstick) -> str:
@@ -99,6 +100,30 @@ def held_out_claim(item: Scored) -> str:
     better = way(item.gain(), "better", "worse", "no better for sure")
     where = "" if item.own else f" of another suite, {item.suite},"
     return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain())}"
+
+
+def level_claim(item: Scored) -> str:
+    """What became of the first level that the base solves less than half of; empty where the suite has no levels."""
+    name = item.first_hard_level()
+    if name is None:
+        return ""
+    of = item.by_stratum()[name]
+    return (
+        f"Of {name}, the first that the base solves less than half of, solvers get {percent(of.solvers.value)} right "
+        f"({percent(of.solvers.low)} to {percent(of.solvers.high)}), the base {percent(of.base.value)}; "
+        f"{of.problems} problems"
+    )
+
+
+def fallen_most(item: Scored) -> str:
+    """The level at which solvers lie furthest below the base; empty where they do at none."""
+    levels = {name: of for name, of in item.by_stratum().items() if level_of(name) is not None}
+    name = min(levels, key=lambda name: levels[name].gain().value, default=None)
+    if name is None or levels[name].gain().value >= 0.0:
+        return ""
+    gain = levels[name].gain()
+    sure = "" if gain.high < 0 else ", which may be chance"
+    return f"Of all levels {name} fell most: {points(gain)} against the base{sure}"
 
 
 def told(item: Yardstick) -> list[str]:
@@ -137,6 +162,7 @@ def _held_out(directory: Path) -> list[str]:
     last = found[-1]
     course = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
     return [
+        *(f"{claim}." for claim in (level_claim(last), fallen_most(last)) if claim),
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
         f"the population solved {course} generations.",
         verdict(last),

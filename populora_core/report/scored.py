@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +20,7 @@ from populora_core.benchmarks.scores import (
     shared_scores,
     tells_nothing,
 )
+from populora_core.benchmarks.strata import by_stratum, level_of
 from populora_core.benchmarks.suite import Suite
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
@@ -27,6 +28,7 @@ from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 
+HALF = 0.5  # what the base solves of a level that counts as hard
 # The evaluations of solvers beside the base, on held-out suites or on the yardstick's.
 SHOWN = f"""
 SELECT DISTINCT generation, suite FROM evaluation_items
@@ -51,6 +53,7 @@ class Scored:
         rows: of `evaluation_items`, without their texts.
         own: whether it is the suite that the run's configuration names.
         nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
+        strata: the pairs within each stratum of the suite.
     """
 
     generation: int
@@ -61,6 +64,24 @@ class Scored:
     rows: Sequence[Row]
     own: bool = True
     nothing: bool = False
+    strata: Mapping[str, Sequence[Pairs]] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> int:
+        """How many problems all of them answered."""
+        return sum(len(own) for own, _ in self.pairs)
+
+    def by_stratum(self) -> dict[str, Scored]:
+        """The same within each stratum of the suite; empty where it has none."""
+        return {
+            name: Scored(self.generation, self.suite, pairs, self.seed, self.tokens, ())
+            for name, pairs in self.strata.items()
+        }
+
+    def first_hard_level(self) -> str | None:
+        """The first level that the base solves less than half of, whatever the solvers do; None without levels."""
+        levels = {name: of for name, of in self.by_stratum().items() if level_of(name) is not None}
+        return next((name for name, of in levels.items() if of.base.value < HALF), None)
 
     @cached_property
     def solvers(self) -> Interval:
@@ -160,6 +181,11 @@ def _is_own(suite: str, file: str) -> bool:
     return file.replace("-", "_") in (suite.replace("-", "_"), whole.replace("-", "_"))
 
 
+def of_items(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
+    """Solvers and base by the rows of an evaluation; None where either did not answer. Teachers are left out."""
+    return _scored(generation, suite, [row for row in rows if not row["member_id"].startswith("teacher-")])
+
+
 def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
     solvers = sorted({row["member_id"] for row in rows} - {BASE})
     pairs = []
@@ -171,4 +197,5 @@ def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None
     if not all(solved for solved, _ in pairs):
         return None
     tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
-    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows)
+    strata = by_stratum(rows, suite, solvers)
+    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows, strata=strata)

@@ -98,6 +98,22 @@ _COVERAGE = f"""(
 ) AS coverage"""
 
 
+_EVALUATION_STRATA = """(
+    SELECT *, greatest(centre - 1.96 * sqrt(centre * (1 - centre) / (n + 4)), 0) AS low,
+           least(centre + 1.96 * sqrt(centre * (1 - centre) / (n + 4)), 1) AS high
+    FROM (
+        SELECT generation, member_id, suite, part, benchmark, temperature, stratum,
+               try_cast(regexp_extract(stratum, '^level (\\d+)$', 1) AS INTEGER) AS level,
+               count(*)::INTEGER AS n, avg(solved) AS score, (sum(solved) + 2) / (count(*) + 4) AS centre
+        FROM (
+            SELECT generation, member_id, suite, part, benchmark, temperature, stratum, item_id,
+                   avg(correct::INTEGER) AS solved
+            FROM tables.evaluation_items WHERE correct IS NOT NULL AND stratum <> '' GROUP BY ALL
+        ) GROUP BY generation, member_id, suite, part, benchmark, temperature, stratum
+    )
+) AS strata"""
+
+
 def _so_far(count: str) -> str:
     """The sum of a count over this and all earlier generations."""
     return f"sum(coverage.{count}) OVER (PARTITION BY problem_type ORDER BY generation)::INTEGER"
@@ -280,6 +296,42 @@ _DECLARED = (
     _whole("evolutions"),
     _whole("evaluations"),
     _whole("evaluation_items"),
+    View(
+        "evaluation_strata",
+        "Scores of every player by stratum of a suite: the share of its problems' answers that are right.",
+        _EVALUATION_STRATA,
+        (
+            *(
+                ViewColumn(TABLES["evaluation_items"][name], f"strata.{name}")
+                for name in (
+                    "generation",
+                    "member_id",
+                    "suite",
+                    "part",
+                    "benchmark",
+                    "temperature",
+                    "stratum",
+                )
+            ),
+            ViewColumn(
+                Column(
+                    "level", INT, "Number of a stratum that is a level; null of any other.", nullable=True
+                ),
+                "strata.level",
+            ),
+            ViewColumn(Column("n", INT, "Problems with a judged answer."), "strata.n"),
+            ViewColumn(
+                Column("score", FLOAT, "Mean over them of the share of right answers."), "strata.score"
+            ),
+            *(
+                ViewColumn(
+                    Column(name, FLOAT, f"{end} end of its 95 % interval, by the rule of Agresti and Coull."),
+                    f"strata.{name}",
+                )
+                for name, end in (("low", "Lower"), ("high", "Upper"))
+            ),
+        ),
+    ),
     _whole("stages"),
     *FIGURES,
 )

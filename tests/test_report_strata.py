@@ -1,0 +1,123 @@
+"""Scores by level: the first hard level is chosen by the base alone, and what fell is shown beside what rose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_run import commit_stage, item_row, write_run
+
+from populora_core.benchmarks.metrics import Interval
+from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.strata import by_stratum, in_order, level_of
+from populora_core.benchmarks.suite import Entry, Suite
+from populora_core.commands.console import console, strata_table
+from populora_core.report.dumbbell import Dumbbell, dumbbell_plot
+from populora_core.report.lead import strata_plot
+from populora_core.report.learnt import fallen_most, level_claim
+from populora_core.report.scored import Scored, of_items
+from populora_core.report.text import NARROW
+from populora_core.store.catalogue import Catalogue
+
+SUITE = Suite(suite="tiny", benchmarks=(Entry(benchmark="tiny_code_o", dataset="bundled:tiny.parquet"),))
+STUDENTS = ("student-00-g0000", "student-01-g0000")
+ANSWERS = {  # level -> right of ten problems: the base, each student
+    2: (10, (10, 10)),
+    3: (6, (5, 6)),
+    4: (3, (9, 8)),
+    10: (2, (0, 0)),
+}
+
+
+def rows(generation: int = 1, answers: dict[int, tuple[int, tuple[int, int]]] = ANSWERS) -> list[dict]:
+    """Rows of evaluation_items, of which so many are right."""
+    made = []
+    for level, (base, students) in answers.items():
+        for player, right in zip((BASE, *STUDENTS), (base, *students), strict=True):
+            for place in range(10):
+                row = item_row(generation, player) | {
+                    "suite": "tiny",
+                    "benchmark": "tiny_code_o",
+                    "part": "test",
+                }
+                row |= {"item_id": f"{level}-{place}", "stratum": f"level {level}", "sample_index": 0}
+                made.append(row | {"correct": place < right, "temperature": 0.0})
+    return made
+
+
+def scored_of(answers: dict[int, tuple[int, tuple[int, int]]] = ANSWERS) -> Scored:
+    found = of_items(1, SUITE, rows(1, answers))
+    assert found is not None
+    return found
+
+
+def test_strata_come_by_level_and_hold_the_same_problems_for_both_sides() -> None:
+    found = by_stratum(rows(), SUITE, STUDENTS)
+    assert list(found) == ["level 2", "level 3", "level 4", "level 10"]
+    ((own, base),) = found["level 4"]
+    assert (sum(own) / 10, sum(base) / 10) == (pytest.approx(0.85), pytest.approx(0.3))
+    assert in_order(["sum", "level 10", "chain", "level 9"]) == ["level 9", "level 10", "chain", "sum"]
+    assert [level_of(name) for name in ("level 7", "level x", "algebra", "")] == [7, None, None, None]
+
+
+def test_a_suite_of_one_stratum_or_of_none_has_no_table() -> None:
+    assert by_stratum([row | {"stratum": ""} for row in rows()], SUITE, STUDENTS) == {}
+    assert scored_of({4: ANSWERS[4]}).strata == {}
+
+
+def test_the_first_hard_level_is_chosen_by_the_base_alone() -> None:
+    assert scored_of().first_hard_level() == "level 4"
+    better = {level: (base, (10, 10)) for level, (base, _) in ANSWERS.items()}
+    assert scored_of(better).first_hard_level() == "level 4"
+    assert scored_of({level: (5, own) for level, (_, own) in ANSWERS.items()}).first_hard_level() is None
+    claim = level_claim(scored_of()).replace(NARROW, " ")
+    assert claim.startswith(
+        "Of level 4, the first that the base solves less than half of, solvers get 85 % right ("
+    )
+    assert claim.endswith("the base 30 %; 10 problems")
+
+
+def test_the_level_that_fell_most_is_named_beside_it() -> None:
+    assert fallen_most(scored_of()).startswith("Of all levels level 10 fell most: −20 points (")
+    assert fallen_most(scored_of()).endswith("which may be chance")
+    steep = ANSWERS | {10: (10, (0, 0))}
+    assert "chance" not in fallen_most(scored_of(steep))
+    risen = {level: (base, (10, 10)) for level, (base, _) in ANSWERS.items()}
+    assert fallen_most(scored_of(risen)) == ""
+
+
+def test_the_plot_joins_base_and_solvers_at_every_level() -> None:
+    plot = strata_plot(scored_of())
+    assert plot is not None and plot.table is not None
+    assert plot.title.replace(NARROW, " ") == "Level 4: from 30 % to 85 % solved"
+    assert [cells[0] for _, cells in plot.table.rows] == [f"level {level} (10)" for level in ANSWERS]
+    assert [cells[1].replace(NARROW, " ") for _, cells in plot.table.rows] == [
+        "100 %",
+        "60 %",
+        "30 %",
+        "20 %",
+    ]
+    assert [key.label for key in plot.keys] == ["base", "solvers"]
+    half = Interval(0.5, 0.25, 0.75)
+    drawn = dumbbell_plot("t", "s", ("a", "b"), [Dumbbell("x", half, half, Interval(0.0, -0.1, 0.1))])
+    assert drawn is not None and str(drawn.drawing).count("<line") == 3
+    assert dumbbell_plot("t", "s", ("a", "b"), []) is None
+
+
+def test_the_table_has_a_line_a_level() -> None:
+    with console.capture() as shown:
+        console.print(strata_table(scored_of()))
+    told = shown.get().replace(NARROW, " ")
+    assert "level 10" in told and "30 %" in told and "minus" in told
+
+
+def test_the_view_says_the_same(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run")
+    commit_stage(directory, 1, "evaluate-tiny", {"evaluation_items": rows(), "evaluations": []})
+    with Catalogue(directory) as catalogue:
+        found = catalogue.rows(
+            "SELECT level, n, score, low, high FROM evaluation_strata WHERE member_id = 'base' ORDER BY level"
+        )
+    assert [(row["level"], row["n"]) for row in found] == [(level, 10) for level in ANSWERS]
+    assert [row["score"] for row in found] == [pytest.approx(base / 10) for base, _ in ANSWERS.values()]
+    assert all(row["low"] <= row["score"] <= row["high"] <= 1.0 for row in found)
