@@ -535,6 +535,6 @@ def f(x):
     found += [name for name in sys.path]
     found += [name for name in sys.modules if name == 'left']
     found += [name for name in dir(builtins) if name == 'left']
-    state = sorted([3, 1]), math.gcd(4, 6), sys.getrecursionlimit(), sys.get_int_max_str_digits()
+    state = sorted([3, 1]), math.gcd(4, 6), sys.getrecursionlimit() % 200, sys.get_int_max_str_digits()
     return found, state, decimal.getcontext().prec, gc.isenabled(), x + 2
 """

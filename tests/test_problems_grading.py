@@ -119,6 +119,22 @@ def test_a_sandbox_that_answers_for_more_or_fewer_jobs_than_asked_judges_no_one(
         judge_attempts(COMPACT, lambda jobs: results, [(FIND, attempt("1"))])
 
 
+class Counts:
+    """Runs what answers by the number of its calls: the n-th call gives 2 n + 1."""
+
+    def __call__(self, jobs: Sequence[Job]) -> list[JobResult]:
+        given = [tuple(str(2 * n + 3) for n in range(len(job.inputs))) for job in jobs]
+        return [JobResult(job.job_id, Status.OK, outputs) for job, outputs in zip(jobs, given, strict=True)]
+
+
+def test_an_answer_that_counts_its_calls_is_wrong() -> None:
+    inputs, outputs = zip(*((f"({x},)", str(2 * x + 1)) for x in range(1, 9)), strict=True)
+    asked = Problem("problem", "code_f", "def f(x):\n return 2*x+1", inputs, outputs, "")
+    answer = {"completion": "n=[1]\ndef f(x):\n n[0]+=2\n return n[0]", "finish_reason": "stop"}
+    (judgement,) = judge_attempts(COMPACT, Counts(), [(asked, answer)])
+    assert judgement.verdict is AttemptVerdict.WRONG
+
+
 def test_an_output_is_judged_without_running_anything() -> None:
     table = Table()
     judged = judge_attempts(COMPACT, table, [(PREDICT, attempt("u2\n=2")), (PREDICT, attempt("\n=3"))])

@@ -1,4 +1,4 @@
-"""Two runs that must agree: of the same inputs, in the opposite order. And what a batch may take."""
+"""Two runs that must agree: the second again for each input, in another order. And what a batch may take."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
+from populora_core.support.errors import SandboxUnavailable
 
 pytestmark = pytest.mark.sandbox
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=4, memory_bytes=64 * MIB)
+KINDS = [
+    pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.thorough]),
+    "bubblewrap",
+    pytest.param("launcher", marks=pytest.mark.thorough),
+]
 INPUTS = ("(1,)", "(2,)", "(3,)", "(4,)", "(5,)", "(6,)")
 SQUARE = "def f(x):\n    return x * x"
 SLEEPER = (
@@ -25,9 +31,13 @@ SLEEPER = (
 )
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with open_sandbox("auto", LIMITS, workers=2) as opened:
+@pytest.fixture(scope="module", params=KINDS)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    try:
+        opened = open_sandbox(request.param, LIMITS, workers=2)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with opened:
         assert isinstance(opened, SandboxPool)
         yield opened
 
@@ -48,7 +58,34 @@ IMPURE = {
     "counts its calls": "n = [0]\ndef f(x):\n    n[0] += 1\n    return x + n[0]",
     "has a default that grows": "def f(x, seen=[]):\n    seen.append(x)\n    return len(seen)",
     "is honest for four calls": "n = [0]\ndef f(x):\n    n[0] += 1\n    return x if n[0] <= 4 else -x",
-    "fails at its last call": "n = [0]\ndef f(x):\n    n[0] += 1\n    return 1 // (x - 1 + (n[0] < 6))",
+    "counts in the middle": "n = [0]\ndef f(x):\n    n[0] += 1\n    return x + (100 if n[0] in (3, 4) else 1)",
+    "counts in a class": "class A:\n    n = 0\ndef f(x):\n    A.n += 1\n    return x + (A.n in (3, 4))",
+    "counts in itself": "def f(x):\n    f.n = f.n + 1\n    return x + (f.n in (3, 4))\nf.n = 0",
+    "goes round": "import itertools\nturn = itertools.cycle([1, 2, 2, 1])\ndef f(x):\n    return next(turn)",
+    "caches a list": (
+        "from functools import lru_cache\n@lru_cache\ndef seen(): return []\n"
+        "def f(x):\n    seen().append(x)\n    return len(seen()) in (3, 4)"
+    ),
+    "grows symmetrically": "def f(x, seen=[]):\n    seen.append(x)\n    return len(seen) in (3, 4)",
+    "counts in the decimal context": (
+        "import decimal\nhere = decimal.getcontext()\ndef f(x):\n    here.prec += 1\n    return here.prec in (31, 32)"
+    ),
+    "knows its neighbours": (
+        "seen = []\ndef f(x):\n    seen.append(x)\n    return 9 if x == 5 and len(seen) > 1 else x"
+    ),
+    "hashes an object": "def f(x):\n    return hash(object()) % 256",
+    "hashes itself": "def f(x):\n    return hash(f) % 256",
+    "spells itself": "def f(x):\n    return str(f)[-4:-1]",
+    "spells an iterator": "def f(x):\n    return str(iter([x]))[-4:-1]",
+    "hashes a class": "class A: pass\ndef f(x):\n    return hash(A) % 4096",
+    "says how deep it got": (
+        "def f(x):\n    try:\n        return 1 + f(x)\n    except RecursionError:\n        return 0"
+    ),
+    "says how much it got": (
+        "def f(x):\n    held = []\n    try:\n        while True:\n            held.append(bytes(1 << 20))\n"
+        "    except MemoryError:\n        return len(held)"
+    ),
+    "fails unless called before": "n = [0]\ndef f(x):\n    n[0] += 1\n    return 1 // (n[0] - 1 + (x < 6) * 9)",
 }
 
 
@@ -56,6 +93,20 @@ IMPURE = {
 def test_a_program_that_remembers_its_calls_is_no_function(sandbox: SandboxPool, name: str) -> None:
     (result,) = verify(sandbox, [Job("impure", IMPURE[name], INPUTS)])
     assert result.status is Status.NONDETERMINISTIC
+
+
+HONEST = {
+    "recurses": "def f(x):\n    return 0 if x > 900 else 1 + f(x + 1)",
+    "keeps a table": "table = {n: n * n for n in range(100)}\ndef f(x):\n    return table[x]",
+    "has a class": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(x):\n    return P(x).x",
+    "caches": "import functools\n@functools.cache\ndef f(x):\n    return x if x < 2 else f(x - 1) + f(x - 2)",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_program_repeats(sandbox: SandboxPool, name: str) -> None:
+    (result,) = verify(sandbox, [Job("honest", HONEST[name], INPUTS)])
+    assert result.status is Status.OK, result.error
 
 
 def test_outputs_stand_in_the_order_of_their_inputs_in_both_runs(sandbox: SandboxPool) -> None:

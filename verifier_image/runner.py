@@ -3,7 +3,8 @@
 One file, standard library only, Python 3.9 or later. It is started as `python3 runner.py SETTINGS`, where
 SETTINGS is a JSON object (see `Settings`), and speaks frames on standard input and output, or on a socket:
 
-    request   id (8 bytes), body length (4), body: the program, then every input, each after its length (4)
+    request   id (8 bytes), body length (4), body: 1 for a repeat or 0 (1), the program, then every input, each
+              after its length (4)
     reply     id (8), status (1, an index into STATUSES), CPU seconds (double), payload length (4), payload
 
 The first reply, id 0, says that the runner is ready; a last one, id LAST_WORDS, why it ends before its time.
@@ -56,6 +57,9 @@ CHILD_STATUSES = (OK, SYNTAX_ERROR, ERROR, OOM, OUTPUT_LIMIT, NOT_PLAIN_DATA)
 MAX_DESCRIPTORS = 64  # bounds what a child has to close
 MAX_INT_BITS = 14_000  # about 4200 digits: beyond 4300 Python itself refuses to turn text into an integer
 MAX_ERROR_BYTES = 500
+REPEAT = b"\x01"
+REPEAT_DEPTH, REPEAT_MEMORY = 200, 5 << 20
+"""What a repeat may take beyond the first run: a program that says how deep or how much it got says something else."""
 ADDRESS_SPACE_END = 1 << 47
 NOT_LOCKED = signal.SIGUSR1
 """Ends a child that could not lock itself down; a locked one can send no signal, so no program feigns it."""
@@ -300,17 +304,19 @@ class Confinement:
 
     def limit_memory(self, address_space: int) -> None:
         """From now on, confine with this limit."""
-        self._memory = _bounded(resource.RLIMIT_AS, address_space)
+        self._memory = tuple(
+            _bounded(resource.RLIMIT_AS, address_space + more) for more in (0, REPEAT_MEMORY)
+        )
 
-    def confine(self, uid: int | None) -> None:
-        """Confine the calling process, under another user id if one is given."""
+    def confine(self, uid: int | None, repeat: bool = False) -> None:
+        """Confine the calling process, under another user id if one is given; a repeat has a little more memory."""
         os.setsid()
         if uid is not None:
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
         for limit, pair in self._limits:
             resource.setrlimit(limit, pair)
-        resource.setrlimit(resource.RLIMIT_AS, self._memory)
+        resource.setrlimit(resource.RLIMIT_AS, self._memory[repeat])
         prctl(PR_SET_DUMPABLE, 0)
         self._timer.start()
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self._filter)
@@ -397,24 +403,26 @@ def describe(error: BaseException) -> str:
         return type(error).__name__
 
 
-def evaluate(program: str, inputs: list[str], settings: Settings, printed: Printed) -> tuple[int, str]:
-    """Run the program once, then its `f` on fresh arguments from each input; status and payload."""
+def evaluate(
+    program: str, inputs: list[str], repeat: bool, settings: Settings, printed: Printed
+) -> tuple[int, str]:
+    """Run the program once, then its `f` on fresh arguments from each input; status and payload.
+
+    A repeat runs the program again before each input, so that nothing is left of earlier calls.
+    """
     try:
         code = compile(program, "<program>", "exec", dont_inherit=True)
     except MemoryError:
         return OOM, "the compiler ran out of memory"
     except (SyntaxError, ValueError, RecursionError) as error:
         return SYNTAX_ERROR, describe(error)
-    module = types.ModuleType("program")
-    sys.modules["program"] = module  # where dataclasses and enum look for the module of a class
     try:
-        exec(code, module.__dict__)
-        function = module.__dict__.get("f")
-        if not callable(function):
-            return ERROR, "the program defines no function f"
+        function = entry(code)
         answers: list[str] = []
         room = settings.output_bytes
-        for text in inputs:
+        for index, text in enumerate(inputs):
+            if repeat and index:
+                function = entry(code)
             value = function(*arguments(text))
             answer = literal(value, settings.literal_chars, settings.literal_depth)
             room -= len(answer.encode()) + 1
@@ -431,9 +439,33 @@ def evaluate(program: str, inputs: list[str], settings: Settings, printed: Print
         return ERROR, describe(error)
 
 
+def entry(code: types.CodeType) -> Callable[..., object]:
+    """The `f` of a module in which the program has just run.
+
+    Raises:
+        Refused: it defines none.
+    """
+    module = types.ModuleType("program")
+    sys.modules["program"] = module  # where dataclasses and enum look for the module of a class
+    exec(code, module.__dict__)
+    function = module.__dict__.get("f")
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    raise Refused(ERROR, "the program defines no function f")
+
+
+def unsettle() -> list[object]:
+    """What must be kept, so that a program finds what it could only find by chance changed: places in memory, depth.
+
+    One block more is taken of each size, and of some two or three; the next object of that size lies elsewhere.
+    """
+    sys.setrecursionlimit(sys.getrecursionlimit() + REPEAT_DEPTH)
+    return [bytes(size) for size in range(0, 1024, 8) for _ in range(1 + size // 16 % 3)]
+
+
 def texts(body: bytes) -> Iterator[str]:
     """The program and its inputs."""
-    start = 0
+    start = 1
     while start < len(body):
         (length,) = LENGTH.unpack_from(body, start)
         start += LENGTH.size + length
@@ -441,7 +473,12 @@ def texts(body: bytes) -> Iterator[str]:
 
 
 def child(
-    request: int, length: int, answer: int, settings: Settings, printed: Printed, confine: Callable[[], None]
+    request: int,
+    length: int,
+    answer: int,
+    settings: Settings,
+    printed: Printed,
+    confine: Callable[[bool], None],
 ) -> NoReturn:
     """The whole life of one program. Nothing of it runs before it is confined."""
     try:
@@ -451,13 +488,16 @@ def child(
         os.closerange(0, answer)
         os.closerange(answer + 1, MAX_DESCRIPTORS)
         gc.enable()
-        confine()
+        repeat = body[:1] == REPEAT
+        kept = unsettle() if repeat else []
+        confine(repeat)
     except BaseException:
         os.kill(os.getpid(), NOT_LOCKED)
         os._exit(1)
     try:
         program, *inputs = texts(body)
-        status, text = evaluate(program, inputs, settings, printed)
+        status, text = evaluate(program, inputs, repeat, settings, printed)
+        del kept
         payload = text.encode("utf-8", "backslashreplace")
         payload = bytes([status]) + (payload if status == OK else payload[:MAX_ERROR_BYTES])
         while payload:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 from populora_core.problems.dialects import Dialect
@@ -67,7 +68,7 @@ def check_proposals(
         if check.draft is not None and check.verdict is ProposalVerdict.VALID
     }
     jobs = [Job(index, draft.program, draft.inputs) for index, draft in running.items()]
-    for result in run_jobs(jobs):
+    for result in _run_shuffled(jobs, run_jobs):
         draft = running[result.job_id]
         refused, detail = _refuse_result(dialect, draft, result)
         outputs = () if refused is not None else result.outputs
@@ -97,7 +98,7 @@ def judge_attempts(
             job = problem_type(problem.problem_type).answer_job(problem, judgement.answer, dialect.rules)
             if job is not None:
                 jobs[problem.problem_id, judgement.answer] = job
-    results = dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
+    results = dict(zip(jobs, _run_shuffled(list(jobs.values()), run_jobs), strict=True))
     return [
         judgement
         if judgement.answer is None
@@ -108,6 +109,28 @@ def judge_attempts(
             judgement.answer,
         )
         for (problem, _), judgement in zip(attempts, read, strict=True)
+    ]
+
+
+def _run_shuffled(jobs: Sequence[Job], run_jobs: RunJobs) -> list[JobResult]:
+    """Run jobs with their inputs in an order that no program can know, so that counting calls tells it nothing."""
+    orders = [
+        sorted(range(len(job.inputs)), key=lambda place: sha256(f"{place} {job.program}".encode()).digest())
+        for job in jobs
+    ]
+    results = run_jobs(
+        [
+            replace(job, inputs=tuple(job.inputs[place] for place in order))
+            for job, order in zip(jobs, orders, strict=True)
+        ]
+    )
+    return [
+        replace(
+            result, outputs=tuple(output for _, output in sorted(zip(order, result.outputs, strict=True)))
+        )
+        if result.outputs
+        else result
+        for order, result in zip(orders, results, strict=True)
     ]
 
 

@@ -109,8 +109,9 @@ class Sandbox(Protocol):
 
         Args:
             progress: called with the number of jobs done so far.
-            repeat: run each job under the other hash seed, in another process, its inputs in reverse order: a
-                program that remembers earlier calls answers otherwise. Outputs are in the order of the inputs.
+            repeat: run each job under the other hash seed, in another process, the program again for each input,
+                the first of them last: whatever remembers or counts earlier calls answers otherwise. It has a
+                little more memory and depth, and its objects lie elsewhere. Outputs are in the order of the inputs.
 
         Raises:
             SandboxUnavailable: the sandbox is closed.

@@ -137,8 +137,8 @@ class SandboxPool:
             body = request_body(job)
             group = (zlib.crc32(body) + repeat) % GROUPS
             if repeat:
-                job = replace(job, inputs=job.inputs[::-1])
-                body = request_body(job)
+                job = replace(job, inputs=job.inputs[1:] + job.inputs[:1])
+                body = request_body(job, repeat)
             refusal = self._refusal(job, body)
             if refusal:
                 results[index] = JobResult(job.job_id, Status.ERROR, error=refusal)
@@ -164,7 +164,11 @@ class SandboxPool:
             else:
                 self._wait(end)
         found = [results[index] for index in range(len(jobs))]
-        return [replace(each, outputs=each.outputs[::-1]) for each in found] if repeat else found
+        return (
+            [replace(each, outputs=each.outputs[-1:] + each.outputs[:-1]) for each in found]
+            if repeat
+            else found
+        )
 
     def _give_up(self, jobs: Sequence[Job], results: dict[int, JobResult]) -> None:
         """The batch's time is over: what is under way ends, and what was not answered timed out."""

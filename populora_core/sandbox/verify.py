@@ -31,8 +31,8 @@ def verify(
 
     Args:
         policy: refuse programs by the static policy before anything runs.
-        determinism: run what succeeds once more, in another process under another hash seed and with its inputs
-            in reverse order; programs whose canonical outputs differ are nondeterministic.
+        determinism: run what succeeds once more, in another process under another hash seed and again for each input,
+            in another order; programs whose canonical outputs differ are nondeterministic.
         alone: try what came near its time limit once more by itself.
         progress: called with the number of jobs whose result is known.
 
@@ -114,5 +114,5 @@ def _agreed(first: JobResult, second: JobResult) -> JobResult:
         return second
     if second.status is Status.OK and second.outputs == first.outputs:
         return first
-    reason = "two runs under different hash seeds, the second with its inputs in reverse order, gave different outputs"
+    reason = "two runs under different hash seeds, the second again for each input, gave different outputs"
     return replace(first, status=Status.NONDETERMINISTIC, outputs=(), error=reason)

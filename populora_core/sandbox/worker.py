@@ -46,10 +46,13 @@ class RunnerReply:
     payload: bytes
 
 
-def request_body(job: Job) -> bytes:
-    """The program and every input, each after its length. Lone surrogates are the program's to fail on."""
+def request_body(job: Job, repeat: bool = False) -> bytes:
+    """Whether it is a repeat, the program and every input, each after its length.
+
+    Lone surrogates are the program's to fail on.
+    """
     texts = [text.encode("utf-8", "surrogatepass") for text in (job.program, *job.inputs)]
-    return b"".join(LENGTH.pack(len(text)) + text for text in texts)
+    return bytes([repeat]) + b"".join(LENGTH.pack(len(text)) + text for text in texts)
 
 
 class RunnerProcess:

@@ -111,7 +111,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=5,
+        version=6,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,
