@@ -32,6 +32,7 @@ def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return run, member, export_member(run, member, run.directory.parent / "taken").folder
 
 
+@pytest.mark.thorough
 def test_an_exported_adapter_answers_as_the_member_did(exported: tuple[Run, str, Path]) -> None:
     run, member, folder = exported
     assert base_of(folder, None) == run.config.base.path == "bundled:tiny"
@@ -50,6 +51,7 @@ def test_an_exported_adapter_answers_as_the_member_did(exported: tuple[Run, str,
     assert not place.exists()
 
 
+@pytest.mark.thorough
 def test_an_adapter_of_some_layers_is_scored(exported: tuple[Run, str, Path], tmp_path: Path) -> None:
     _, _, folder = exported
     part = shutil.copytree(folder, tmp_path / "part")

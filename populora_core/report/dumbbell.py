@@ -14,7 +14,7 @@ from populora_core.report.palette import BLUE, GREY, Style
 from populora_core.report.text import percent, signed
 
 ROW = 30.0
-NAMES = 96.0
+MOST_NAMED = 0.5  # of the width, for the names of the rows
 BEFORE, AFTER = Style(GREY, "", "diamond"), Style(BLUE, "", "circle")
 
 
@@ -37,7 +37,8 @@ def dumbbell_plot(title: str, says: str, names: tuple[str, str], rows: Sequence[
     if not rows:
         return None
     height = ROW * len(rows) + 8 + svg.BOTTOM
-    x = svg.Scale(0.0, 100.0, NAMES, svg.WIDTH - svg.RIGHT)
+    named = 12 + svg.LETTER * max(len(row.label) for row in rows)
+    x = svg.Scale(0.0, 100.0, min(named, MOST_NAMED * svg.WIDTH), svg.WIDTH - svg.RIGHT)
     area = svg.Frame(x, svg.Scale(0.0, 1.0, height - svg.BOTTOM, 0.0))
     parts = [svg.x_axis(area, "right, in per cent")]
     for place, row in enumerate(rows):
@@ -52,7 +53,7 @@ def dumbbell_plot(title: str, says: str, names: tuple[str, str], rows: Sequence[
 
 def _row(x: svg.Scale, row: Dumbbell, y: float) -> Markup:
     marks = [
-        svg.text(row.label, NAMES - 8, y + 4, "end"),
+        svg.text(row.label, x.start - 8, y + 4, "end"),
         svg.element(
             "line", class_="zero", x1=x(100 * row.before.value), x2=x(100 * row.after.value), y1=y, y2=y
         ),
