@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from populora_core.compute.members import heir
 from populora_core.config.sections import (
     BaseSection,
     EvolveSection,
@@ -199,14 +200,15 @@ class SelfPlay:
             for plan in plan_evolution(number, self.of(role), fitness, eligible, BREEDING, rng):
                 # Module -> (A [rank, in], B [out, rank]). Operators work on the product B A, which is the policy:
                 # equal policies may have any factors, so that mixing these number by number would mean nothing.
-                parents = [self.layout.views(self.states[name].weights) for name in plan.parent_ids]
-                factors, _ = make_child(plan.operator, parents, rng, self.layout.scale)
-                # As good as its parents on average, as uncertain as a founder, with a fresh optimiser.
+                parents = [self.states[name] for name in plan.parent_ids]
+                views = [self.layout.views(parent.weights) for parent in parents]
+                factors, _ = make_child(plan.operator, views, rng, self.layout.scale)
+                # As good as its parents on average, as uncertain as a founder, with the moments that they learnt with.
                 new = rating.newborn_rating([self.members[name].rating for name in plan.parent_ids], RATING)
                 name = ids.member_id(role, plan.slot, number)
                 made = (plan.parent_ids, plan.operator, new.mu, new.sigma, number)
                 self.members[name] = Member(name, role, plan.slot, number, *made)
-                self.states[name] = MemberState.newborn(self.layout.row(factors))
+                self.states[name] = heir(self.layout, self.layout.row(factors), parents)
                 del self.members[plan.removed_id], self.states[plan.removed_id]
                 born.append(f"{name} = {plan.operator}({', '.join(plan.parent_ids)})")
         return born

@@ -182,7 +182,8 @@ def unreviewed(session: Session, number: int) -> None:
 
 
 def _evolves(session: Session, number: int) -> bool:
-    return evolves(session.run.config.evolve, number)
+    config = session.run.config
+    return evolves(config.evolve, number, config.run.generations)
 
 
 def _made_again(run: Run, generation: int, stage: str) -> bool:

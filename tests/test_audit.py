@@ -352,6 +352,27 @@ def test_lineage_is_whole(audited: Path, config: Config) -> None:
     assert {row["role"]: row["n"] for row in alive} == {role: n for role, n in founded.items() if n}
 
 
+def test_children_go_on_at_their_parents_age(audited: Path, config: Config) -> None:
+    children = ask(
+        audited,
+        """SELECT member_id, c.generation, m.parent_ids FROM adapters c JOIN members m USING (member_id)
+           WHERE c.generation = m.born_generation AND m.born_generation > 0""",
+    )
+    run = Run.open(audited)
+    kept = [
+        row
+        for row in children
+        if (run.adapter_folder(row["member_id"], row["generation"]) / MOMENTS).is_file()
+    ]
+    for row in kept:
+        own, *parents = (
+            read_state(run.adapter_folder(member, row["generation"])).steps
+            for member in (row["member_id"], *row["parent_ids"])
+        )
+        assert own == (round(sum(parents) / len(parents)) if config.evolve.inherit else 0)
+    assert kept or CHOSEN or not evolves(config)
+
+
 def test_tokens_are_those_of_the_completions_and_of_their_advantages(
     audited: Path, generations: range
 ) -> None:

@@ -50,7 +50,10 @@ def test_a_known_combination_is_accepted_and_survives_its_json(overrides: list[s
         (["evolve.selection=tournament", "evolve.parameters={tournament={size=0}}"], ["size", "equal to 1"]),
         (["evolve.selection=tournament", "evolve.parameters={tournament={size=2.5}}"], ["size", "integer"]),
         (["evolve.parameters={layer_gaussian={fraction=1.5}}"], ["fraction", "less than or equal to 1"]),
-        (["evolve.parameters={dare_triplets={drop=1.0}}"], ["drop", "less than 1"]),
+        (
+            ["evolve.crossovers=['dare_triplets']", "evolve.parameters={dare_triplets={drop=1.0}}"],
+            ["drop", "less than 1"],
+        ),
         (["evolve.parameters={svd_perturbation={strength='much'}}"], ["strength", "number", "much"]),
         (["evolve.parameters={tournament={size=2}}"], ["tournament", "does not use"]),
         (["evolve.mutations=['no.such:operator']"], ["evolve.mutations", "No module named 'no'"]),

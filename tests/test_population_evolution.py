@@ -19,6 +19,8 @@ from populora_core.population.replacement import (
     REPLACEMENTS,
     Replacement,
     choose_removed,
+    evolves,
+    last_birth,
     plan_evolution,
 )
 from populora_core.population.selection import SELECTIONS
@@ -232,3 +234,15 @@ def test_the_page_on_evolution_names_every_registered_function() -> None:
     for registry in (FITNESS, SELECTIONS, REPLACEMENTS, SCHEMES, MUTATIONS, CROSSOVERS):
         for name in registry:
             assert f"`{name}`" in page
+
+
+@given(st.integers(1, 400), st.integers(1, 30), st.floats(0.0, 0.99))
+def test_nobody_is_born_in_the_last_share_of_a_run(planned: int, every: int, share: float) -> None:
+    rules = RULES.model_copy(update={"every": every, "last_share": share})
+    born = [generation for generation in range(planned + 1) if evolves(rules, generation, planned)]
+    assert born == list(range(every, last_birth(rules, planned) + 1, every))
+    assert planned - last_birth(rules, planned) <= share * planned + 1e-6
+
+
+def test_a_run_that_goes_on_beyond_its_length_has_births_again() -> None:
+    assert [g for g in range(1, 41) if evolves(RULES, g, planned=30)] == [4, 8, 12, 16, 20, 32, 36, 40]

@@ -116,7 +116,6 @@ def test_the_table_of_outcomes_tells_members_apart_and_begins_with_the_base(tmp_
     assert (rows["base"]["levels 2 to 5"], rows["base"]["vote"]) == ("0.3", "–")
     found = rows["pop-4+4 (2)"]
     assert found["levels 2 to 5"] == "0.65 (0.6 to 0.7)"
-    assert found["best member"] == "0.7"
     assert found["weakest member"] == "0.6 (0.5 to 0.7)"
     assert found["taken home"] == "0.65 (0.6 to 0.7)"
     assert found["chance"] == "0.05"

@@ -80,7 +80,7 @@ def paper_rows() -> list[str]:
 
 
 ABOVE = "levels 2 to 5, above pop-4+4"
-SCORES = ("edge", "best member", "weakest member", "taken home", "vote", "pass@8")
+SCORES = ("edge", "weakest member", "taken home", "vote", "pass@8")
 PROBLEMS = ("level of problems", "chance", "chance above a fifth")
 
 

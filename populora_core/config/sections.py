@@ -327,16 +327,22 @@ class EvolveSection(Section):
     minimum_age: Count = Field(10, description="generations before a member can be replaced")
     crossover_probability: Share = Field(0.5, description="share of children that have two parents")
     mutations: tuple[str, ...] = Field(
-        ("svd_perturbation", "layer_gaussian", "component_masking", "full_gaussian"),
+        ("svd_perturbation", "layer_gaussian", "full_gaussian"),
         description="operators of one parent, drawn alike",
     )
     crossovers: tuple[str, ...] = Field(
-        ("dare_triplets", "layer_choice", "svd_mix", "average"),
+        ("layer_choice", "svd_mix", "average"),
         description="operators of two or three parents, drawn alike",
     )
     fitness: str = Field("internal", description="what ranks members: internal, external, blend")
     selection: str = Field("truncation", description="which survivors breed")
     replacement: str = Field("worst_fraction", description="who makes room; none: evolution without effect")
+    inherit: bool = Field(
+        True, description="children take their parents' optimiser moments and steps; false: they start afresh"
+    )
+    last_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        1.0 / 3.0, description="share of the run, at its end, in which no one is born"
+    )
     parameters: dict[str, dict[str, Setting]] = Field(
         {}, description="name of an operator or function above -> its settings"
     )

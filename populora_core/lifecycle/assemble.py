@@ -172,7 +172,7 @@ class Assembler:
         child = Child(SOUP, list(members), "average", {}, ids.draw_seed(self.suite.seed, *members))
         name = ids.draw_seed(0, *(self.adapters[member] for member in members))
         shards = self.session.shards(f"{name:x}", self._work / f"soup-{name:x}")
-        (bred,) = shards.map([Breed(folders, [child])])
+        (bred,) = shards.map([Breed(folders, [child], inherit=False)])
         made = bred[SOUP]
         folder = shards.files / SOUP
         return Player(SOUP, made["hashes"][WEIGHTS], folder), float(made["record"]["energy_kept"])

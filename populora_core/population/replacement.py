@@ -50,9 +50,21 @@ REPLACEMENTS = Registry(
 )
 
 
-def evolves(rules: EvolveSection, generation: int) -> bool:
-    """Whether members are replaced at the end of this generation."""
-    return rules.every > 0 and generation > 0 and generation % rules.every == 0
+def evolves(rules: EvolveSection, generation: int, planned: int | None = None) -> bool:
+    """Whether members are replaced at the end of this generation.
+
+    Args:
+        planned: generations of the whole run, in whose last share no one is born: a child has to learn before
+            it is scored. Generations after them are not in that share.
+    """
+    due = rules.every > 0 and generation > 0 and generation % rules.every == 0
+    return due and not (planned is not None and last_birth(rules, planned) < generation <= planned)
+
+
+def last_birth(rules: EvolveSection, planned: int) -> int:
+    """The last generation of a run of so many in which a member may be born."""
+    # The small term keeps a third of 30, 9.999... in binary, at ten.
+    return planned - math.floor(rules.last_share * planned + 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

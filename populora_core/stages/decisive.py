@@ -11,6 +11,7 @@ from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
 from populora_core.config.machinery import ComputeSection
+from populora_core.population.replacement import last_birth
 
 CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
@@ -70,6 +71,9 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         }
     if "verify" in chosen and (kept := kept_out(config)) is not None:
         chosen["verify"]["held_out"] = suite_digest(kept)
+    if "evolve" in chosen:  # the share counts by where it ends, which the length of the run decides
+        del chosen["evolve"]["last_share"]
+        chosen["evolve"]["last_birth"] = last_birth(config.evolve, config.run.generations)
     chosen.get("adapters", {}).pop("start_from", None)
     return chosen
 

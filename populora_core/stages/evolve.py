@@ -32,7 +32,7 @@ def run(ctx: StageContext) -> None:
         parents = sorted({parent for item in plan for parent in item.parent_ids})
         before = ctx.updated_folders([updated[parent] for parent in parents])
         asked = [_child(ctx, item, children[item.removed_id]) for item in plan]
-        (bred,) = ctx.shards.map([Breed(before, asked)])
+        (bred,) = ctx.shards.map([Breed(before, asked, ctx.config.evolve.inherit)])
     newborn = {child: bred[child]["hashes"] for child in children.values()}
 
     planned = {item.removed_id: item for item in plan}
@@ -78,7 +78,7 @@ def _plan(
     external = {row["member_id"]: row["external_fitness"] for row in ctx.rows("external_fitness")}
     plan: list[Replacement] = []
     fitness: dict[str, float] = {}
-    if not evolves(settings, ctx.generation):
+    if not evolves(settings, ctx.generation, ctx.config.run.generations):
         return plan, fitness
     for role in Role:
         own = [_rated(member, ratings) for member in members if member.role is role]

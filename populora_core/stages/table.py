@@ -159,7 +159,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evolve",
-        version=5,
+        version=6,
         needs={
             "population": When.BEFORE,
             "ratings": When.NOW,

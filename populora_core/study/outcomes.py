@@ -87,7 +87,6 @@ OUTCOMES: Mapping[str, Ending] = {
     "levels 2 to 5": _mean(SOLVED),
     "edge": _mean(EDGE),
     "beyond": _mean(f"{HELD_OUT}.beyond"),
-    "best member": Ending(members(max, SOLVED)),
     "weakest member": Ending(members(min, SOLVED)),
     "taken home": Ending(taken_home),
     "vote": Ending(together(f"vote.{LEVELS}")),
