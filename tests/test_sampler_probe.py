@@ -282,12 +282,16 @@ def test_the_answers_closing_tag_ends_a_completion_and_stays_in_its_text(worker:
     instruct.__dict__["base"] = worker.base
     (request,) = instruct.requests([prompt])
     tokenizer, (end, *_) = worker.base.tokenizer, sorted(worker.base.stop_ids)
-    assert [tokenizer.decode(list(ids)) for ids in request.stop] == [
-        f"</answer>{ends}" for ends in ("", "\n", "\n\n")
-    ]
+    assert request.stop == ("</answer>",)
     assert instruct.requests([prompt], by_dialect=False)[0].stop == ()
-    tag = request.stop[0]
-    for tokens, text in (((*tag,), "</answer>"), ((*tag, end), "</answer>"), (tag[:-1], "</answer")):
+    tag = tuple(tokenizer("\n</answer>", add_special_tokens=False)["input_ids"])
+    after = tuple(tokenizer("\n\nx", add_special_tokens=False)["input_ids"])
+    for tokens, text in (
+        (tag, "\n</answer>"),
+        ((*tag, end), "\n</answer>"),
+        ((*tag, *after), "\n</answer>"),
+        (tag[:-1], "\n</answer"),
+    ):
         completion = Completion(tokens, (0.0,) * len(tokens), FinishReason.STOP)
         assert instruct.row(prompt, request, completion)["completion"] == text
 

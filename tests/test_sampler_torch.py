@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -268,17 +269,47 @@ def test_a_row_that_ended_at_the_end_of_the_context_waits_there(stacked: Stacked
     assert max(positions) == context - 1
 
 
-def test_a_completion_ends_with_a_stop_sequence_of_its_request(sampler: TorchSampler):
-    free = [Request("a", (5, 6, 7), seed, max_tokens=24) for seed in range(8)]
+def spelt(ids: Sequence[int]) -> str:
+    """Token 2 is "c" and "C"."""
+    return "".join(f"{chr(97 + token)}{chr(65 + token)}" for token in ids)
+
+
+def test_a_completion_ends_with_the_token_that_completes_a_stop_text_of_its_request(stacked: StackedAdapters):
+    """The text lies in one token, ends one and begins the next, or begins and ends inside tokens."""
+    sampler = TorchSampler(stacked, [STOP], decode=spelt)
+    free = [Request(MEMBERS[seed % 3], (5, 6, 7), seed, max_tokens=24) for seed in range(60)]
     plain = sampler.generate(free)
-    stops = [(c.token_ids[3],) if i % 2 else c.token_ids[3:5] for i, c in enumerate(plain)]
-    asked = [replace(request, stop=(stop, (2, 2, 2, 2))) for request, stop in zip(free, stops, strict=True)]
-    assert all(len(completion.token_ids) > 5 for completion in plain)
+    assert sum(len(completion.token_ids) > 5 for completion in plain) > 20
+    stops = [(spelt(c.token_ids[3:6])[i % 2 : i % 2 + 1 + i % 4], "never") for i, c in enumerate(plain)]
+    stops = [stop if all(stop) else () for stop in stops]
+    asked = [replace(request, stop=stop) for request, stop in zip(free, stops, strict=True)]
+    cut = 0
     for completion, stopped, stop in zip(plain, sampler.generate(asked), stops, strict=True):
         ids = completion.token_ids
-        end = next(n for n in range(1, len(ids) + 1) if ids[:n][-len(stop) :] == stop)
+        lengths = range(1, len(ids) + 1)
+        end = next((n for n in lengths if any(text in spelt(ids[:n]) for text in stop)), len(ids))
         assert stopped.token_ids == ids[:end]
-        assert stopped.finish_reason is FinishReason.STOP
+        assert stopped.logprobs == pytest.approx(completion.logprobs[:end], abs=1e-4)
+        assert stopped.finish_reason is (FinishReason.STOP if end < len(ids) else completion.finish_reason)
+        cut += end < len(ids)
+    assert cut > 20
+
+
+def test_after_most_tokens_nothing_is_decoded(stacked: StackedAdapters):
+    decoded: list[tuple[int, ...]] = []
+
+    def watched(ids: Sequence[int]) -> str:
+        decoded.append(tuple(ids))
+        return spelt(ids)
+
+    asked = [Request("a", (5, 6, 7), seed, max_tokens=24, stop=("Dz",)) for seed in range(8)]
+    TorchSampler(stacked, [STOP], decode=watched).generate(asked)
+    assert len(decoded) <= 2 * VOCABULARY, "each token twice, to learn what it says, and no completion"
+
+
+def test_without_a_way_to_decode_a_stop_text_is_refused(sampler: TorchSampler):
+    with pytest.raises(ValueError, match="decode"):
+        sampler.generate([Request("a", (5, 6, 7), 0, max_tokens=4, stop=("x",))])
 
 
 def test_no_requests_give_no_completions(sampler: TorchSampler):
@@ -310,7 +341,7 @@ def test_a_request_beyond_the_context_is_refused(sampler: TorchSampler):
         {"top_p": 0.0},
         {"top_p": 1.1},
         {"max_tokens": 0},
-        {"stop": ((),)},
+        {"stop": ("",)},
     ],
 )
 def test_an_impossible_request_is_refused(wrong: dict):

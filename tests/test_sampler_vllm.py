@@ -22,7 +22,7 @@ from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.export import export_member
 from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
-from populora_core.model.base import BaseModel, load_base
+from populora_core.model.base import BaseModel, Vocabulary, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
@@ -229,20 +229,21 @@ def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: VllmSamp
     assert reasons == set(FinishReason)
 
 
-def test_stop_sequences_of_one_token_and_of_several_end_a_completion_and_stay_in_it(
-    sampler: VllmSampler,
+def test_stop_texts_of_one_token_and_of_several_end_a_completion_and_their_tokens_stay_in_it(
+    sampler: VllmSampler, base: BaseModel
 ) -> None:
+    vocabulary = Vocabulary(base.tokenizer, base.stop_ids)
     requests = asked("m0", "m6", None, temperature=0.0)
     for request, whole in zip(requests, sampler.generate(requests), strict=True):
         if len(set(whole.token_ids)) < 8:
             continue
-        one, two = (whole.token_ids[5],), whole.token_ids[3:5]
+        one, two = vocabulary.text(whole.token_ids[5:6]), vocabulary.text(whole.token_ids[3:5])
         cut = sampler.generate([replace(request, stop=(one,)), replace(request, stop=(one, two))])
         for stop, completion in zip(((one,), (one, two)), cut, strict=True):
             ends = [
                 end
                 for end in range(1, 17)
-                if any(whole.token_ids[max(0, end - len(s)) : end] == s for s in stop)
+                if any(text in vocabulary.text(whole.token_ids[:end]) for text in stop)
             ]
             assert completion.token_ids == whole.token_ids[: ends[0]]
             assert completion.logprobs == pytest.approx(whole.logprobs[: ends[0]], abs=TOLERANCE)

@@ -23,6 +23,7 @@ from populora_core.problems.dialects import dialect
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
 from populora_core.sampler.spec import ModelSpec
+from populora_core.sampler.stops import first_stop
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
@@ -183,7 +184,7 @@ class Worker:
     def sampler(self) -> Sampler:
         from populora_core.sampler.engines import open_sampler
 
-        return open_sampler(self.spec, self.vocabulary.stop_ids, lambda: self.stacked)
+        return open_sampler(self.spec, self.vocabulary, lambda: self.stacked)
 
     @cached_property
     def probe_text(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -259,23 +260,11 @@ class Worker:
         # Who came first is right: sampling on a GPU is not bit-equal.
         return committed(store, shard.key) or done
 
-    @cached_property
-    def stop(self) -> tuple[tuple[int, ...], ...]:
-        """The dialect's stop sequences in tokens: at the beginning of a line, with what line ends may join them."""
-        speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
-
-        def ids(text: str) -> tuple[int, ...]:
-            return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-        line = ids("\n")
-        found = [ids(f"\n{text}{after}") for text in speech.stop for after in ("", "\n", "\n\n")]
-        return tuple(dict.fromkeys(each[len(line) :] for each in found if each[: len(line)] == line))
-
     def requests(self, prompts: Sequence[Prompt], by_dialect: bool = True) -> list[Request]:
         """The prompts in tokens, for the sampler.
 
         Args:
-            by_dialect: whether the dialect's stop sequences end a completion.
+            by_dialect: whether the dialect's stop texts end a completion.
         """
         speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
         encoded = {
@@ -289,7 +278,7 @@ class Worker:
                 temperature=prompt.temperature,
                 top_p=prompt.top_p,
                 max_tokens=prompt.max_tokens,
-                stop=self.stop if by_dialect else (),
+                stop=tuple(speech.stop) if by_dialect else (),
             )
             for prompt in prompts
         ]
@@ -303,12 +292,14 @@ class Worker:
         return tuple(speech.encode(vocabulary.tokenizer, text.prompt)), (*completion, end)
 
     def row(self, prompt: Prompt, request: Request, completion: Completion) -> Row:
-        """The columns that `proposals` and `attempts` share."""
+        """The columns that `proposals` and `attempts` share; what the last token says after a stop text is no text."""
         ended = completion.token_ids[-1] in self.vocabulary.stop_ids
         text_ids = completion.token_ids[:-1] if ended else completion.token_ids
+        text = self.vocabulary.text(text_ids)
+        stop = first_stop(text, request.stop)
         return {
             "prompt": prompt.text,
-            "completion": self.vocabulary.tokenizer.decode(list(text_ids), skip_special_tokens=False),
+            "completion": text if stop is None else text[: stop[1]],
             "prompt_tokens": len(request.prompt_ids),
             "completion_tokens": len(completion.token_ids),
             "finish_reason": str(completion.finish_reason),
@@ -328,7 +319,7 @@ class Generate:
     """Prompts to complete, by members whose adapters are served first.
 
     Attributes:
-        by_dialect: whether the dialect's stop sequences end a completion.
+        by_dialect: whether the dialect's stop texts end a completion.
     """
 
     adapters: Sequence[Served]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,12 @@ class Vocabulary:
 
     tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What the tokens say, special ones included, to the last blank."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
 
 
 def base_digest(path: str | Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
+    from populora_core.model.base import Vocabulary
     from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.requests import Sampler
     from populora_core.sampler.spec import ModelSpec
@@ -43,13 +44,10 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: i
     return wanted
 
 
-def open_sampler(
-    spec: ModelSpec, stop_ids: Collection[int], stacked: Callable[[], StackedAdapters]
-) -> Sampler:
+def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], StackedAdapters]) -> Sampler:
     """The sampler that `spec` asks for, with no adapter resident.
 
     Args:
-        stop_ids: token ids that end a completion.
         stacked: the learner's adapters over its base, which the torch sampler shares. Called for that engine
             alone: vllm holds a base of its own.
 
@@ -59,12 +57,12 @@ def open_sampler(
     if choose_engine(spec.sampler.engine, spec.base.device, spec.base.bits) == "torch":
         from populora_core.sampler.torch_sampler import TorchSampler
 
-        return TorchSampler(stacked(), stop_ids, rows=spec.sampler.rows)
+        return TorchSampler(stacked(), vocabulary.stop_ids, rows=spec.sampler.rows, decode=vocabulary.text)
     from populora_core.sampler.engine_process import EngineProcess
     from populora_core.sampler.vllm_sampler import VllmSampler
 
     refuse_segments(spec, os.environ)
-    make = partial(VllmSampler, spec, frozenset(stop_ids))
+    make = partial(VllmSampler, spec, vocabulary.stop_ids)
     return EngineProcess("vllm", make, spec.sampler.recycle_after, spec.members)
 
 

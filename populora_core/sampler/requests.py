@@ -24,8 +24,8 @@ class Request:
         seed: of this request's own random stream, so that its tokens do not depend on what else is asked for.
         temperature: 0 is greedy.
         top_p: the smallest set of most probable tokens that holds this mass is sampled from.
-        stop: token sequences; the completion ends where its last tokens are one of them, besides at the
-            base's own end tokens.
+        stop: texts; the completion ends with the token that completes one of them, besides at the base's own
+            end tokens.
     """
 
     member_id: str | None
@@ -34,7 +34,7 @@ class Request:
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 128
-    stop: tuple[tuple[int, ...], ...] = ()
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -45,7 +45,7 @@ class Request:
                 f"{self.seed}, {self.temperature}, {self.top_p}, {self.max_tokens}"
             )
         if not all(self.stop):
-            raise ValueError("a stop sequence needs at least one token")
+            raise ValueError("a stop text needs at least one character")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Completion:
     """What was sampled for one request.
 
     Attributes:
-        token_ids: with the end token, or the stop sequence, at the end where finish_reason is stop.
+        token_ids: where finish_reason is stop, the last is an end token, or completes a stop text and may go on
+            after it.
         logprobs: of each of token_ids under softmax(logits / temperature), before top_p cut anything off;
             under softmax(logits) for greedy requests.
         cached_tokens: of the prompt, that the engine had in its cache; None where it does not tell.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room,
 from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
+from populora_core.sampler.stops import Decode, StopTexts, stop_texts
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, free_memory
 from populora_core.support.errors import ConfigError
@@ -37,9 +38,6 @@ PASS_LIMITS = {"cpu": math.inf, "cuda": READ_TOKENS}
 """Tokens of a pass: on a GPU what a layer works in would else take the room of keys and values."""
 
 
-NO_TOKEN = -1
-
-
 class TorchSampler:
     """A `Sampler` over the members that are resident in `stacked`, which it shares with the learner.
 
@@ -47,6 +45,7 @@ class TorchSampler:
         stop_ids: token ids that end a completion.
         limits: None for as many tokens as fit the GPU whenever it samples, and on a CPU for the usual ones.
         rows: completions at once, where the GPU's memory is the limit.
+        decode: the text of tokens, without which no request may have stop texts.
     """
 
     name = "torch"
@@ -57,10 +56,12 @@ class TorchSampler:
         stop_ids: Collection[int],
         limits: BatchLimits | None = None,
         rows: int = SAMPLER_ROWS,
+        decode: Decode | None = None,
     ) -> None:
         self._stacked, self._limits, self._rows = stacked, limits, rows
         self._stop_ids = frozenset(stop_ids)
         self._stops = torch.tensor(sorted(stop_ids), device=stacked.device)
+        self._stop_texts = None if decode is None else stop_texts(decode)
         self._config = stacked.model.config.get_text_config()
 
     def load(self, adapters: Sequence[Served]) -> None:
@@ -100,6 +101,7 @@ class TorchSampler:
         """
         waiting = deque(self._in_order(requests))
         self._refuse_too_long(requests)
+        stopping = [self._stopping(request) for request in requests]
         limits = self._limits or self._fitting(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
@@ -112,11 +114,11 @@ class TorchSampler:
             tokens, logprobs = draw(*batch.next_draw(restricted))
             if drawn is not None:
                 drawn(*batch.under_way(tokens, logprobs))
-            self._append(batch, requests, tokens, logprobs)
+            self._append(batch, stopping, tokens, logprobs)
             alive = ~batch.state["ended"]
             left = int(alive.sum())
             if left <= (1.0 - DROP_SHARE) * len(batch):
-                gone = self._completions(batch, requests)
+                gone = self._completions(batch, stopping)
                 done.update(gone)
                 if progress is not None:
                     progress(len(gone))
@@ -236,7 +238,7 @@ class TorchSampler:
         return state
 
     def _append(
-        self, batch: DecodeBatch, requests: Sequence[Request], tokens: Tensor, logprobs: Tensor
+        self, batch: DecodeBatch, stopping: Sequence[StopTexts | None], tokens: Tensor, logprobs: Tensor
     ) -> None:
         """Give each row its token [n] with its log-probability [n]; what ended rows draw on, no one reads."""
         state = batch.state
@@ -248,8 +250,8 @@ class TorchSampler:
         state["ended"] |= state["taken"] >= state["budget"]
         if "given" not in state:
             state["ended"] |= torch.isin(tokens, self._stops)
-            if any(request.stop for request in requests):
-                state["ended"] |= _stopped(state, requests)
+            if any(stopping):
+                _end_at_stop_texts(state, stopping)
 
     def _step(self, batch: DecodeBatch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
@@ -284,17 +286,23 @@ class TorchSampler:
             )
         return output_layer(model)(states[:, -1])
 
-    def _completions(self, batch: DecodeBatch, requests: Sequence[Request]) -> dict[int, Completion]:
+    def _completions(self, batch: DecodeBatch, stopping: Sequence[StopTexts | None]) -> dict[int, Completion]:
         """What the ended rows wrote, by request."""
         ended = batch.state["ended"]
         parts = (batch.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
         done = {}
         for index, count, tokens, logprobs in zip(*parts, strict=True):
             ids = tuple(tokens[:count])
-            stopped = ids[-1] in self._stop_ids or _ends_with(ids, requests[index].stop)
+            texts = stopping[index]
+            stopped = ids[-1] in self._stop_ids or (texts is not None and texts.ended(ids))
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
             done[index] = Completion(ids, tuple(logprobs[:count]), reason)
         return done
+
+    def _stopping(self, request: Request) -> StopTexts | None:
+        if self._stop_texts is None and request.stop:
+            raise ValueError("a sampler without `decode` knows no stop texts")
+        return self._stop_texts(request.stop) if self._stop_texts is not None else None
 
     def _refuse_too_long(self, requests: Sequence[Request]) -> None:
         longest = max((len(request.prompt_ids) + request.max_tokens for request in requests), default=0)
@@ -357,20 +365,10 @@ def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))
 
 
-def _stopped(state: Mapping[str, Tensor], requests: Sequence[Request]) -> Tensor:
-    """[n], whether the tokens drawn so far end with a stop sequence of the row's request; its last ones are read."""
-    tokens, taken = state["tokens"], state["taken"]
-    longest = max(len(sequence) for request in requests for sequence in request.stop)
-    places = taken[:, None] + torch.arange(
-        -longest, 0, device=taken.device
-    )  # [n, longest], before the first below 0
-    recent = tokens.gather(1, places.clamp(min=0)).masked_fill_(places < 0, NO_TOKEN).tolist()
-    found = [
-        _ends_with(last, requests[index].stop)
-        for index, last in zip(state["index"].tolist(), recent, strict=True)
-    ]
-    return torch.tensor(found, device=taken.device)
-
-
-def _ends_with(ids: Sequence[int], sequences: Sequence[tuple[int, ...]]) -> bool:
-    return any(tuple(ids[-len(sequence) :]) == sequence for sequence in sequences)
+def _end_at_stop_texts(state: dict[str, Tensor], stopping: Sequence[StopTexts | None]) -> None:
+    """End the rows whose newest token completes a stop text; only tokens that may do so are looked at again."""
+    rows = zip(state["index"].tolist(), state["last"].tolist(), state["ended"].tolist(), strict=True)
+    for row, (index, token, ended) in enumerate(rows):
+        texts = stopping[index]
+        if texts is not None and not ended and texts.may_end(token):
+            state["ended"][row] = texts.ended(state["tokens"][row, : state["taken"][row]].tolist())

@@ -15,10 +15,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
+from populora_core.sampler.stops import StopTexts, stop_texts
 from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
+    from populora_core.model.base import Vocabulary
     from populora_core.sampler.spec import ModelSpec
 
 
@@ -55,6 +58,7 @@ class VllmSampler:
         self._capacity = spec.members  # adapters that the engine has room for
         self.engine: Any = None
         self._asleep = False
+        self._stop_texts = stop_texts(lambda ids: self._vocabulary.text(ids))
         import_vllm(spec.base.device)
 
     def load(self, adapters: Sequence[Served]) -> None:
@@ -94,7 +98,7 @@ class VllmSampler:
                 request.member_id,
                 request.prompt_ids,
                 self.params(request, told=drawn is not None),
-                request.stop,
+                self._stop_texts(request.stop),
             )
             for request in requests
         ]
@@ -140,6 +144,12 @@ class VllmSampler:
 
     # Requests
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        from populora_core.model.base import load_vocabulary
+
+        return load_vocabulary(self._spec.base.folder())
+
     def _run(
         self, asked: Sequence[_Asked], progress: Progress | None = None, drawn: Drawn | None = None
     ) -> None:
@@ -166,7 +176,7 @@ class VllmSampler:
                         if drawn is not None:
                             fresh = row.token_ids[before:]
                             drawn([places[out.request_id]] * len(fresh), fresh, row.logprobs[before:])
-                    engine.abort_request(ended)  # of these, the ones that a stop sequence ended still run
+                    engine.abort_request(ended)  # of these, the ones that a stop text ended still run
                     for name in ended:
                         del working[name]
                     if ended and progress is not None:
@@ -184,19 +194,17 @@ class VllmSampler:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        single = {sequence[0] for sequence in request.stop if len(sequence) == 1}
-        longer = any(len(sequence) > 1 for sequence in request.stop)  # vLLM knows these as text only
         params = SamplingParams(
             temperature=request.temperature,
             top_p=request.top_p,
             # A seed of its own has vLLM draw row by row, for a repeatability that a GPU does not have.
             seed=None if self._spec.base.device == CUDA else request.seed,
             max_tokens=request.max_tokens,
-            stop_token_ids=sorted(self._stop_ids | single),
+            stop_token_ids=sorted(self._stop_ids),
             ignore_eos=True,  # stop_ids say what ends a completion
             logprobs=0,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA if told or longer else RequestOutputKind.FINAL_ONLY,
+            detokenize=False,  # stop texts are looked for here, as the torch sampler does
+            output_kind=RequestOutputKind.DELTA if told or request.stop else RequestOutputKind.FINAL_ONLY,
         )
         if params.temperature != request.temperature:
             raise ConfigError(
@@ -284,7 +292,7 @@ class _Asked:
     member_id: str | None
     prompt_ids: tuple[int, ...]
     params: SamplingParams
-    stop: tuple[tuple[int, ...], ...] = ()
+    stopping: StopTexts | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     output: Any = None
@@ -292,8 +300,8 @@ class _Asked:
 
     @property
     def stopped(self) -> bool:
-        """Whether the last tokens are a stop sequence."""
-        return any(tuple(self.token_ids[-len(sequence) :]) == sequence for sequence in self.stop)
+        """Whether the newest token completes a stop text."""
+        return self.stopping is not None and self.stopping.ended(self.token_ids)
 
     def take(self, output: Any) -> bool:
         """Add the tokens that vLLM sampled since; whether that was the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,10 @@ from populora_core.sampler.requests import Completion, Request
 from populora_core.serving.batcher import Batcher
 from populora_core.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
 from populora_core.serving.fleet import Fleet, Pick
-from populora_core.serving.reply import MemberReply, reply_of, settled
+from populora_core.serving.reply import MemberReply, StreamedText, reply_of
 from populora_core.serving.shapes import Json, Shape, usage_of
 from populora_core.support import ids
 from populora_core.support.errors import PopuloraError, RunDirectoryError
-from populora_core.support.finish import FinishReason
 
 
 class BadQuestion(PopuloraError):
@@ -67,9 +67,6 @@ def question(fleet: Fleet, body: Asking) -> Question:
             f"came {len(prompts) * len(members)}"
         )
     seed = secrets.randbits(62) if body.seed is None else body.seed
-    stop_ids = tuple(
-        tuple(fleet.vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in body.stops
-    )
     requests = tuple(
         Request(
             member,
@@ -78,7 +75,7 @@ def question(fleet: Fleet, body: Asking) -> Question:
             body.temperature,
             body.top_p,
             _length(fleet, body, prompt),
-            tuple(filter(None, stop_ids)),
+            body.stops,
         )
         for number, prompt in enumerate(prompts)
         for member in members
@@ -119,28 +116,25 @@ class _Stream:
 
     def __init__(self, fleet: Fleet, asked: Question, index: int) -> None:
         self._vocabulary, self._asked, self._index = fleet.vocabulary, asked, index
-        self._ids: list[int] = []
-        self._logprobs: list[float] = []
-        self._text, self._tokens = "", 0  # sent
+        self._growing = StreamedText(fleet.vocabulary, asked.stop)
+        self._pieces: deque[tuple[str, float]] = deque()  # drawn, and not sent
+        self._text, self._tokens = 0, 0  # characters and tokens sent
 
     def take(self, token: int, logprob: float) -> list[Json]:
         """The chunk that one more token makes, if any."""
-        self._ids.append(token)
-        self._logprobs.append(logprob)
-        so_far = Completion(tuple(self._ids), tuple(self._logprobs), FinishReason.LENGTH)
-        reply = reply_of(self._vocabulary, so_far, self._asked.stop, self._asked.shape.logprobs)
-        ended = reply.finish_reason is FinishReason.STOP  # by a stop string: the rest is not for the client
-        text = reply.text if ended else reply.text[: settled(reply.text, self._asked.stop)]
-        return [self._chunk(text, reply)] if len(text) > len(self._text) else []
+        if token in self._vocabulary.stop_ids:  # at its end: what is held back comes with the finish reason
+            return []
+        if self._asked.shape.logprobs:
+            self._pieces.append((self._vocabulary.text([token]), logprob))
+        text, count = self._growing.take(token)
+        tokens = [self._pieces.popleft() for _ in range(count)] if self._asked.shape.logprobs else []
+        self._text, self._tokens = self._text + len(text), self._tokens + len(tokens)
+        return [self._asked.shape.chunk(self._index, text, tokens)] if text else []
 
     def end(self, reply: MemberReply) -> Json:
         """What is left of it, with its finish reason."""
-        return self._chunk(reply.text, reply, str(reply.finish_reason))
-
-    def _chunk(self, text: str, reply: MemberReply, finish: str | None = None) -> Json:
-        more, tokens = text[len(self._text) :], reply.tokens[self._tokens :]
-        self._text, self._tokens = text, len(reply.tokens)
-        return self._asked.shape.chunk(self._index, more, tokens, finish)
+        text, tokens = reply.text[self._text :], reply.tokens[self._tokens :]
+        return self._asked.shape.chunk(self._index, text, tokens, str(reply.finish_reason))
 
 
 def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tuple[list[MemberReply], Json]:

@@ -1,14 +1,19 @@
-"""What a completion says to who asked: its text without end token and stop string, and the tokens of that text."""
+"""What a completion says to who asked: its text without end token and stop text, and the tokens of that text."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from populora_core.model.base import Vocabulary
 from populora_core.sampler.requests import Completion
+from populora_core.sampler.stops import BROKEN, first_stop
 from populora_core.support.finish import FinishReason
+
+MOST_BYTES = 4
+"""Of a character in UTF-8: what more tokens than that leave broken stays so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +23,7 @@ class MemberReply:
     Attributes:
         sureness: mean log-probability of the tokens that were drawn for it.
         tokens: text and log-probability of each token of the text, where they are asked for.
-        drawn: tokens that were sampled for it, the end token and what a stop string cut off included.
+        drawn: tokens that were sampled for it, the end token and what a stop text cut off included.
     """
 
     text: str
@@ -31,38 +36,65 @@ class MemberReply:
 def reply_of(
     vocabulary: Vocabulary, completion: Completion, stop: Sequence[str], tokens: bool = False
 ) -> MemberReply:
-    """The completion up to its end token or the first stop string, whichever comes first.
+    """The completion up to its end token or the first stop text, whichever comes first.
 
     Args:
-        tokens: whether they are wanted one by one, which takes as long as the rest of an answer together.
+        stop: texts; the completion goes up to the one that is complete first.
+        tokens: whether they are wanted one by one.
     """
     ids, drawn = list(completion.token_ids), len(completion.token_ids)
     if ids and ids[-1] in vocabulary.stop_ids:
         ids.pop()
+    text, reason = vocabulary.text(ids), completion.finish_reason
+    found = first_stop(text, stop)
+    if found is not None:
+        text, reason = text[: found[0]], FinishReason.STOP
+        while ids and len(vocabulary.text(ids[:-1])) >= len(text):
+            ids.pop()
+    told = zip(map(vocabulary.text, ([token] for token in ids)), completion.logprobs, strict=False)
+    return MemberReply(text, tuple(told) if tokens else (), reason, drawn, fmean(completion.logprobs))
 
-    def said(count: int) -> str:
-        return vocabulary.tokenizer.decode(ids[:count], skip_special_tokens=False)
 
-    text, reason = said(len(ids)), completion.finish_reason
-    ends = [place for place in map(text.find, stop) if place >= 0]
-    if ends:
-        text, reason = text[: min(ends)], FinishReason.STOP
-        kept = next(count for count in range(len(ids) + 1) if len(said(count)) >= len(text))
-        ids = ids[:kept]
-    pieces = (
-        vocabulary.tokenizer.decode([token], skip_special_tokens=False) for token in (ids if tokens else ())
-    )
-    told = tuple(zip(pieces, completion.logprobs, strict=False))
-    return MemberReply(text, told, reason, drawn, fmean(completion.logprobs))
+class StreamedText:
+    """The text of a completion as it grows, token by token; what may change or be cut yet is held back.
+
+    Args:
+        stop: texts that end it, none of which is given out.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str]) -> None:
+        self._vocabulary, self._stop = vocabulary, stop
+        self._ids: list[int] = []  # the tail: tokens read, of which the first `_read` are in `_text`
+        self._read = 0
+        self._held, self._length = "", 0  # read, and not given out; characters read
+        self._ends: deque[int] = deque()  # of each token that was not given out, where its text ends
+        self._stopped = False
+
+    def take(self, token: int) -> tuple[str, int]:
+        """What the text goes on with, and how many tokens more are given out with it."""
+        self._ids.append(token)
+        before, text = self._vocabulary.text(self._ids[: self._read]), self._vocabulary.text(self._ids)
+        whole = not text.endswith(BROKEN) or len(self._ids) - self._read > MOST_BYTES
+        if len(text) > len(before) and whole:
+            self._held += text[len(before) :]
+            self._length += len(text) - len(before)
+            self._ids, self._read = self._ids[self._read :], len(self._ids) - self._read
+        self._ends.append(self._length)
+        found = None if self._stopped else first_stop(self._held, self._stop)
+        count = found[0] if found else 0 if self._stopped else settled(self._held, self._stop)
+        self._stopped |= found is not None
+        text, self._held = self._held[:count], self._held[count:]
+        given, tokens = self._length - len(self._held), 0
+        while text and self._ends and self._ends[0] <= given:
+            self._ends.popleft()
+            tokens += 1
+        return text, tokens
 
 
 def settled(text: str, stop: Sequence[str]) -> int:
-    """How many characters of an unfinished text will stay: not half a character, nor what may begin a stop string."""
-    whole = text.rstrip("\ufffd")
-    open_ends = (
-        len(whole) - size
-        for string in stop
-        for size in range(1, len(string))
-        if whole.endswith(string[:size])
-    )
-    return min(open_ends, default=len(whole))
+    """How many characters of an unfinished text will stay: not what may begin a stop text."""
+    longest = max(map(len, stop), default=1) - 1
+    for start in range(max(0, len(text) - longest), len(text)):
+        if any(string.startswith(text[start:]) for string in stop):
+            return start
+    return len(text)

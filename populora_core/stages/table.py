@@ -71,7 +71,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "propose",
-        version=8,
+        version=9,
         needs={
             "matches": When.NOW,
             "population": When.BEFORE,
@@ -96,7 +96,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "solve",
-        version=7,
+        version=8,
         needs={
             "matches": When.NOW,
             "problems": When.NOW,

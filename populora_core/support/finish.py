@@ -9,6 +9,6 @@ class FinishReason(StrEnum):
     """Why a completion ended."""
 
     STOP = "stop"
-    """The model sampled an end token, or the last token of a stop sequence of the request."""
+    """The model sampled an end token, or completed a stop text of the request."""
     LENGTH = "length"
     """max_tokens were sampled."""
