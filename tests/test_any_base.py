@@ -39,14 +39,18 @@ def test_a_bundled_base_goes_by_its_name_and_speaks_compact(name: str) -> None:
     assert base_settings(name) == {"path": "bundled:tiny", "dialect": "compact", **MACHINE}
 
 
-def test_a_folder_whose_tokenizer_is_not_compact_speaks_instruct(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("small", "spoken"), [(2.5e9, "repl"), (1.0, "instruct")])
+def test_a_folder_whose_tokenizer_is_not_compact_speaks_by_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: float, spoken: str
+) -> None:
+    monkeypatch.setattr("populora_core.runs.any_base.SMALL", small)
     folder = tmp_path / "base"
     shutil.copytree(TINY, folder)
     Tokenizer(WordLevel({"<eos>": 0, "word": 1}, unk_token="word")).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"})
     )
-    assert base_settings(str(folder)) == {"path": str(folder), "dialect": "instruct", **MACHINE}
+    assert base_settings(str(folder)) == {"path": str(folder), "dialect": spoken, **MACHINE}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SHIPPED = sorted(
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_every_shipped_config_loads(path: Path) -> None:
-    brings_none = load_config(path).base.path.startswith(("models/", "runs/"))
+    brings_none = load_config(path).base.path.startswith(("models/", "runs/", "gguf:"))
     assert load_runnable(path, ["base.path=bundled:tiny"] if brings_none else []).run.generations >= 1
 
 

@@ -78,7 +78,7 @@ def _options(
     """Keeps what holds for every command."""
 
 
-SIZED = {"compact": "quick", "instruct": "paper-7b"}
+SIZED = {"compact": "quick", "repl": "real", "instruct": "paper-7b"}
 """The preset whose lengths fit a base of the dialect, where `--base` is all that was said."""
 SHARED = "POPULORA_SHARED"
 """Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""
@@ -94,7 +94,8 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME_OR_FOLDER",
-            help="any base: a name of the hub, a folder, tiny or frontier; dialect, device and dtype follow from it",
+            help="any base: a name of the hub, a folder, a GGUF file, qwen2.5-coder-0.5b, smollm2-135m, tiny or "
+            "frontier; dialect, device and dtype follow from it",
         ),
     ] = None,
     run_dir: Annotated[

@@ -51,6 +51,39 @@ def config(
         console.print(table)
 
 
+@machine_app.command("try", rich_help_panel=SCIENCE)
+def try_(
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME_OR_FOLDER",
+            help="as for `populora run`: a name of the hub, a folder, a GGUF file, qwen2.5-coder-0.5b ...",
+        ),
+    ],
+    kind: Annotated[
+        Literal["code_o", "code_i", "code_f"], typer.Option("--type", help="the problem type to try")
+    ] = "code_o",
+    dialect: Annotated[
+        str | None, typer.Option(help="repl, repl-thoughts or instruct (default: what fits the base)")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="all types, 300 proposals and attempts of each: hours on a CPU")
+    ] = False,
+    threads: Annotated[int, typer.Option(min=0, help="of the sampler; 0: one a core")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+) -> None:
+    """Whether a base can play, in two minutes: what it proposes and answers before any training.
+
+    Each share has its interval. Exit status 1 where the base cannot play.
+    """
+    from populora_core.commands.trial import TYPES, try_base
+    from populora_core.lifecycle.trial import Ability
+
+    kinds = TYPES if full else (kind,)
+    if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed) is Ability.CANNOT:
+        raise typer.Exit(EXIT_ERROR)
+
+
 @machine_app.command(rich_help_panel=SCIENCE)
 def verify(
     file: Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
@@ -41,7 +41,7 @@ class SamplingRules:
 
 
 class Arena:
-    """One worker with some resident members, and a sandbox to judge what they write."""
+    """One worker with some resident members, and a sandbox to judge what they write; None is the bare base."""
 
     def __init__(
         self,
@@ -52,10 +52,12 @@ class Arena:
         rank: int = 8,
         alpha: float = 16.0,
         threads: int = 1,
+        dtype: Literal["float32", "bfloat16"] = "float32",
+        device: Literal["cpu", "cuda"] = "cpu",
     ) -> None:
         from populora_core.model.base import base_digest
 
-        base = BaseSection(path=str(folder), dialect=dialect_name)
+        base = BaseSection(path=str(folder), dialect=dialect_name, dtype=dtype, device=device)
         spec = ModelSpec(base, AdapterSection(rank=rank, alpha=alpha), base_digest(folder))
         self.worker = Worker(spec, threads)
         self.sandbox, self.dialect = sandbox, dialect(dialect_name)
@@ -72,7 +74,7 @@ class Arena:
 
     def propose(
         self,
-        member: str,
+        member: str | None,
         asked: Sequence[tuple[str, Sequence[Problem]]],
         seed: int,
         rules: SamplingRules = SamplingRules(),
@@ -90,7 +92,7 @@ class Arena:
 
     def solve(
         self,
-        member: str,
+        member: str | None,
         problems: Sequence[Problem],
         attempts: int,
         seed: int,
@@ -116,7 +118,7 @@ class Arena:
 
     @staticmethod
     def _prompts(
-        member: str, texts: Sequence[str], seed: int, rules: SamplingRules, max_tokens: int
+        member: str | None, texts: Sequence[str], seed: int, rules: SamplingRules, max_tokens: int
     ) -> list[Prompt]:
         return [
             Prompt(member, text, ids.draw_seed(seed, index), rules.temperature, rules.top_p, max_tokens)

@@ -15,6 +15,7 @@ from populora_core.config.fields import Count, Decay, DrawSeed, Integer, Natural
 from populora_core.support.hub import HUB, cached_folder
 from populora_core.support.registry import Share
 from populora_core.support.shipped import shipped
+from populora_core.support.user_cache import GGUF, dequantised_folder
 
 BUNDLED = "bundled:"
 
@@ -31,11 +32,13 @@ class BaseSection(Section):
 
     path: str = Field(
         "bundled:tiny",
-        description="a transformers checkpoint folder, bundled:NAME, or hub:NAME@COMMIT as --base writes it",
+        description="a transformers checkpoint folder or bundled:NAME; or as --base writes it hub:NAME@COMMIT or "
+        "gguf:NAME@SHA256",
     )
     dialect: str = Field(
         "compact",
-        description="prompts and grammar: compact for the bundled bases, instruct for chat models, or module:Class",
+        description="prompts and grammar: compact for the bundled bases, repl or repl-thoughts for small pretrained "
+        "ones, instruct for chat models, or module:Class",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="precision of the base; adapters and optimiser are float32"
@@ -47,9 +50,11 @@ class BaseSection(Section):
     )
 
     def folder(self) -> Path:
-        """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project, `hub:` the hub's cache."""
+        """The folder of the checkpoint; `bundled:NAME` is base_model/NAME of this project, others lie in a cache."""
         if self.path.startswith(HUB):
             return cached_folder(self.path)
+        if self.path.startswith(GGUF):
+            return dequantised_folder(self.path)
         if self.path.startswith(BUNDLED):
             return shipped("base_model", self.path.removeprefix(BUNDLED))
         return Path(self.path).expanduser()

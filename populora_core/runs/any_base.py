@@ -1,19 +1,25 @@
-"""Any base in one word: a folder, a bundled name or a name of the hub, and the settings that fit it and the machine."""
+"""Any base in one word: a folder, a GGUF file, a short name, a name of the hub; and the settings that fit it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from populora_core.config.sections import BUNDLED, BaseSection
+from populora_core.model.gguf import dequantised, is_gguf
+from populora_core.runs.named_bases import NAMED, named_base
 from populora_core.support.hub import pinned
 from populora_core.support.shipped import shipped
+from populora_core.support.user_cache import GGUF
+
+SMALL = 2.5e9
+"""Bytes of weights below which a base follows no long instruction: a billion parameters in half precision."""
 
 
 def base_settings(name: str) -> dict[str, str]:
     """The keys of [base] for a base: a hub's name at its commit, the dialect by the tokenizer, the rest by the machine.
 
     The end tokens need no setting: they are read from the base wherever it is loaded. A tokenizer that has the
-    compact dialect's tokens speaks compact, any other instruct.
+    compact dialect's tokens speaks compact, any other small base repl, and a large one instruct.
 
     Raises:
         BaseModelError: it is no folder, cannot be fetched, or lacks a part of a checkpoint.
@@ -24,13 +30,15 @@ def base_settings(name: str) -> dict[str, str]:
     from populora_core.problems.dialects.compact import SPECIAL_TOKENS
 
     path = _path(name)
-    known = load_vocabulary(BaseSection(path=path).folder()).tokenizer.get_vocab()
+    folder = BaseSection(path=path).folder()
+    known = load_vocabulary(folder).tokenizer.get_vocab()
     cuda = torch.cuda.is_available()
+    half = cuda and torch.cuda.is_bf16_supported()
     return {
         "path": path,
-        "dialect": "compact" if all(token in known for token in SPECIAL_TOKENS) else "instruct",
+        "dialect": "compact" if all(token in known for token in SPECIAL_TOKENS) else _spoken(folder),
         "device": "cuda" if cuda else "cpu",
-        "dtype": "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32",
+        "dtype": "bfloat16" if half or path.startswith(GGUF) else "float32",
     }
 
 
@@ -40,5 +48,15 @@ def _path(name: str) -> str:
         "/" not in bundled and shipped("base_model", bundled, "config.json").is_file()
     ):
         return BUNDLED + bundled
-    folder = Path(name).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else pinned(name)
+    place = Path(name).expanduser()
+    if place.is_dir():
+        return str(place.resolve())
+    if name in NAMED:
+        return named_base(name)
+    return dequantised(place) if is_gguf(place) else pinned(name)
+
+
+def _spoken(folder: Path) -> str:
+    """What a base that was not trained for compact can speak: instruct asks for much."""
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return "repl" if size < SMALL else "instruct"

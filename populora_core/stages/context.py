@@ -19,7 +19,7 @@ from populora_core.population.member import Member, Role
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.coverage import Cell
-from populora_core.problems.dialects import Dialect
+from populora_core.problems.dialects import Dialect, seeds_of
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.runs.session import Session
@@ -101,8 +101,11 @@ class StageContext:
         return {row["member_id"]: row for row in self.rows("retired") if row["member_id"] in members}
 
     def buffer(self, capacity: int) -> Buffer:
-        """All earlier generations' problems: references to show, keys to find duplicates by."""
+        """The dialect's seeds and all earlier generations' problems: references to show, keys to find duplicates by."""
         buffer = Buffer(capacity)
+        for problem_type in self.config.propose.types:
+            for seed in seeds_of(self.dialect, problem_type):
+                buffer.add(seed)
         for row in self.rows("problems", *PROBLEM, "program_key"):
             buffer.add(Problem.of(row), row["program_key"])
         return buffer

@@ -27,7 +27,7 @@ class Dialect(Protocol):
 
     One that can put several inputs into a prompt (`propose.inputs`) also has a method `asking(inputs)`, which gives the
     dialect that does. One whose answers may have a thought before them has a method `thought(completion)`, see
-    `thought_of`.
+    `thought_of`. One that brings problems to show at the start has a method `seeds(problem_type)`, see `seeds_of`.
     """
 
     @property
@@ -70,6 +70,22 @@ class Dialect(Protocol):
 
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         """The token ids that the model is given for a prompt."""
+
+
+def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
+    """The prompt with every special token that a program or message spells split by a space.
+
+    No teacher can so end the student's turn.
+    """
+    for token in tokenizer.all_special_tokens:
+        prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
+    return prompt
+
+
+def seeds_of(spoken: Dialect, problem_type: str) -> Sequence[Problem]:
+    """The problems that a dialect shows teachers before the run has its own; none where it brings none."""
+    seeds: Callable[[str], Sequence[Problem]] | None = getattr(spoken, "seeds", None)
+    return seeds(problem_type) if seeds else ()
 
 
 def thought_of(spoken: Dialect, completion: str) -> str:

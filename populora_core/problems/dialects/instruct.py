@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 
 from populora_core.problems import types
-from populora_core.problems.dialects.dialect import Tokenizer
+from populora_core.problems.dialects.dialect import Tokenizer, unspelt
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
@@ -132,11 +132,9 @@ class InstructDialect:
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         """Wrap the prompt by the model's chat template, or as plain User/Assistant text; open the think tag.
 
-        A special token spelled inside the prompt (by a program or a message) is split by a space, so that no
-        teacher can end the student's turn.
+        No program or message can spell a special token (see `unspelt`).
         """
-        for token in tokenizer.all_special_tokens:
-            prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
+        prompt = unspelt(tokenizer, prompt)
         if tokenizer.chat_template:
             turn = [{"role": "user", "content": prompt}]
             text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)

@@ -1,0 +1,84 @@
+"""`populora try`: what a base does untrained, and whether it can play."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from populora_core.commands.console import console, narrated
+from populora_core.compute.arena import Arena, SamplingRules
+from populora_core.config.sections import BaseSection
+from populora_core.lifecycle.trial import LEAST, Ability, Trial, try_type
+from populora_core.report.text import visible
+from populora_core.runs.any_base import base_settings
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+
+SECONDS = 120
+"""What a trial takes that is not full, half for proposals and half for answers; what is under way is finished."""
+FULL = 300
+"""Proposals, and attempts, of each type in a full trial."""
+TYPES = ("code_o", "code_i", "code_f")
+TOKENS = {"compact": (160, 96), "repl": (120, 48), "repl-thoughts": (120, 96)}
+"""Dialect -> tokens of a proposal and of an answer, where they are fewer than `LONG`."""
+LONG = (1024, 1024)
+PROGRAM_TOKENS = 96
+"""Tokens of an answer that is a program, where the dialect's are fewer."""
+
+
+def try_base(
+    name: str, spoken: str | None, kinds: tuple[str, ...], full: bool, threads: int, seed: int
+) -> Ability:
+    """Try a base, print what it did type by type, and return the best that is said of a type."""
+    with narrated(f"getting {name} ..."):
+        settings = base_settings(name)
+        base = BaseSection.model_validate(settings | ({"dialect": spoken} if spoken else {}))
+    console.print(f"{base.path}, {base.dtype}, {base.device}, dialect {base.dialect}", markup=False)
+    found = []
+    with open_sandbox("auto", Limits(), workers=2) as sandbox, narrated("loading the base ...") as tell:
+        arena = Arena(
+            base.folder(), base.dialect, sandbox, threads=threads, dtype=base.dtype, device=base.device
+        )
+        arena.load({})
+        for kind in kinds:
+            trial = try_type(arena, kind, _rules(base.dialect, kind), seed, _full if full else _in_time, tell)
+            found.append(trial.ability())
+            _show(trial)
+    return next(each for each in (Ability.CAN, Ability.TOO_FEW, Ability.CANNOT) if each in found)
+
+
+def _rules(spoken: str, kind: str) -> SamplingRules:
+    proposal, answer = TOKENS.get(spoken, LONG)
+    several = kind == "code_f"
+    return SamplingRules(
+        proposal_tokens=proposal + proposal // 2 * several,
+        answer_tokens=max(answer, PROGRAM_TOKENS) if several else answer,
+    )
+
+
+def _full(done: int, seconds: float) -> bool:
+    return done >= FULL
+
+
+def _in_time(done: int, seconds: float) -> bool:
+    """Whether another round would go beyond the time."""
+    return done >= LEAST and seconds + seconds * LEAST / done > SECONDS / 2
+
+
+def _show(trial: Trial) -> None:
+    table = Table(title=trial.problem_type, title_justify="left", box=None, pad_edge=False)
+    for heading in ("", "share", "95 %", "of", "needed", ""):
+        table.add_column(heading)
+    for share in trial.shares():
+        low, high = share.interval
+        needed = f">= {share.least:.0%}" if share.most == 1.0 else f"{share.least:.0%} to {share.most:.0%}"
+        value = f"{share.hits / share.total:.0%}" if share.total else "-"
+        table.add_row(share.name, value, f"{low:.0%} to {high:.0%}", str(share.total), needed, share.ability)
+    console.print(table)
+    for what, text in (("a proposal", trial.proposal), ("an answer", trial.answer)):
+        if text:
+            console.print(f"[bold]{what}[/]")
+            console.print(visible(text.rstrip()), markup=False, highlight=False)
+    rate = trial.tokens / trial.seconds if trial.seconds else 0.0
+    console.print(
+        f"{rate:.0f} tokens per second, sandbox included; {trial.problem_type}: [bold]{trial.ability()}[/]\n"
+    )

