@@ -69,6 +69,25 @@ def test_of_several_outputs_each_must_be_guessed(run_jobs: RunJobs, kind: str) -
     assert both == pytest.approx(0.25, abs=0.1) and both < min(once)
 
 
+@pytest.mark.parametrize("kind", ["code_o", "code_i"])
+@pytest.mark.parametrize(
+    ("body", "given", "output", "least", "most"),
+    [
+        ("a", "([1, 2],)", "[1, 2]", 1.0, 1.0),
+        ("sorted(a)", "([1, 2, 4],)", "[1, 2, 4]", 0.05, 0.7),
+        ("a.replace('x','y')", "('abc',)", "'abc'", 0.3, 0.95),
+        ("{k:max(v,0) for k,v in a.items()}", "({'a': 1, 'b': 2},)", "{'a': 1, 'b': 2}", 0.05, 0.8),
+        ("a+[][a!=[1]:]", "([1],)", "[1]", 1.0, 1.0),
+        ("[a[0]]+[][a!=[1]]", "([1],)", "[1]", 1.0, 1.0),
+    ],
+    ids=["identity", "order", "letters that are looked for", "dictionaries", "long way", "others fail"],
+)
+def test_who_copies_the_argument_is_right_as_often_as_the_program_gives_it_back(
+    run_jobs: RunJobs, kind: str, body: str, given: str, output: str, least: float, most: float
+) -> None:
+    assert least <= alone(run_jobs, problem(kind, body, [given], [output])) <= most
+
+
 def test_guesses_on_which_a_program_fails_are_missed(run_jobs: RunJobs) -> None:
     asked = problem("code_i", "[1, 2, 3][a]", ["(1,)"], ["2"])
     assert 0.0 < alone(run_jobs, asked) < NEAR, "1 and -2 of -10 to 10"

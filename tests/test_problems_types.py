@@ -54,12 +54,12 @@ def test_a_sound_draft_is_not_refused(name):
     [
         (("2", "4", "6"), None),
         (("1", "4", "6"), None),
-        (("1", "2", "3"), ProposalVerdict.TRIVIAL),
+        (("1", "2", "3"), None),
         (("2", "2", "2"), ProposalVerdict.TRIVIAL),
     ],
 )
 @pytest.mark.parametrize("name", ["code_o", "code_i"])
-def test_several_inputs_that_all_echo_or_give_one_output_are_trivial(name, outputs, verdict):
+def test_several_inputs_that_give_one_output_are_trivial(name, outputs, verdict):
     asked = replace(RULES, inputs=3)
     assert problem_type(name).refuse(draft(name, inputs=INPUTS), asked, outputs) is verdict
 
@@ -107,11 +107,8 @@ def test_a_message_in_words_is_fine():
 
 
 @pytest.mark.parametrize("name", ["code_o", "code_i"])
-def test_an_output_that_echoes_the_single_argument_is_trivial(name):
-    kind = problem_type(name)
-    assert kind.refuse(draft(name), RULES, ("1",)) is ProposalVerdict.TRIVIAL
-    assert kind.refuse(draft(name), RULES, ("1.0",)) is None
-    assert kind.refuse(draft(name, inputs=("(1, 2)",)), RULES, ("(1, 2)",)) is None
+def test_an_output_that_is_the_argument_is_left_to_its_chance(name):
+    assert problem_type(name).refuse(draft(name), RULES, ("1",)) is None
 
 
 @pytest.mark.parametrize(

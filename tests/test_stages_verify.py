@@ -51,18 +51,22 @@ HOSTILE = {
         "(3,)",
     ),
     "one line": ("def f(a): b=a+1; return b", "(3,)"),
-    "other line ends": ("def f(a):\r\n b=a+1\r\n return b", "(3,)"),
+    "other line ends": ("def f(a):\r\n b=a-2\r\n return b", "(3,)"),
     "returns nothing": ("def f(a):\n global n\n n=a", "(3,)"),
+    "gives its argument back here": ("def f(a):\n return sorted(a)", "([1, 2, 3],)"),
     "matches": ("def f(a):\n match a:\n  case 3: return 1\n  case _: return 2", "(3,)"),
     "tries": ("def f(a):\n try: return 1//(a-3)\n except* ValueError: pass\n finally: a=1", "(4,)"),
 }
+
+
+IDENTITY = ("def f(a):\n b=[*a]\n return b", "([1, 2, 3],)")
 
 
 def test_hostile_programs_that_are_valid_are_measured_like_any_other(tmp_path: Path) -> None:
     """The chance and the slack of whatever the verifier takes can be estimated."""
     rows = [
         {"problem_type": kind, "program": program, "inputs": [given], "message": ""}
-        for program, given in HOSTILE.values()
+        for program, given in [*HOSTILE.values(), IDENTITY]
         for kind in ("code_o", "code_i")
     ]
     file = tmp_path / "hostile.jsonl"
@@ -87,4 +91,5 @@ def test_hostile_programs_that_are_valid_are_measured_like_any_other(tmp_path: P
     measured = {row["program"] for row in found}
     missing = [name for name, (program, _) in HOSTILE.items() if program not in measured]
     assert not missing, [row for row in refused if row["verdict"] != "valid"]
+    assert IDENTITY[0] not in measured, "who copies the argument is always right"
     assert all(0.0 <= row["chance"] <= 1.0 and 0.0 <= row["slack"] <= 1.0 for row in found)

@@ -22,6 +22,7 @@ from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import blanked, blocks_of, entry_function, is_string, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.types.rules import echoes
 from populora_core.problems.variants import ALONE, Trial, outputs_of, spread, trusted, unchanged
 from populora_core.sandbox.literals import LiteralTooLong, canonical, parse_arguments
 
@@ -99,13 +100,29 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
     for problem, source in asked:
         known = [text for text, _ in popular[_signature(problem)].most_common(BORROWED + len(problem.inputs))]
         borrowed = [text for text in known if text not in problem.inputs][:BORROWED]
-        drawn = list(_blind_inputs(problem.inputs[0], source, INPUTS - len(borrowed)))
+        drawn = list(_blind_inputs(problem, source, INPUTS - len(borrowed)))
         trials.append(Trial(problem.problem_id, [problem.program], [(0, text) for text in borrowed + drawn]))
     guessed = _guesses([problem for problem, _ in asked], trials, run_jobs)
     return [
-        prod(found.count(output) / max(1, len(found)) for output in problem.outputs)
-        for (problem, _), found in zip(asked, guessed, strict=True)
+        max(
+            prod(found.count(output) / max(1, len(found)) for output in problem.outputs),
+            _copying(problem, trial, found),
+        )
+        for (problem, _), trial, found in zip(asked, trials, guessed, strict=True)
     ]
+
+
+def _copying(problem: Problem, trial: Trial, found: Sequence[str | None]) -> float:
+    """The share of calls that give their argument back, where the problem's own do: a guess that copies is right there.
+
+    Calls that fail tell nothing; where all of them do, the problem's own decide.
+    """
+    if not all(map(echoes, problem.inputs, problem.outputs)):
+        return 0.0
+    calls = [text for _, text in trial.calls]
+    calls = calls if len(found) == len(calls) else [text for _, text in spread(trial.calls, ALONE)]
+    same = [echoes(given, output) for given, output in zip(calls, found, strict=True) if output is not None]
+    return sum(same) / len(same) if same else 1.0
 
 
 def _guesses(
@@ -208,27 +225,36 @@ def _signature(problem: Problem) -> _Signature:
     return tuple(map(type, parse_arguments(problem.inputs[0])))
 
 
-def blind_input(arguments: str, source: np.random.Generator) -> str:
+def blind_input(arguments: str, source: np.random.Generator, letters: str = LETTERS) -> str:
     """Arguments of the same types, drawn blindly.
+
+    Args:
+        letters: of drawn texts.
 
     Raises:
         LiteralTooLong: they cannot be written down.
     """
-    draw = _Draw(source)
+    draw = _Draw(source, letters)
     return canonical(tuple(map(draw.like, parse_arguments(arguments))))
 
 
-def _blind_inputs(arguments: str, source: np.random.Generator, count: int) -> Iterator[str]:
+def _blind_inputs(problem: Problem, source: np.random.Generator, count: int) -> Iterator[str]:
+    """Texts have the letters of the program's own too: those that it looks for."""
+    constants = [
+        node.value for node in ast.walk(parse_program(problem.program)) if isinstance(node, ast.Constant)
+    ]
+    letters = "".join(sorted({*LETTERS, *"".join(text for text in constants if isinstance(text, str))}))
     for _ in range(count):
         with suppress(LiteralTooLong):
-            yield blind_input(arguments, source)
+            yield blind_input(problem.inputs[0], source, letters)
 
 
 class _Draw:
     """Draws values like given ones until `MOST_CHARS` characters are drawn; from then on lists stay empty."""
 
-    def __init__(self, source: np.random.Generator) -> None:
+    def __init__(self, source: np.random.Generator, letters: str) -> None:
         self._source = source
+        self._letters = list(letters)
         self._room = MOST_CHARS
 
     def like(self, value: object) -> object:
@@ -241,12 +267,17 @@ class _Draw:
                 return [self.like(first) for _ in range(count) if self._room > 0]
             case tuple():
                 return tuple(map(self.like, value))
-        drawn = _scalar(value, self._source)
+            case dict() | set() if value:
+                first = next(iter(value))
+                count = int(self._source.integers(LONGEST + 1))
+                keys = [self.like(first) for _ in range(count) if self._room > 0]
+                return set(keys) if isinstance(value, set) else {key: self.like(value[first]) for key in keys}
+        drawn = _scalar(value, self._source, self._letters)
         self._room -= len(canonical(drawn))
         return drawn
 
 
-def _scalar(value: object, source: np.random.Generator) -> object:
+def _scalar(value: object, source: np.random.Generator, letters: Sequence[str]) -> object:
     match value:
         case bool():
             return bool(source.random() < 0.5)
@@ -255,6 +286,6 @@ def _scalar(value: object, source: np.random.Generator) -> object:
         case float():
             return round(float(source.uniform(-LARGEST, LARGEST)), 2)
         case str():
-            return "".join(source.choice(list(LETTERS), int(source.integers(LONGEST + 1))).tolist())
+            return "".join(source.choice(letters, int(source.integers(LONGEST + 1))).tolist())
         case _:
             return value

@@ -87,7 +87,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=8,
+        version=9,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),

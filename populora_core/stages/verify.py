@@ -16,6 +16,7 @@ from populora_core.problems.grading import ProposalCheck, check_proposals
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
+from populora_core.problems.types.rules import echoes
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.stages.decisive import kept_out
@@ -112,8 +113,12 @@ def _too_easily_guessed(
             detail=f"{chance:.0%} of blind guesses solve it",
         )
         for proposal_id, chance in guessed.items()
-        if chance > largest
+        if chance > largest or (chance == 1.0 and all(map(echoes, *_examples(checks[proposal_id]))))
     }
+
+
+def _examples(check: ProposalCheck) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return (check.draft.inputs if check.draft else ()), check.outputs
 
 
 def _admit(

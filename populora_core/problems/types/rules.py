@@ -105,6 +105,8 @@ class CodeF(PlainType):
         refused = refuse_examples(draft, self.input_count(rules), outputs)
         if refused is None and outputs is None and reveals(draft.message, draft.program):
             return ProposalVerdict.TRIVIAL
+        if refused is None and outputs is not None and all(map(echoes, draft.inputs, outputs)):
+            return ProposalVerdict.TRIVIAL  # whatever the program does, the identity is right
         return refused
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
@@ -120,13 +122,13 @@ class CodeF(PlainType):
 def refuse_examples(
     draft: Draft, input_count: tuple[int, int], outputs: tuple[str, ...] | None
 ) -> ProposalVerdict | None:
-    """Refuse a call that cannot be made, and examples that ask for nothing: repeated, echoed, all with one output."""
+    """Refuse a call that cannot be made, and examples that ask for nothing: repeated, all with one output."""
     if outputs is None:
         if refused := refuse_call(draft, input_count):
             return refused
         return ProposalVerdict.TRIVIAL if len(set(draft.inputs)) < len(draft.inputs) else None
     constant = len(outputs) > 1 and len(set(outputs)) == 1
-    if constant or all(map(echoes, draft.inputs, outputs)):
+    if constant:
         return ProposalVerdict.TRIVIAL
     return refuse_long(outputs)
 
