@@ -157,6 +157,17 @@ def test_a_folder_and_a_pattern_name_all_runs_in_them(hostile_run: Path, tmp_pat
         open_runs([tmp_path / "notes"])
 
 
+def test_a_run_that_is_there_is_asked_before_those_that_its_name_would_match(
+    finished: Path, tmp_path: Path
+) -> None:
+    for name in ("seed=7", "seed=[7]", "seed-all*", "seed-all-2"):
+        shutil.copytree(finished, tmp_path / name)
+    for name in ("seed=[7]", "seed-all*"):
+        assert [run.directory.name for run in open_runs([tmp_path / name])] == [name]
+    found = [run.directory.name for run in open_runs([tmp_path / "seed=[78]"])]
+    assert found == ["seed=7"], "a name that no folder has is a pattern"
+
+
 def test_any_client_of_duckdb_is_told_what_a_column_means(hostile_run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", generations=1)
     told = {(view.name, column.name): column.meaning for view in VIEWS.values() for column in view}

@@ -165,7 +165,8 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
     """
     found = []
     for place in map(str, places):
-        matched = sorted(glob(place)) or [place]
+        # A folder of that name comes before what its name would match.
+        matched = [place] if Path(place).exists() else sorted(glob(place)) or [place]
         for path in map(Path, matched):
             inside = sorted(record.parent for record in path.glob(f"*/{RECORD}"))
             if (path / RECORD).is_file() or (not inside and len(matched) == 1):
