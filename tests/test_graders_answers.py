@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.benchmarks.answers import code_blocks, cut_at, defines, mathematics_answer
+from populora_core.benchmarks.answers import cut_at, mathematics_answer
 from populora_core.benchmarks.mathematics import as_latex
 
 
@@ -74,28 +74,6 @@ def test_any_text_is_read(text: str) -> None:
 )
 def test_an_answer_as_latex(answer: str, latex: str) -> None:
     assert as_latex(answer) == latex
-
-
-def test_code_blocks_are_found_in_order_whatever_their_language() -> None:
-    text = "a\n```python\nx = 1\n```\nb\n```\ny = 2\n```\n```py\nz = 3"
-    assert code_blocks(text) == ["x = 1", "y = 2", "z = 3"]
-
-
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        ("def g(): ...", True),
-        ("g = lambda: 1", True),
-        ("class g: ...", True),
-        ("from math import gcd as g", True),
-        ("class A:\n    def g(self): ...", False),
-        ("def h(): ...", False),
-        ("def g(:", True),  # a broken program still says what it would define
-        ("", False),
-    ],
-)
-def test_whether_code_defines_a_function(code: str, found: bool) -> None:
-    assert defines(code, "g") is found
 
 
 def test_text_is_cut_at_the_first_of_the_stops() -> None:

@@ -1,10 +1,8 @@
-"""What a completion answers: the boxed result, the stated result, or the block of code. Text in, text out."""
+"""What a worked solution answers: the boxed or the stated result. Text in, text out."""
 
 from __future__ import annotations
 
 import re
-import symtable
-import warnings
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$\\]+)")
 _CONNECTOR = re.compile(r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I)
@@ -13,9 +11,6 @@ _STATED = re.compile(
 )
 _HASHES = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
 _TAG = re.compile(r"<answer>\s*(?P<answer>.*?)\s*</answer>", re.S)
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.S | re.M
-)
 
 
 def mathematics_answer(text: str) -> str | None:
@@ -70,25 +65,6 @@ def _closing_brace(text: str, start: int) -> int | None:
                 return position
         position += 1
     return None
-
-
-def code_blocks(text: str) -> list[str]:
-    """The contents of the fenced blocks; one that the text ends within counts."""
-    return [match["code"].strip("\n") for match in _FENCE.finditer(text)]
-
-
-def defines(code: str, name: str) -> bool:
-    """Whether the code, as far as it parses, binds `name` at its top level."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bound = symtable.symtable(code, "<answer>", "exec")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return bool(re.search(rf"^(?:async +)?def +{re.escape(name)}\b", code, re.M))
-    return any(
-        symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported())
-        for symbol in bound.get_symbols()
-    )
 
 
 def cut_at(text: str, stops: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ like; the sandbox is what makes them safe.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,11 +23,14 @@ from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import request_body
 
 MODULES = (
-    "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib", "hashlib", "html",
-    "inspect", "io", "json", "keyword", "locale", "marshal", "operator", "os", "pprint", "queue", "random", "secrets",
-    "string", "struct", "sys", "threading", "time", "timeit", "traceback", "types", "warnings", "zlib",
+    "argparse", "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib", "hashlib", "html",
+    "inspect", "io", "json", "keyword", "locale", "logging", "marshal", "operator", "os", "pathlib", "platform",
+    "pprint", "queue", "random", "secrets", "string", "struct", "sys", "threading", "time", "timeit", "traceback",
+    "types", "unittest", "warnings", "zlib",
 )  # fmt: skip
 """What solutions import beyond the modules of the static policy; nothing can be imported that is not listed."""
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 Key = tuple[str, str]
 """Item id and program."""
@@ -164,7 +168,9 @@ class Ran:
         if self.verdict is None:
             return None
         lost = self.verdict is AttemptVerdict.INFRASTRUCTURE
-        return ItemScore(self.verdict, program, f"{place}: {self.detail if lost else self.verdict}")
+        missing = _MISSING.match(self.detail)
+        why = f"{self.verdict}: the sandbox has no module {missing[1]}" if missing else self.verdict
+        return ItemScore(self.verdict, program, f"{place}: {self.detail if lost else why}")
 
 
 def run_batch(sandbox: Sandbox, jobs: Sequence[Job]) -> list[JobResult]:

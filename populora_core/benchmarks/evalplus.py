@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import code_blocks, cut_at, defines
+from populora_core.benchmarks.answers import cut_at
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
@@ -27,6 +27,7 @@ from populora_core.benchmarks.code_tests import (
     score_programs,
 )
 from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
+from populora_core.benchmarks.programs import code_blocks, function_body, function_code, needed
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.support.errors import BenchmarkError
@@ -74,7 +75,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 3
+    version = 4
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 
@@ -154,13 +155,10 @@ class EvalPlus:
         prompt, entry_point = item.fields["prompt"], item.fields["entry_point"]
         if family == prompts.COMPLETION:
             return prompt + cut_at(text, self.stops)
+        if (code := function_code(text, entry_point)) is not None:
+            return code
         blocks = code_blocks(text)
-        whole = [block for block in blocks if defines(block, entry_point)]
-        if whole:
-            return whole[-1]
-        if blocks:
-            return prompt + blocks[-1]  # the body alone
-        return text if defines(text, entry_point) else None
+        return needed(prompt + function_body(blocks, prompt), entry_point) if blocks else None
 
     def _job(self, item: Item, source: str, part: Inputs) -> Job:
         fields = item.fields

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import code_blocks, cut_at
+from populora_core.benchmarks.answers import cut_at
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.code_tests import (
     Key,
@@ -37,6 +37,7 @@ from populora_core.benchmarks.livecodebench_cases import (
     right_output,
     right_value,
 )
+from populora_core.benchmarks.programs import called_program, code_blocks, whole_program
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
@@ -102,7 +103,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 2
+    version = 3
     votes = False
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA
@@ -140,8 +141,11 @@ class LiveCodeBench:
             text = cut_at(text, ("\n# Problem", "\n```"))
             head = item.fields["starter_code"].rstrip()
             return f"{head}{text}" if text.strip() else None
-        blocks = [block for block in code_blocks(text) if block.strip()]
-        return blocks[-1] if blocks else None
+        blocks = code_blocks(text)
+        if not blocks:
+            return None
+        name = _call_name(item)
+        return called_program(blocks, ("Solution", name)) if name else whole_program(blocks)
 
 
 def _judge_some(sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemScore]:

@@ -1,0 +1,245 @@
+"""Which part of a completion is the program that a benchmark asked for. Text in, text out; nothing here runs.
+
+Backticks are no Python outside of strings and comments. So the fence that closes a block is the first one with which
+the block parses, and a fence inside a docstring closes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+_OPENING = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*$")
+_CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*$")
+_START = re.compile(r"(?:@|async |def |class |import |from |[A-Za-z_]\w* *(?::[^=]*)?=)")
+MOST_TRIES = 50
+"""Closing fences of a block, cuts of a text and places where a program may begin: what is tried of each."""
+READS = frozenset({"input", "stdin", "open", "fileinput", "read", "readline", "readlines"})
+WRITES = frozenset({"print", "stdout", "write", "writelines"})
+KEPT_CALLS = frozenset({"setrecursionlimit"})
+"""Calls of modules that prepare for the function rather than use it."""
+
+
+def parsed(code: str) -> ast.Module | None:
+    """The tree of a program; None where it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def code_blocks(text: str) -> list[str]:
+    """The contents of the fenced blocks; one that the text ends within counts, an empty one does not."""
+    lines = text.split("\n")
+    blocks: list[str] = []
+    number = 0
+    while number < len(lines):
+        opening = _OPENING.search(lines[number])
+        number += 1
+        if opening is None:
+            continue
+        closing = [
+            place
+            for place in range(number, len(lines))
+            if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(opening["fence"])
+        ]
+        ends = closing[:MOST_TRIES] or [len(lines)]
+        end = next((end for end in ends if parsed("\n".join(lines[number:end])) is not None), ends[0])
+        blocks.append("\n".join(lines[number:end]).strip("\n"))
+        number = end + 1
+    return [block for block in blocks if block.strip()]
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether the code, as far as it parses, binds `name` at its top level."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bound = symtable.symtable(code, "<answer>", "exec")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return bool(re.search(rf"^(?:async +)?def +{re.escape(name)}\b", code, re.M))
+    return any(
+        symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported())
+        for symbol in bound.get_symbols()
+    )
+
+
+def function_code(text: str, name: str) -> str | None:
+    """The code of a completion that defines the function `name`, and what it needs; None if nothing defines it.
+
+    The last block that parses counts, else the last that does not. Without a block: the first lines that parse.
+    """
+    whole = [block for block in code_blocks(text) if defines(block, name)]
+    if whole:
+        chosen = _last(whole, lambda block: parsed(block) is not None)
+    else:
+        chosen = next((code for code in _unfenced(text) if defines(code, name)), None)
+        if chosen is None:
+            return text if defines(text, name) else None
+    return needed(chosen, name)
+
+
+def function_body(blocks: Sequence[str], head: str) -> str:
+    """The last block that completes the head of a function; the last of all where none does."""
+    return _last(blocks, lambda block: parsed(head + block) is not None)
+
+
+def called_program(blocks: Sequence[str], names: Sequence[str]) -> str:
+    """The last block that parses and defines one of the names, else the last that parses, else the last."""
+    last = _last(blocks, lambda block: parsed(block) is not None)
+    return next(
+        (
+            block
+            for block in reversed(blocks)
+            if parsed(block) is not None and any(defines(block, name) for name in names)
+        ),
+        last,
+    )
+
+
+def whole_program(blocks: Sequence[str]) -> str:
+    """The last block that parses, reads and writes; else the last that writes, that parses, or comes at all."""
+
+    def worth(block: str) -> int:
+        tree = parsed(block)
+        if tree is None:
+            return 0
+        used = _names(tree)
+        writes = bool(used & WRITES)
+        return 1 + writes + (writes and bool(used & READS))
+
+    best = max(map(worth, blocks))
+    return _last(blocks, lambda block: worth(block) == best)
+
+
+def needed(code: str, name: str) -> str:
+    """The statements of a program that its function `name` needs, in their order.
+
+    These are its definition, and whatever binds or fills a name that they use. Prints, assertions, exits, imports
+    without a use, and what is for running the file are left out. Code that does not parse stays as it is.
+    """
+    tree = parsed(code)
+    if tree is None:
+        return code
+    statements = [each for each in tree.body if not _runs_the_file(each)]
+    modules = {
+        bound
+        for each in statements
+        if isinstance(each, (ast.Import, ast.ImportFrom))
+        for bound in _bound(each)
+    }
+    wanted, kept = {name}, set[int]()
+    while True:
+        more = {
+            number
+            for number, each in enumerate(statements)
+            if number not in kept and _serves(each, wanted, modules)
+        }
+        if not more:
+            break
+        kept |= more
+        for number in more:
+            wanted |= _names(statements[number])
+    if not any(name in _bound(statements[number]) for number in kept):
+        return code
+    lines = code.encode().split(b"\n")  # columns are places in UTF-8
+    return "\n".join(_source(lines, statements[number]) for number in sorted(kept))
+
+
+def _last(blocks: Sequence[str], fits: Callable[[str], bool]) -> str:
+    return next((block for block in reversed(blocks) if fits(block)), blocks[-1])
+
+
+def _unfenced(text: str) -> Iterator[str]:
+    """Runs of lines that parse, from each line at which a program may begin."""
+    lines = text.split("\n")
+    starts = [number for number, line in enumerate(lines) if _START.match(line)]
+    for start in starts[:MOST_TRIES]:
+        end = len(lines)
+        for _ in range(MOST_TRIES):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    ast.parse("\n".join(lines[start:end]))
+                yield "\n".join(lines[start:end]).rstrip()
+                break
+            except SyntaxError as error:
+                end = min(end - 1, start + (error.lineno or 1) - 1)
+            except (ValueError, MemoryError, RecursionError):
+                break
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Every name that the code mentions, attributes among them."""
+    found: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            found.add(part.id)
+        elif isinstance(part, ast.Attribute):
+            found.add(part.attr)
+        elif isinstance(part, (ast.Global, ast.Nonlocal)):
+            found.update(part.names)
+        elif isinstance(part, ast.ImportFrom):
+            found.update(alias.name for alias in part.names)
+    return found
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that a statement of the top level binds or fills; those inside of functions and classes are not."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    found: set[str] = set()
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        root: ast.AST = node
+        while isinstance(root, (ast.Subscript, ast.Attribute)):
+            root = root.value
+        found |= {root.id} if isinstance(root, ast.Name) else set()
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        found.add(node.id)
+    for part in ast.iter_child_nodes(node):
+        found |= _bound(part)
+    return found
+
+
+def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
+    """Whether a statement belongs to what binds, fills or prepares one of the names."""
+    if isinstance(statement, ast.ImportFrom) and (
+        statement.module == "__future__" or statement.names[0].name == "*"
+    ):
+        return True
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            return False
+        owner = call.func.value
+        if isinstance(owner, ast.Name) and owner.id in modules:
+            return call.func.attr in KEPT_CALLS
+        while isinstance(owner, (ast.Subscript, ast.Attribute)):
+            owner = owner.value
+        return isinstance(owner, ast.Name) and owner.id in wanted
+    return not isinstance(statement, ast.Assert) and bool(_bound(statement) & wanted)
+
+
+def _runs_the_file(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(statement.test)
+    )
+
+
+def _source(lines: Sequence[bytes], statement: ast.stmt) -> str:
+    """The text of a statement, decorators included."""
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(each.lineno for each in decorators)]) - 1
+    last = (statement.end_lineno or statement.lineno) - 1
+    text = list(lines[first : last + 1])
+    text[-1] = text[-1][: statement.end_col_offset]
+    if not decorators:
+        text[0] = text[0][statement.col_offset :]
+    return b"\n".join(text).decode()

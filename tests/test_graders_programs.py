@@ -1,0 +1,201 @@
+"""Which part of a completion is the program, and what stands beside it without deciding the verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from benchmark_rows import Row, code_row, fenced, functional, stdin
+
+from populora_core.benchmarks.benchmark import Response, benchmark
+from populora_core.benchmarks.code_tests import code_limits
+from populora_core.benchmarks.programs import code_blocks, defines, function_code, needed, whole_program
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Sandbox
+
+FUNCTION = "def drop_vowels(text):\n    return ''.join(c for c in text if c not in 'aeiou')"
+WRONG = FUNCTION.replace("aeiou", "aeio")
+HEAD = 'def drop_vowels(text: str) -> str:\n    """Remove the vowels a, e, i, o and u."""\n'
+VOWELS: Row = {
+    "task_id": "HumanEval/9001",
+    "prompt": HEAD,
+    "entry_point": "drop_vowels",
+    "canonical_solution": "    return ''.join(c for c in text if c not in 'aeiou')\n",
+    "base_input": [["house"], [""], ["xyz"]],
+    "plus_input": [],
+    "atol": 0,
+    "contract": "",
+}
+TOTAL = code_row(1, public_test_cases=json.dumps(stdin(("3\n1 2 3\n", "6\n"), ("1\n-5\n", "-5\n"))))
+RAISED = code_row(
+    2,
+    public_test_cases=json.dumps(functional(("[1, 2]\n3", "[4, 5]"))),
+    starter_code="class Solution:\n    def raised(self, xs: List[int], k: int) -> List[int]:\n        ",
+    metadata=json.dumps({"func_name": "raised"}),
+)
+TOTALLED = "n = int(input())\nprint(sum(map(int, input().split())))"
+CLASS = "class Solution:\n    def raised(self, xs, k):\n        return [x + k for x in xs]"
+
+
+def tagged(text: str, tag: str = "") -> str:
+    return f"```{tag}\n{text}\n```\n"
+
+
+ROUND = {
+    "alone": fenced("FUNCTION"),
+    "asks for input": fenced("FUNCTION\n\nprint(drop_vowels(input('word: ')))"),
+    "a wrong assertion": fenced("FUNCTION\n\nassert drop_vowels('house') == 'hse'"),
+    "exits": fenced("FUNCTION\n\nimport sys\nsys.exit(0)"),
+    "unittest": fenced(
+        "import unittest\n\nFUNCTION\n\nclass T(unittest.TestCase):\n    pass\n\n"
+        "if __name__ == '__main__':\n    unittest.main()"
+    ),
+    "doctest": fenced("import doctest\nFUNCTION\n\nif __name__ == '__main__':\n    doctest.testmod()"),
+    "unused numpy": fenced("import numpy as np\nFUNCTION"),
+    "prose, no fence": "Here you are:\n\nFUNCTION\n\nIt removes the vowels.",
+    "only the closing fence": "FUNCTION\n```\n",
+    "tilde fence": "~~~python\nFUNCTION\n~~~\n",
+    "fence after text": "Answer: ```python\nFUNCTION\n```\n",
+    "a usage block after it": fenced("FUNCTION") + "Use:\n" + fenced("print(drop_vowels('house'))"),
+    "its output after it": fenced("FUNCTION") + "Gives:\n" + tagged("hs"),
+}
+AFTER = {
+    "nothing": "",
+    "sample output": tagged("6"),
+    "tagged text": tagged("3\n1 2 3", "text"),
+    "a shell line": tagged("python3 main.py < in.txt", "bash"),
+    "complexity": tagged("Time: O(n), space: O(1)"),
+    "a check": fenced("assert sum([1, 2, 3]) == 6"),
+    "a use": fenced("print(Solution().raised([1], 2))"),
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with open_sandbox("auto", code_limits(3.0), workers=2) as opened:
+        yield opened
+
+
+def correct(sandbox: Sandbox, name: str, row: Row, texts: list[str]) -> list[bool | None]:
+    measured = benchmark(name)
+    items = measured.load([row]) * len(texts)
+    return [score.correct for score in measured.grade(items, list(map(Response, texts)), "instruct", sandbox)]
+
+
+@pytest.mark.sandbox
+def test_what_stands_round_a_function_decides_nothing(sandbox: Sandbox) -> None:
+    for function, right in ((FUNCTION, True), (WRONG, False)):
+        texts = [text.replace("FUNCTION", function) for text in ROUND.values()]
+        assert correct(sandbox, "humaneval_plus", VOWELS, texts) == [right] * len(texts)
+
+
+@pytest.mark.sandbox
+def test_what_comes_after_a_program_is_not_taken_for_it(sandbox: Sandbox) -> None:
+    for program, right in ((TOTALLED, True), (TOTALLED.replace("sum", "max"), False)):
+        texts = [fenced(program) + "\nThat is all:\n" + text for text in AFTER.values()]
+        assert correct(sandbox, "livecodebench", TOTAL, texts) == [right] * len(texts)
+    for program, right in ((CLASS, True), (CLASS.replace("x + k", "x - k"), False)):
+        texts = [fenced(program) + "\nThat is all:\n" + text for text in AFTER.values()]
+        assert correct(sandbox, "livecodebench", RAISED, texts) == [right] * len(texts)
+
+
+@pytest.mark.sandbox
+def test_a_corrected_program_replaces_the_draft(sandbox: Sandbox) -> None:
+    drafts = [fenced(TOTALLED.replace("sum", "max")), fenced(TOTALLED)]
+    assert correct(sandbox, "livecodebench", TOTAL, ["".join(drafts), "".join(reversed(drafts))]) == [
+        True,
+        False,
+    ]
+    drafts = [fenced(WRONG), fenced(FUNCTION)]
+    assert correct(sandbox, "humaneval_plus", VOWELS, ["".join(drafts), "".join(reversed(drafts))]) == [
+        True,
+        False,
+    ]
+
+
+@pytest.mark.sandbox
+def test_a_missing_module_is_named_and_a_crash_is_not(sandbox: Sandbox) -> None:
+    measured = benchmark("livecodebench")
+    harmless = ("argparse", "logging", "pathlib", "platform", "unittest")
+    programs = [f"import {name}\n{TOTALLED}" for name in (*harmless, "numpy")] + ["1 / 0"]
+    responses = [Response(fenced(program)) for program in programs]
+    scores = measured.grade(measured.load([TOTAL]) * len(programs), responses, "instruct", sandbox)
+    assert [score.correct for score in scores] == [True] * len(harmless) + [False] * 2
+    assert scores[-2].detail == "test 0: runtime_error: the sandbox has no module numpy"
+    assert scores[-1].detail == "test 0: runtime_error"
+
+
+def test_code_blocks_are_found_in_order_whatever_their_language() -> None:
+    text = "a\n```python\nx = 1\n```\nb\n```\ny = 2\n```\n~~~\nt = 0\n~~~\n```\n```\nso: ```py\nz = 3"
+    assert code_blocks(text) == ["x = 1", "y = 2", "t = 0", "z = 3"]
+
+
+def test_a_fence_inside_a_docstring_closes_nothing() -> None:
+    inside = 'def f():\n    """Example:\n\n    ```\n    f()\n    ```\n    """'
+    assert code_blocks(f"```python\n{inside}\n```\nThen:\n```\n1\n```") == [inside, "1"]
+    assert code_blocks("```\nx = '''\n```\n1\n```\n2\n```") == ["x = '''", "2"]  # no fence makes it parse
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def g(): ...", True),
+        ("g = lambda: 1", True),
+        ("class g: ...", True),
+        ("from math import gcd as g", True),
+        ("class A:\n    def g(self): ...", False),
+        ("def h(): ...", False),
+        ("def g(:", True),  # a broken program still says what it would define
+        ("", False),
+    ],
+)
+def test_whether_code_defines_a_function(code: str, found: bool) -> None:
+    assert defines(code, "g") is found
+
+
+def test_a_function_keeps_what_it_needs_and_no_more() -> None:
+    kept = [
+        "from __future__ import annotations",
+        "import sys",
+        "from functools import cache as remembered",
+        "sys.setrecursionlimit(10**6)",
+        "table = {0: 'ü'}; seen = []",
+        "for i in range(3):\n    table[i + 1] = i",
+        "seen.append(1)",
+        "try:\n    from math import prod\nexcept ImportError:\n    prod = None",
+        "class Node:\n    depth = LIMIT",
+        "LIMIT = 3",
+        "@remembered\ndef helper(n):\n    return Node, prod, table, seen",
+        "def g(n):\n    return helper(n) or sys.maxsize",
+    ]
+    dropped = [
+        "import numpy",
+        "other = numpy.zeros(3)",
+        "print(g(1))",
+        "assert g(1) == 2",
+        "g(1)",
+        "sys.exit()",
+        "if __name__ == '__main__':\n    g = None",
+        "def unused():\n    return other",
+    ]
+    assert needed("\n".join([*kept, *dropped]), "g").split("\n") == "\n".join(kept).replace("; ", "\n").split(
+        "\n"
+    )
+
+
+def test_code_without_the_function_or_that_does_not_parse_stays() -> None:
+    assert needed("x = 1\nprint(x)", "g") == "x = 1\nprint(x)"
+    assert needed("def g(:", "g") == "def g(:"
+
+
+def test_no_function_is_no_program_and_the_last_that_parses_counts() -> None:
+    assert function_code("I cannot.", "g") is None
+    blocks = [fenced("def g():\n    return 1"), fenced("def g():\n    return 2"), fenced("def g(:")]
+    assert function_code("".join(blocks), "g") == "def g():\n    return 2"
+
+
+def test_a_whole_program_reads_or_at_least_writes() -> None:
+    assert whole_program(["print(input())", "print(f([1]))", "6"]) == "print(input())"
+    assert whole_program(["print(6)", "6", "1 2"]) == "print(6)"
+    assert whole_program(["1 2", "2 3"]) == "2 3"
