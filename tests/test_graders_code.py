@@ -94,7 +94,10 @@ DISHONEST: dict[str, tuple[str, AttemptVerdict]] = {
     "exits in the call": ("def last_place(*_):\n    raise SystemExit(0)", AttemptVerdict.RUNTIME_ERROR),
     "ends its process": ("import os\ndef last_place(*_):\n    os._exit(0)", AttemptVerdict.RUNTIME_ERROR),
     "loops": ("def last_place(*_):\n    while True:\n        pass", AttemptVerdict.TIMEOUT),
-    "loops before it is called": ("while True:\n    pass\ndef last_place(*_): ...", AttemptVerdict.TIMEOUT),
+    "loops before it is called": (
+        "while True:\n    limit = 1\ndef last_place(*_):\n    return limit",
+        AttemptVerdict.TIMEOUT,
+    ),
     "prints without end": (
         "def last_place(*_):\n    while True:\n        print('x' * 10**6)",
         AttemptVerdict.OUTPUT_LIMIT,
