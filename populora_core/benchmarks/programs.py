@@ -76,12 +76,11 @@ def function_code(text: str, name: str) -> str | None:
     """
     whole = [block for block in code_blocks(text) if defines(block, name)]
     if whole:
-        chosen = _last(whole, lambda block: parsed(block) is not None)
-    else:
-        chosen = next((code for code in _unfenced(text) if defines(code, name)), None)
-        if chosen is None:
-            return text if defines(text, name) else None
-    return needed(chosen, name)
+        return needed(_last(whole, lambda block: parsed(block) is not None), name)
+    for code in _unfenced(text):
+        if defines(code, name):
+            return needed(code, name)
+    return text if defines(text, name) else None
 
 
 def function_body(blocks: Sequence[str], head: str) -> str:
