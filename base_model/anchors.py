@@ -11,7 +11,7 @@ from pydantic import Field
 from base_model import grammar
 from base_model.steps import grammar as steps
 from populora_core.problems.model import Draft
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 
 Level = Annotated[int, Field(ge=1, le=8)]
 
@@ -32,4 +32,4 @@ def tiny(rng: np.random.Generator, count: int, problem_type: str, *, level: Leve
 
 
 def _draft(problem_type: str, program: str, inputs: tuple[tuple, ...] | list[tuple]) -> Draft:
-    return Draft(problem_type, program, tuple(map(canonical, inputs)), message="")
+    return Draft(problem_type, program, tuple(map(literal, inputs)), message="")

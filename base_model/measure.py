@@ -27,7 +27,7 @@ from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 from populora_core.support import ids
 from populora_core.support.shipped import REPOSITORY
 
@@ -104,9 +104,9 @@ def _by_level(arena: Arena, kind: str, seed: int) -> dict[str, float]:
         problems = []
         for index in range(LEVEL_PROBLEMS):
             program, inputs, outputs = sample_problem(rng, kind, level)
-            literals = tuple(canonical(tuple(arguments)) for arguments in inputs)
+            literals = tuple(literal(tuple(arguments)) for arguments in inputs)
             problem_id = f"{kind}-{level}-{index:03d}"
-            problems.append(Problem(problem_id, kind, program, literals, tuple(map(canonical, outputs)), ""))
+            problems.append(Problem(problem_id, kind, program, literals, tuple(map(literal, outputs)), ""))
         _, judged = arena.solve("base", problems, ATTEMPTS, ids.draw_seed(seed, kind, level))
         rates = [rate for rate in solve_rates(judged, ATTEMPTS) if rate is not None]
         found[str(level)] = round(float(np.mean(rates)), 3)

@@ -28,7 +28,7 @@ from base_model.grammar import sample_problem
 from base_model.tokenizer import build_tokenizer
 from populora_core.benchmarks.suite import DATA
 from populora_core.problems.normal import program_key
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 from populora_core.support import ids
 from populora_core.support.shipped import REPOSITORY
 
@@ -109,8 +109,8 @@ def held_out(known: dict[str, set[str]], seed: int = SEED) -> list[dict[str, Any
                         "problem_type": kind,
                         "level": level,
                         "program": program,
-                        "inputs": [canonical(tuple(arguments)) for arguments in inputs],
-                        "outputs": [canonical(output) for output in outputs],
+                        "inputs": [literal(tuple(arguments)) for arguments in inputs],
+                        "outputs": [literal(output) for output in outputs],
                         "known_program": shown is not None,
                     }
                 )

@@ -41,7 +41,7 @@ from bench.harness import BenchRow, as_json, print_table, single
 from populora_core.sandbox import cgroups
 from populora_core.sandbox.backends import BACKENDS, describe_backends
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import canonical, canonical_texts, literal
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
@@ -79,7 +79,7 @@ class Case:
     def allows(self, result: JobResult) -> bool:
         """Whether the result is one that the program may come to."""
         outputs = self.outputs if result.status is Status.OK else ()
-        fits = result.status in self.statuses and result.outputs == outputs
+        fits = result.status in self.statuses and canonical_texts(result.outputs) == outputs
         return fits and re.search(self.says, result.error) is not None
 
 
@@ -203,7 +203,7 @@ def draw(rng: np.random.Generator, hostile: Sequence[Case]) -> Case:
     return Case(
         "grammar",
         program,
-        tuple(map(canonical, inputs)),
+        tuple(map(literal, inputs)),
         outputs=tuple(map(canonical, outputs)),
         hostile=False,
     )

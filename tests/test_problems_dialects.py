@@ -158,7 +158,7 @@ def test_instruct_reads_many_inputs_and_a_message():
 
 
 def test_instruct_reads_answers_of_every_form():
-    assert INSTRUCT.parse_answer(problem("code_o"), completion(fence("output", "{2, 1}"))) == "{1, 2}"
+    assert INSTRUCT.parse_answer(problem("code_o"), completion(fence("output", "{2, 1}"))) == "{2, 1}"
     assert INSTRUCT.parse_answer(problem("code_i"), completion(fence("input", "3, [1]"))) == "(3, [1])"
     assert INSTRUCT.parse_answer(problem("code_f", 10), completion(fence("python", PROGRAM))) == PROGRAM
 
@@ -180,7 +180,7 @@ def test_instruct_asks_for_several_inputs_and_for_an_answer_to_each():
         "the problem says how many"
     )
     outputs = [fence("output", text) for text in ("3", "{2, 1}", "5")]
-    assert several.parse_answer(deduce, completion(*outputs)) == "3\n{1, 2}\n5"
+    assert several.parse_answer(deduce, completion(*outputs)) == "3\n{2, 1}\n5"
     with pytest.raises(FormatError, match="expected 3 output"):
         several.parse_answer(deduce, completion(*outputs[:2]))
     blocks = [fence("input", f"{index}, []") for index in range(3)]

@@ -20,6 +20,7 @@ from populora_core.problems.parsing import (
     ignores_arguments,
     parse_program,
     read_arguments,
+    read_input,
     read_output,
     read_program,
     tree_depth,
@@ -131,9 +132,16 @@ def test_a_function_that_reads_no_parameter_ignores_its_arguments(program, ignor
     assert ignores_arguments(entry(program)) is ignored
 
 
-def test_arguments_and_outputs_are_read_into_canonical_literals():
-    assert read_arguments("3,{'b':1,'a':2}") == "(3, {'a': 2, 'b': 1})"
-    assert read_output(" {3,1} ") == "{1, 3}"
+def test_arguments_and_outputs_are_read_as_they_were_written():
+    assert read_arguments("3,{'b':1,'a':2}") == "(3, {'b': 1, 'a': 2})"
+    assert read_input("({'b':1,'a':{8,0}},)") == "({'b': 1, 'a': {8, 0}},)"
+    assert read_output(" {3,1} ") == "{3, 1}"
+
+
+def test_what_is_wrong_with_a_literal_is_said_without_where_objects_lay():
+    with pytest.raises(FormatError) as refused:
+        read_arguments("[1], lambda x: x")
+    assert "Lambda" in str(refused.value) and "0x" not in str(refused.value)
 
 
 @pytest.mark.parametrize("read", [read_arguments, read_output])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base_model.steps.documents import answer
 from base_model.steps.grammar import SolvedProgram, output
 from populora_core.problems.model import Problem
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 
 TOKENS_A_STEP = 6
 TOKENS_OF_A_RESULT = 7
@@ -14,8 +14,8 @@ ROOM = 1.5
 
 def output_problem(found: SolvedProgram, problem_id: str) -> Problem:
     """The `code_o` problem of the sample's inputs."""
-    inputs = tuple(map(canonical, found.inputs))
-    outputs = tuple(canonical(list(output)) for output in found.outputs)
+    inputs = tuple(map(literal, found.inputs))
+    outputs = tuple(literal(list(output)) for output in found.outputs)
     return Problem(problem_id, "code_o", found.program, inputs, outputs, message="")
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from base_model.steps.grammar import SolvedProgram, read_input, read_statements, reserved, sample
 from populora_core.benchmarks.suite import DATA
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 from populora_core.support import ids
 
 SEED = 30_260
@@ -55,8 +55,8 @@ def rows(samples: list[SolvedProgram]) -> list[dict[str, object]]:
                 "problem_type": "code_o",
                 "level": one.level,
                 "program": one.program,
-                "inputs": [canonical(state) for state in one.inputs],
-                "outputs": [canonical(list(output)) for output in one.outputs],
+                "inputs": [literal(state) for state in one.inputs],
+                "outputs": [literal(list(output)) for output in one.outputs],
                 "known_program": False,
             }
         )

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
-from populora_core.sandbox.literals import canonical
+from populora_core.sandbox.literals import literal
 from populora_core.support.shipped import shipped
 
 STEPS, BATCH, LEARNING_RATE = 250, 16, 1e-3
@@ -29,7 +29,7 @@ def problem(rng: np.random.Generator) -> Problem:
     """Some small numbers, and a number that some of them reach."""
     text, numbers = expression(rng)
     target = eval(text, dict(zip(LETTERS, numbers, strict=False)))  # our own letters and signs
-    return draft("countdown", text, numbers).problem("", (canonical(target),))
+    return draft("countdown", text, numbers).problem("", (literal(target),))
 
 
 def document(rng: np.random.Generator) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
+from populora_core.problems.types import ballot
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 
@@ -72,7 +73,10 @@ class BundledBenchmark:
         judged = judge_attempts(
             dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
-        return [ItemScore(judgement.verdict, judgement.answer) for judgement in judged]
+        return [
+            ItemScore(found.verdict, ballot(problem.problem_type, found.answer))
+            for (problem, _), found in zip(attempts, judged, strict=True)
+        ]
 
 
 tiny_code_o = partial(BundledBenchmark, "tiny", "code_o")

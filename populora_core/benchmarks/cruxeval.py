@@ -22,7 +22,7 @@ from populora_core.problems.parsing import (
     read_output,
     read_program,
 )
-from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.types import AnswerForm, ballot, problem_type
 from populora_core.problems.types.rules import parts
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
@@ -81,11 +81,12 @@ class Cruxeval(BundledBenchmark):
 
         def score(problem: Problem, judged: AttemptJudgement) -> ItemScore:
             """The judgement, but for answers that are equal and not of one type."""
+            counted = ballot(problem.problem_type, judged.answer)
             if judged.verdict is AttemptVerdict.WRONG and judged.answer is not None:
                 found = outputs(problem, judged.answer)
                 if len(found) == len(problem.outputs) and all(map(same_value, found, problem.outputs)):
-                    return ItemScore(AttemptVerdict.CORRECT, judged.answer)
-            return ItemScore(judged.verdict, judged.answer)
+                    return ItemScore(AttemptVerdict.CORRECT, counted)
+            return ItemScore(judged.verdict, counted)
 
         problems = [problem_of(item) for item in items]
         attempts = [

@@ -11,6 +11,7 @@ from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.items import load_items
 from populora_core.benchmarks.suite import DATA, Suite
 from populora_core.problems.normal import program_key
+from populora_core.sandbox.literals import canonical_texts
 
 TINY, FRONTIER = DATA / "tiny.parquet", DATA / "frontier.parquet"
 
@@ -27,18 +28,19 @@ class HeldOut:
         for row in rows:
             key = program_key(row["program"])
             if row["known_program"]:
-                self._inputs[key].update(row["inputs"])
+                self._inputs[key].update(canonical_texts(row["inputs"]))
             else:
                 self._whole.add(key)
 
     def holds(self, program: str, inputs: Sequence[str]) -> bool:
-        """Whether a problem of whatever type with this program and these canonical inputs is held out.
+        """Whether a problem of whatever type with this program and one of these inputs is held out.
 
         Raises:
             ProgramSyntaxError: the program does not parse.
         """
         key = program_key(program)
-        return key in self._whole or not self._inputs.get(key, set()).isdisjoint(inputs)
+        known = self._inputs.get(key)
+        return key in self._whole or (known is not None and not known.isdisjoint(canonical_texts(inputs)))
 
 
 @cache

@@ -24,7 +24,13 @@ from populora_core.problems.parsing import blanked, blocks_of, entry_function, i
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.types.rules import echoes
 from populora_core.problems.variants import ALONE, Trial, outputs_of, spread, trusted, unchanged
-from populora_core.sandbox.literals import LiteralTooLong, canonical, parse_arguments
+from populora_core.sandbox.literals import (
+    LiteralTooLong,
+    canonical,
+    canonical_texts,
+    literal,
+    parse_arguments,
+)
 
 INPUTS = 20
 """Inputs that a problem's program is tried on, up to `BORROWED` of them of other problems."""
@@ -65,12 +71,16 @@ def chances(
     shares = dict(
         zip(on_inputs, _on_inputs([(problems[i], sources[i]) for i in on_inputs], run_jobs), strict=True)
     ) | dict(zip(by_stock, _by_stock([problems[i] for i in by_stock], run_jobs), strict=True))
-    unlike = {(each.problem_type, each.outputs, each.program, each.inputs) for each in problems}
+    given = [canonical_texts(problem.outputs) for problem in problems]
+    unlike = {
+        (each.problem_type, outputs, each.program, each.inputs)
+        for each, outputs in zip(problems, given, strict=True)
+    }
     told = Counter((kind, outputs) for kind, outputs, _, _ in unlike)
     others = Counter(kind for kind, _, _, _ in unlike)
     for index, (problem, form) in enumerate(zip(problems, forms, strict=True)):
         if form is AnswerForm.OUTPUT and others[problem.problem_type] > 1:
-            same = told[problem.problem_type, problem.outputs] - 1
+            same = told[problem.problem_type, given[index]] - 1
             shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
     asked = [index for index, form in enumerate(forms) if form is AnswerForm.OUTPUT]
     stopped = [
@@ -105,7 +115,7 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
     guessed = _guesses([problem for problem, _ in asked], trials, run_jobs)
     return [
         max(
-            prod(found.count(output) / max(1, len(found)) for output in problem.outputs),
+            prod(found.count(output) / max(1, len(found)) for output in canonical_texts(problem.outputs)),
             _copying(problem, trial, found),
         )
         for (problem, _), trial, found in zip(asked, trials, guessed, strict=True)
@@ -208,7 +218,7 @@ def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
     for (_, batch), outputs in zip(batches + apart, found, strict=True):
         given = iter(outputs or ())
         for index in batch:
-            expected = [*problems[index].outputs]
+            expected = [*canonical_texts(problems[index].outputs)]
             right[index] += [*islice(given, len(expected))] == expected
     return [
         right[index] / len(STOCK.get(len(_signature(problem)), (None,)))
@@ -235,7 +245,7 @@ def blind_input(arguments: str, source: np.random.Generator, letters: str = LETT
         LiteralTooLong: they cannot be written down.
     """
     draw = _Draw(source, letters)
-    return canonical(tuple(map(draw.like, parse_arguments(arguments))))
+    return literal(tuple(map(draw.like, parse_arguments(arguments))))
 
 
 def _blind_inputs(problem: Problem, source: np.random.Generator, count: int) -> Iterator[str]:

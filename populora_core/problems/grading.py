@@ -34,7 +34,7 @@ class ProposalCheck:
 
     Attributes:
         draft: what the dialect read; None where it could not.
-        outputs: canonical outputs, one an input; empty unless the verdict is valid.
+        outputs: literals of what its program gives, one an input; empty unless the verdict is valid.
         detail: why it was refused, in words.
     """
 

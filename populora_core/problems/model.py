@@ -14,7 +14,7 @@ class Draft:
     Args:
         problem_type: a name of the registry, such as `code_o`.
         program: Python source that defines the entry function `f`.
-        inputs: canonical literal of each argument tuple, such as `(3, [1, 2])`.
+        inputs: literal of each argument tuple as it was written, such as `(3, [1, 2])`.
         message: what the teacher tells the student; empty where the type or the dialect has none.
     """
 
@@ -24,13 +24,13 @@ class Draft:
     message: str
 
     def problem(self, problem_id: str, outputs: tuple[str, ...]) -> Problem:
-        """The problem that this draft is, given the canonical outputs of its inputs."""
+        """The problem that this draft is, given the outputs of its inputs."""
         return Problem(problem_id, self.problem_type, self.program, self.inputs, outputs, self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A verified problem: a draft with the canonical output of every input."""
+    """A verified problem: a draft with the literal of what its program gives for every input."""
 
     problem_id: str
     problem_type: str

@@ -1,4 +1,4 @@
-"""Reading model text: programs are parsed, never run; inputs and outputs become canonical literals.
+"""Reading model text: programs are parsed, never run; inputs and outputs are kept as they were written.
 
 Every dialect and problem type reads through these functions, so that there is one meaning of "a program", "an
 input" and "an output" whoever wrote them.
@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from populora_core.sandbox.literals import (
     NotPlainData,
-    canonical,
-    canonical_text,
-    parse_argument_list,
+    argument_tuple,
     parse_arguments,
+    written,
 )
 
 ENTRY = "f"
@@ -104,37 +103,38 @@ def read_program(text: str) -> str:
 
 
 def read_arguments(text: str) -> str:
-    """The canonical argument tuple of a comma-separated list: `3,[1,2]` gives `(3, [1, 2])`.
+    """The argument tuple of a comma-separated list: `3,[1,2]` gives `(3, [1, 2])`.
 
     Raises:
         FormatError: not a list of literals.
     """
     try:
-        return canonical(parse_argument_list(text))
+        return argument_tuple(text)
     except NotPlainData as error:
         raise FormatError(f"expected the arguments as Python literals: {error}") from None
 
 
 def read_input(text: str) -> str:
-    """The canonical literal of an argument tuple: `(3,[1])` gives `(3, [1])`.
+    """The literal of an argument tuple, as written: `(3,[1])` gives `(3, [1])`.
 
     Raises:
         FormatError: not the literal of a tuple.
     """
     try:
-        return canonical(parse_arguments(text))
+        parse_arguments(text)
+        return written(text)
     except NotPlainData as error:
         raise FormatError(str(error)) from None
 
 
 def read_output(text: str) -> str:
-    """The canonical literal of an output.
+    """The literal of an output, as written.
 
     Raises:
         FormatError: not one literal.
     """
     try:
-        return canonical_text(text)
+        return written(text)
     except NotPlainData as error:
         raise FormatError(f"expected the output as one Python literal: {error}") from None
 

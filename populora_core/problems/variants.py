@@ -17,6 +17,7 @@ from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import ENTRY, ProgramSyntaxError, name_beyond, parse_program
 from populora_core.sandbox.jobs import Job, JobResult
+from populora_core.sandbox.literals import canonical_texts
 from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.status import Status
 
@@ -97,7 +98,7 @@ def unchanged(
             if outputs is None
             else [outputs[start : start + each] for start in range(0, len(outputs), each)]
         )
-        same = sum(one == [*problem.outputs] for one in given)
+        same = sum(one == [*canonical_texts(problem.outputs)] for one in given)
         shares.append(same / max(1, len(given)))
     return shares
 
@@ -108,7 +109,9 @@ def trusted(problem: Problem, outputs: list[str | None] | None) -> list[str | No
     A program that answers otherwise beside other calls than alone looks at where it runs.
     """
     count = len(problem.inputs)
-    return None if outputs is None or outputs[:count] != [*problem.outputs] else outputs[count:]
+    return (
+        None if outputs is None or outputs[:count] != [*canonical_texts(problem.outputs)] else outputs[count:]
+    )
 
 
 def spread(items: Sequence[_Item], most: int) -> list[_Item]:
@@ -118,7 +121,7 @@ def spread(items: Sequence[_Item], most: int) -> list[_Item]:
 
 
 def outputs_of(trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[str | None] | None]:
-    """The output of each call of a trial, None where it raises; None of a trial that did not end well, as in time.
+    """The canonical output of each call of a trial, None where it raises; None of a trial that did not end in time.
 
     Args:
         run_jobs: runs jobs in a sandbox, results in order.
@@ -144,9 +147,10 @@ def _job(trial: Trial) -> Job | None:
 def _outputs(result: JobResult, guarded: bool) -> list[str | None] | None:
     if result.status is not Status.OK:
         return None
+    outputs = canonical_texts(result.outputs)
     if not guarded:
-        return [*result.outputs]
-    return [None if output == "(False,)" else output[len("(True, ") : -1] for output in result.outputs]
+        return [*outputs]
+    return [None if output == "(False,)" else output[len("(True, ") : -1] for output in outputs]
 
 
 def joined(programs: Sequence[str]) -> str | None:

@@ -22,7 +22,7 @@ class Job:
     Args:
         job_id: the caller's name for it; comes back in the result and is never sent into the sandbox.
         program: Python source that defines the entry function `f`.
-        inputs: the literal of each argument tuple, such as `(3, [1, 2])`.
+        inputs: the literal of each argument tuple, such as `(3, [1, 2])`; the program gets it as it stands.
     """
 
     job_id: str
@@ -35,7 +35,8 @@ class JobResult:
     """What a job came to.
 
     Attributes:
-        outputs: the canonical literal of each output, one an input when the status is ok, otherwise empty.
+        outputs: the literal of each output, a dict in its own order and a set in the order of its items' text; one an
+            input when the status is ok, otherwise empty.
         error: why the status is not ok; text for people, written in part by the program.
         cpu_seconds: what the program used; a measurement, so no part of equality.
     """

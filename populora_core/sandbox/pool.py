@@ -15,7 +15,7 @@ from typing import Self
 from populora_core.sandbox.connection import Backend
 from populora_core.sandbox.host import PROGRESS
 from populora_core.sandbox.jobs import Job, JobResult, Limits
-from populora_core.sandbox.literals import LiteralTooLong, NotPlainData, canonical_text, parse_arguments
+from populora_core.sandbox.literals import LiteralTooLong, NotPlainData, parse_arguments, read_result
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import RunnerProcess, RunnerReply, Ticket, request_body
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost
@@ -271,7 +271,7 @@ class SandboxPool:
             status, reason = Status.ERROR, f"{len(literals)} answers came for {len(job.inputs)} inputs"
             return JobResult(job.job_id, status, (), reason, reply.cpu_seconds)
         try:
-            outputs = tuple(canonical_text(literal, self.limits.literal_chars) for literal in literals)
+            outputs = tuple(read_result(literal, self.limits.literal_chars) for literal in literals)
         except LiteralTooLong as error:
             return JobResult(job.job_id, Status.OUTPUT_LIMIT, (), str(error), reply.cpu_seconds)
         except NotPlainData as error:

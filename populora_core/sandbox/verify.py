@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
+from populora_core.sandbox.literals import canonical_text, canonical_texts
 from populora_core.sandbox.policy import refuse_program
 from populora_core.sandbox.pool import batch_seconds
 from populora_core.sandbox.status import Status
@@ -32,7 +33,8 @@ def verify(
     Args:
         policy: refuse programs by the static policy before anything runs.
         determinism: run what succeeds once more, in another process under another hash seed and again for each input,
-            in another order; programs whose canonical outputs differ are nondeterministic.
+            in another order; programs whose outputs differ by value are nondeterministic. An output whose entries
+            alone lie in another order, as those of a dict made from a set do, comes in canonical order.
         alone: try what came near its time limit once more by itself.
         progress: called with the number of jobs whose result is known.
 
@@ -112,7 +114,9 @@ def _run(
 def _agreed(first: JobResult, second: JobResult) -> JobResult:
     if second.status in _OF_THE_MACHINE:
         return second
-    if second.status is Status.OK and second.outputs == first.outputs:
-        return first
+    if second.status is Status.OK and canonical_texts(second.outputs) == canonical_texts(first.outputs):
+        pairs = zip(first.outputs, second.outputs, strict=True)
+        settled = tuple(one if one == other else canonical_text(one) for one, other in pairs)
+        return replace(first, outputs=settled)
     reason = "two runs under different hash seeds, the second again for each input, gave different outputs"
     return replace(first, status=Status.NONDETERMINISTIC, outputs=(), error=reason)

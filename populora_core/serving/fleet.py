@@ -14,7 +14,7 @@ from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
-from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.problems.types import PROBLEM_TYPES, ballot
 from populora_core.runs.run import Run
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.probe import serve
@@ -140,7 +140,7 @@ def _read(speech: Dialect, kind: str, inputs: int, reply: MemberReply) -> str | 
         return None
     try:
         asked = Problem("asked", kind, "", ("()",) * inputs, ("None",) * inputs, "")
-        return speech.parse_answer(asked, reply.text)
+        return ballot(kind, speech.parse_answer(asked, reply.text))
     except (FormatError, ProgramSyntaxError):
         return None
 

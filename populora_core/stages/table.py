@@ -87,7 +87,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=9,
+        version=10,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),
@@ -111,7 +111,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=6,
+        version=7,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,

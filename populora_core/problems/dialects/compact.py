@@ -25,9 +25,9 @@ from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFol
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.sandbox.literals import compact, parse_arguments, parse_literal
+from populora_core.sandbox.literals import written, written_arguments
 
-GRAMMAR_VERSION = "1"
+GRAMMAR_VERSION = "2"
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<po>", "<pi>", "<pf>", "<so>", "<si>", "<sf>", "<ref>", "<new>")
 INPUT_MARK = "\n#"
 OUTPUT_MARK = "\n="
@@ -103,18 +103,17 @@ class CompactDialect:
 
 
 def compact_arguments(arguments: str) -> str:
-    """The ARGS of a canonical argument tuple: `(3, [1, 2])` gives `3,[1,2]`."""
-    return ",".join(map(_shown, parse_arguments(arguments)))
+    """The ARGS of an argument tuple: `(3, [1, 2])` gives `3,[1,2]`."""
+    return ",".join(map(_shown, written_arguments(arguments, spaces=False)))
 
 
 def compact_output(output: str) -> str:
-    """The OUT of a canonical output."""
-    return _shown(parse_literal(output))
+    """The OUT of an output."""
+    return _shown(written(output, spaces=False))
 
 
-def _shown(value: object) -> str:
-    r"""The literal of a value, in which no special token is spelled: `'<eos>'` gives `'\x3ceos>'`, the same value."""
-    text = compact(value)
+def _shown(text: str) -> str:
+    r"""A literal of the same value in which no special token is spelled: `'<eos>'` gives `'\x3ceos>'`."""
     for token in SPECIAL_TOKENS if "<" in text else ():
         text = text.replace(token, rf"\x3c{token[1:]}")
     return text

@@ -61,7 +61,7 @@ class Dialect(Protocol):
         """
 
     def parse_answer(self, problem: Problem, completion: str) -> str:
-        """Read a student's completion: a canonical output, a canonical argument tuple, or a program.
+        """Read a student's completion: an output or an argument tuple as written, or a program.
 
         Raises:
             FormatError: it does not follow the grammar.

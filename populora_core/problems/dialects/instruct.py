@@ -33,10 +33,10 @@ from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFol
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.sandbox.literals import canonical, parse_arguments
+from populora_core.sandbox.literals import written_arguments
 from populora_core.sandbox.policy import ALLOWED_MODULES
 
-GRAMMAR_VERSION = "1"
+GRAMMAR_VERSION = "2"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 FENCE = "```"
@@ -203,7 +203,7 @@ def read_blocks(text: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, l
 
 
 def _input_block(arguments: str) -> str:
-    return fence(INPUT, ", ".join(map(canonical, parse_arguments(arguments))))
+    return fence(INPUT, ", ".join(written_arguments(arguments)))
 
 
 def _examples(problem: Problem, indices: Sequence[int]) -> str:

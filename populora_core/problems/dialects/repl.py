@@ -27,7 +27,7 @@ from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFol
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.sandbox.literals import canonical, parse_arguments
+from populora_core.sandbox.literals import written_arguments
 
 GRAMMAR_VERSION = "1"
 END = "\n\n"
@@ -131,8 +131,8 @@ class ReplDialect:
 
 
 def call(arguments: str) -> str:
-    """The call with a canonical argument tuple: `(3, [1, 2])` gives `>>> f(3, [1, 2])`."""
-    return f"{CALL}({', '.join(map(canonical, parse_arguments(arguments)))})"
+    """The call with an argument tuple: `(3, [1, 2])` gives `>>> f(3, [1, 2])`."""
+    return f"{CALL}({', '.join(written_arguments(arguments))})"
 
 
 def calls(problem: Problem, indices: Iterable[int]) -> str:
@@ -141,7 +141,7 @@ def calls(problem: Problem, indices: Iterable[int]) -> str:
 
 
 def _arguments(line: str) -> str:
-    """The canonical arguments of `(ARGS)`."""
+    """The argument tuple of `(ARGS)`, as written."""
     text = line.strip()
     if not (text.startswith("(") and text.endswith(")")):
         raise FormatError("expected the arguments of a call in parentheses")

@@ -10,7 +10,7 @@ from populora_core.problems.types import AnswerForm
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A program with calls: canonical argument tuples and outputs; the first call is that of a problem of one input.
+    """A program with calls: argument tuples and outputs; the first call is that of a problem of one input.
 
     Args:
         forth, back: the thought of an answer that gives the first output, or the first input.

@@ -67,7 +67,7 @@ class ProblemType(Protocol):
         """Why the draft is no problem, or None; asked twice.
 
         Args:
-            outputs: canonical outputs, one an input; None before the program has run.
+            outputs: literals of what the program gives, one an input; None before the program has run.
         """
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:

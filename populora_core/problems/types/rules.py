@@ -11,7 +11,13 @@ from populora_core.problems.parsing import accepts, entry_function, ignores_argu
 from populora_core.problems.types.protocol import AnswerForm, TypeRules
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict
 from populora_core.sandbox.jobs import Job, JobResult
-from populora_core.sandbox.literals import MAX_LITERAL_CHARS, canonical, parse_arguments
+from populora_core.sandbox.literals import (
+    MAX_LITERAL_CHARS,
+    canonical,
+    canonical_text,
+    canonical_texts,
+    parse_arguments,
+)
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import ProblemError
 
@@ -67,7 +73,7 @@ class CodeO(SeveralExamples):
         return None
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
-        return AttemptVerdict.CORRECT if parts(answer) == problem.outputs else AttemptVerdict.WRONG
+        return compare(parts(answer), problem.outputs)
 
 
 class CodeI(SeveralExamples):
@@ -126,8 +132,10 @@ def refuse_examples(
     if outputs is None:
         if refused := refuse_call(draft, input_count):
             return refused
-        return ProposalVerdict.TRIVIAL if len(set(draft.inputs)) < len(draft.inputs) else None
-    constant = len(outputs) > 1 and len(set(outputs)) == 1
+        return (
+            ProposalVerdict.TRIVIAL if len(set(canonical_texts(draft.inputs))) < len(draft.inputs) else None
+        )
+    constant = len(outputs) > 1 and len(set(canonical_texts(outputs))) == 1
     if constant:
         return ProposalVerdict.TRIVIAL
     return refuse_long(outputs)
@@ -157,7 +165,7 @@ def parts(answer: str) -> tuple[str, ...]:
 def echoes(arguments: str, output: str) -> bool:
     """Whether the output is the single argument, unchanged."""
     values = parse_arguments(arguments)
-    return len(values) == 1 and canonical(values[0]) == output
+    return len(values) == 1 and canonical(values[0]) == canonical_text(output)
 
 
 def reveals(message: str, program: str) -> bool:
@@ -172,7 +180,7 @@ def job(problem: Problem, program: str, inputs: tuple[str, ...], answer: str) ->
 
 
 def judge_outputs(result: JobResult | None, expected: tuple[str, ...]) -> AttemptVerdict:
-    """Compare canonical outputs, type for type; live objects never reach this side.
+    """Judge what a program gave; live objects never reach this side.
 
     Raises:
         ProblemError: there is no result.
@@ -186,7 +194,13 @@ def judge_outputs(result: JobResult | None, expected: tuple[str, ...]) -> Attemp
         )
     if result.status is not Status.OK:
         return attempt_verdict(result.status)
-    return AttemptVerdict.CORRECT if result.outputs == expected else AttemptVerdict.WRONG
+    return compare(result.outputs, expected)
+
+
+def compare(given: tuple[str, ...], expected: tuple[str, ...]) -> AttemptVerdict:
+    """Compare values by their literals, type for type; the order of a set or of a dict's entries does not count."""
+    same = canonical_texts(given) == canonical_texts(expected)
+    return AttemptVerdict.CORRECT if same else AttemptVerdict.WRONG
 
 
 def _squeeze(text: str) -> str:

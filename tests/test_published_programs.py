@@ -1,0 +1,293 @@
+"""Programs that other people and another model wrote: what they give is what was published, for inputs as written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from published_data import published
+
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import ProposalCheck, check_proposals
+from populora_core.problems.model import Draft, Problem
+from populora_core.problems.parsing import FormatError, read_arguments, read_input, read_output
+from populora_core.problems.types import ballot, problem_type
+from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.sandbox.backends import BACKENDS
+from populora_core.sandbox.jobs import Job, Limits, Sandbox
+from populora_core.sandbox.literals import canonical_text, parse_arguments, parse_literal
+from populora_core.sandbox.pool import SandboxPool
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.support.errors import SandboxUnavailable
+
+INSTRUCT = dialect("instruct")
+FILES = {
+    "CRUXEval": ("cruxeval-first400.jsonl", "code"),
+    "Absolute Zero Reasoner": ("azr_7b_coder_seed_io.jsonl.gz", "snippet"),
+}
+REFUSED = {
+    "CRUXEval": {"format_error": 6, "trivial": 1, "not_plain_data": 1},
+    "Absolute Zero Reasoner": {
+        "format_error": 7,
+        "trivial": 3,
+        "not_plain_data": 1,
+        "nondeterministic": 2,
+        "forbidden": 2,
+    },
+}
+"""Rows that make no problem, by verdict: the table of docs/verifier.md."""
+CUT = 403
+"""Characters of a published output that was cut: its first and last 200 with `...` between."""
+BACKEND_NAMES = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published row that can be read, and what was published for it."""
+
+    draft: Draft
+    output: str
+
+
+@pytest.fixture(scope="module", params=BACKEND_NAMES)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    try:
+        pool = SandboxPool(BACKENDS[request.param](), Limits(), workers=2, hash_seed=7)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with pool:
+        yield pool
+
+
+@cache
+def readable(name: str) -> tuple[list[Row], int]:
+    """The rows whose input is a list of literals, and how many others there are."""
+    file, code = FILES[name]
+    rows: list[Row] = []
+    others = 0
+    for row in published(file):
+        try:
+            inputs = (read_arguments(row["input"]),)
+        except FormatError:
+            others += 1
+        else:
+            rows.append(Row(Draft("code_o", row[code], inputs, message=""), row["output"]))
+    return rows, others
+
+
+def checked(name: str, sandbox: Sandbox) -> list[ProposalCheck]:
+    drafts = [row.draft for row in readable(name)[0]]
+    return check_proposals(INSTRUCT, lambda jobs: verify_or_raise(sandbox, jobs, determinism=True), drafts)
+
+
+def is_published(given: str, output: str) -> bool:
+    """Whether a literal is the published text by value, or by both its ends where the text was cut."""
+    if given == output:
+        return True
+    if len(output) == CUT and output[200:203] == "...":
+        return (given[:200], given[-200:]) == (output[:200], output[-200:])
+    return canonical_text(given) == canonical_text(output)
+
+
+@pytest.mark.thorough
+@pytest.mark.sandbox
+@pytest.mark.parametrize("name", FILES)
+def test_every_accepted_program_gives_what_was_published(name: str, sandbox: Sandbox) -> None:
+    rows, unread = readable(name)
+    checks = checked(name, sandbox)
+    verdicts = Counter(str(check.verdict) for check in checks) + Counter({"format_error": unread})
+    assert verdicts.pop("valid") == len(rows) + unread - sum(REFUSED[name].values())
+    assert verdicts == REFUSED[name]
+    other = [
+        (row.draft.program, check.outputs, row.output)
+        for row, check in zip(rows, checks, strict=True)
+        if check.verdict is ProposalVerdict.VALID and not is_published(check.outputs[0], row.output)
+    ]
+    assert other == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_output_that_is_off_by_a_little_is_wrong(name: str) -> None:
+    verdicts: Counter[AttemptVerdict] = Counter()
+    for row in readable(name)[0]:
+        try:
+            value = parse_literal(read_output(row.output))
+        except FormatError:  # no plain data, or cut
+            continue
+        problem = row.draft.problem("p", (row.output,))
+        assert judged(problem, repr(value)) is AttemptVerdict.CORRECT
+        verdicts.update(judged(problem, repr(wrong)) for wrong in mutants(value) if wrong != value)
+    assert verdicts.total() > 1000
+    assert verdicts[AttemptVerdict.WRONG] >= 0.99 * verdicts.total(), verdicts
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("name", "told", "asked_for"), [("CRUXEval", 11, 25), ("Absolute Zero Reasoner", 2, 16)]
+)
+def test_an_input_whose_keys_lie_the_other_way_round_is_another_input(
+    name: str, told: int, asked_for: int, sandbox: Sandbox
+) -> None:
+    kind, asked = problem_type("code_i"), []
+    for row in readable(name)[0]:
+        arguments = parse_arguments(row.draft.inputs[0])
+        turned = turned_round(arguments)
+        if repr(turned) != repr(arguments) and len(row.output) != CUT:
+            draft = replace(row.draft, problem_type="code_i")
+            asked.append((draft.problem(str(len(asked)), (row.output,)), read_input(repr(turned))))
+    own = [kind.answer_job(problem, problem.inputs[0], INSTRUCT.rules) for problem, _ in asked]
+    others = [kind.answer_job(problem, answer, INSTRUCT.rules) for problem, answer in asked]
+    results = verify_or_raise(sandbox, [job for job in own + others if job], determinism=False)
+    verdicts = [
+        kind.judge(problem, problem.inputs[0], result)
+        for (problem, _), result in zip([*asked, *asked], results, strict=True)
+    ]
+    assert verdicts[: len(asked)] == [AttemptVerdict.CORRECT] * asked_for
+    others_judged = Counter(
+        verdicts[len(asked) :]
+    )  # where no order shows in the output the other input is right too
+    assert others_judged == {AttemptVerdict.WRONG: told, AttemptVerdict.CORRECT: asked_for - told}
+
+
+def judged(problem: Problem, answer: str) -> AttemptVerdict:
+    return problem_type(problem.problem_type).judge(problem, read_output(answer), None)
+
+
+def mutants(value: object) -> Iterator[Any]:
+    """Values that are off by a sign, by one, by a character, or by the order of two neighbours."""
+    match value:
+        case bool():
+            yield not value
+        case None:
+            yield False
+        case int() | float():
+            yield from (-value, value + 1, value - 1)
+        case str():
+            yield from (
+                value + "a",
+                value[1:],
+                value[:-1] + "~",
+                value[1:2] + value[:1] + value[2:],
+                value[::-1],
+            )
+        case list() | tuple():
+            kind: Any = type(value)
+            yield from (kind(value[:-1]), kind([*value[1:2], *value[:1], *value[2:]]), kind(value[::-1]))
+            for place, item in enumerate(value[:3]):
+                yield from (kind([*value[:place], each, *value[place + 1 :]]) for each in mutants(item))
+        case set():
+            yield from (value | {"~"}, set(list(value)[1:]))
+        case dict():
+            yield {**value, "~": 0}
+            for key, entry in [*value.items()][:3]:
+                yield from ({**value, key: each} for each in mutants(entry))
+
+
+def turned_round(value: object) -> Any:
+    """The value with the entries of its outermost dicts in reverse order."""
+    match value:
+        case dict():
+            return dict(reversed(value.items()))
+        case list() | tuple():
+            return type(value)(map(turned_round, value))
+        case _:
+            return value
+
+
+# Values of ours, in every backend
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.integers(-(10**400), 10**400)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([0.0, -0.0, 1.0, 1e300, 5e-324])
+    | st.text(
+        st.characters(max_codepoint=0x2FF), max_size=5
+    )  # what is printable beyond differs between Pythons
+    | st.sampled_from(["\ud800", "\x00\n'\"", "\u2028"])
+)
+HASHABLE = st.recursive(SCALARS, lambda part: st.tuples(part, part), max_leaves=3)
+PLAIN = st.recursive(
+    SCALARS | st.sets(HASHABLE, max_size=1),
+    lambda part: (
+        st.lists(part, max_size=3)
+        | st.lists(part, max_size=3).map(tuple)
+        | st.dictionaries(HASHABLE, part, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.sandbox
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(PLAIN, min_size=1, max_size=30))
+def test_a_value_goes_in_and_comes_out_as_python_writes_it(sandbox: Sandbox, values: list[object]) -> None:
+    inputs = tuple(read_arguments(repr(value)) for value in values)
+    assert inputs == tuple(f"({value!r},)" for value in values)
+    program = "def f(x):\n    return [x, repr(x)]"
+    (result,) = verify_or_raise(sandbox, [Job("j", program, inputs)], determinism=True)
+    assert result.outputs == tuple(repr([value, repr(value)]) for value in values)
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ("{'b': 1, 'a': 2}", "['b', 'a']"),
+        ("{8, 0}", "[8, 0]"),
+        ("{0, 8}", "[0, 8]"),
+        ("{1: 'a', 0: 'b', True: 'c'}", "[1, 0]"),
+        ("[{'z': 1, 'y': {'x': 0, 'w': 0}}]", "[{'z': 1, 'y': {'x': 0, 'w': 0}}]"),
+    ],
+)
+def test_a_program_meets_items_and_keys_in_the_order_that_was_written(
+    arguments: str, seen: str, sandbox: Sandbox
+) -> None:
+    job = Job("j", "def f(x):\n    return list(x)", (read_arguments(arguments),))
+    assert verify_or_raise(sandbox, [job], determinism=True)[0].outputs == (seen,)
+
+
+@pytest.mark.sandbox
+def test_an_order_that_the_hash_seed_decides_is_not_stored(sandbox: Sandbox) -> None:
+    program = "def f(words):\n    return {word: len(word) for word in set(words)}"
+    words = [letter * 2 for letter in "abcdefghijklmnop"]
+    (result,) = verify_or_raise(sandbox, [Job("j", program, (repr((words,)),))], determinism=True)
+    assert result.outputs == (repr(dict.fromkeys(words, 2)),)
+
+
+@pytest.mark.sandbox
+def test_an_answer_is_right_by_value_and_an_input_by_what_it_gives(sandbox: Sandbox) -> None:
+    keys = Problem(
+        "k", "code_i", "def f(d):\n    return list(d)", ("({'b': 1, 'a': 2},)",), ("['b', 'a']",), ""
+    )
+    kind = problem_type("code_i")
+    answers = [read_arguments("{'b': 1, 'a': 2}"), read_arguments("{'a': 1, 'b': 2}")]
+    jobs = [job for answer in answers if (job := kind.answer_job(keys, answer, INSTRUCT.rules))]
+    results = verify_or_raise(sandbox, jobs, determinism=False)
+    verdicts = [kind.judge(keys, answer, result) for answer, result in zip(answers, results, strict=True)]
+    assert verdicts == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
+    whole = Problem("w", "code_o", "", ("(1,)",), ("{'b': [1, 2], 'a': {3, 4}}",), "")
+    assert judged(whole, "{'a': {4, 3}, 'b': [1, 2]}") is AttemptVerdict.CORRECT
+    assert judged(whole, "{'a': {4, 3}, 'b': [2, 1]}") is AttemptVerdict.WRONG
+
+
+@pytest.mark.parametrize("name", ["compact", "instruct"])
+def test_a_prompt_shows_what_runs_in_the_order_that_was_written(name: str) -> None:
+    asked = Problem("p", "code_o", "def f(d): return d", ("({'b': 1, 'a': {8, 0}},)",), ("{'b': 1}",), "")
+    for prompt in (dialect(name).solve_prompt(asked), dialect(name).propose_prompt("code_o", [asked])):
+        assert "{'b':1,'a':{8,0}}" in prompt.replace(" ", "")
+
+
+def test_votes_count_outputs_by_value_and_inputs_as_written() -> None:
+    first, second = "{'b': 1, 'a': 2}", "{'a': 2, 'b': 1}"
+    assert ballot("code_o", first) == ballot("code_o", second)
+    assert ballot("code_i", f"({first},)") != ballot("code_i", f"({second},)")
