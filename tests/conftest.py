@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import read_manifest
 from populora_core.store.manifest import stage_folders
+from populora_core.support import owner
 
 PATIENCE = 600.0
 """Seconds for anything to happen on a busy machine; whoever waits goes on as soon as it has."""
@@ -38,6 +41,10 @@ if PROFILE == "same":
     # Hypothesis also draws constants of whatever modules of ours a process has imported by then, so that examples
     # would follow from which tests it has run before.
     providers._get_local_constants = lambda: providers._local_constants
+
+# Tests keep no answer and no key in the home of whoever runs them; their subprocesses inherit this.
+os.environ[owner.FOLDER] = tempfile.mkdtemp(prefix="populora-tests-config-")
+atexit.register(shutil.rmtree, os.environ[owner.FOLDER], ignore_errors=True)
 
 CORPUS = Path(__file__).resolve().parent / "data" / "corpus.jsonl"  # documents of the tiny base
 GENERATIONS = 3
@@ -126,6 +133,13 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.fixture(autouse=True)
+def _no_run_opened() -> Iterator[None]:
+    """Each test begins as a process that has opened no run."""
+    yield
+    owner.forget()
 
 
 @pytest.fixture(scope="session", autouse=True)

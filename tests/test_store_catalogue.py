@@ -361,7 +361,7 @@ def test_who_may_not_write_to_the_run_sees_its_newest_state(tmp_path, monkeypatc
 
 def test_publishing_leaves_nothing_but_the_catalogue(tmp_path):
     publish(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["catalogue.duckdb"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["catalogue.duckdb", "catalogue.mark"]
 
 
 def test_a_failed_publish_leaves_the_old_catalogue(tmp_path):

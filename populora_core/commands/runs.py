@@ -33,12 +33,15 @@ def fork(
     from populora_core.commands.console import narrated
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
-    from populora_core.runs.preflight import check_names
+    from populora_core.runs.preflight import check_names, places
     from populora_core.runs.run import Run
+    from populora_core.support.owner import remember
 
     source = Run.open(directory)
     config = apply_overrides(source.config, settings or [])
-    check_names(config, "the settings given with --set")
+    if settings:
+        remember(places(config))
+        check_names(config, "the settings given with --set")
     with narrated(f"taking over generations 0 to {generation} ..."):
         forked = fork_run(source, generation, to, config)
     print(

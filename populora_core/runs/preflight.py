@@ -20,6 +20,7 @@ from populora_core.runs.named_bases import NAMED
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.hub import HUB, how_to_get
+from populora_core.support.owner import remember
 from populora_core.support.registry import Registry, is_place, settings_of
 from populora_core.support.user_cache import GGUF
 
@@ -42,6 +43,7 @@ def preflight(config: Config, source: str) -> None:
         ConfigError: an unknown name, a missing folder or package, or a store that cannot be opened. It begins
             with `source`, where the configuration is from.
     """
+    remember(places(config))
     check_names(config, source)
     check_folders(config, source)
     check_packages(config, source)
@@ -230,6 +232,18 @@ def check_names(config: Config, source: str) -> None:
     with _said_of(f"{source}: propose.inputs"):
         dialect(config.base.dialect, config.propose.inputs)
     _check_gpus(config, source)
+
+
+def places(config: Config) -> list[str]:
+    """Every name of the configuration that is the place of code, "package.module:name"."""
+    evolve = config.evolve
+    names = (
+        *(config.base.dialect, config.match.scheme, config.grade.teacher_reward, config.update.estimator),
+        *config.propose.types,
+        *(*evolve.mutations, *evolve.crossovers, evolve.fitness, evolve.selection, evolve.replacement),
+        config.anchors.source,
+    )
+    return [name for name in names if is_place(name)]
 
 
 def _check_name(source: str, registry: Registry, name: str, parameters: Mapping[str, Setting]) -> None:

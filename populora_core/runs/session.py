@@ -14,12 +14,14 @@ from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
 from populora_core.runs.observer import Observer
+from populora_core.runs.preflight import check_names
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.store.record import RECORD
 
 if TYPE_CHECKING:
     from populora_core.compute.ray_cluster import RayCluster
@@ -45,6 +47,7 @@ class Session:
 
     def __enter__(self) -> Session:
         directory = self.run.directory
+        check_names(self.run.config, str(directory / RECORD))
         with ExitStack() as stack:
             stack.enter_context(lock(directory))
             clear(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,9 +31,10 @@ from populora_core.store.sql import (
 )
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS, View
-from populora_core.support import durable
+from populora_core.support import durable, owner
 
 CATALOGUE = "catalogue.duckdb"
+MARK = "catalogue.mark"  # beside it: made by the key of the user who published it
 SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
 _DUCKDBS = {"memory", "system", "temp"}
 RECENT = "recent"  # schema of the tables that the blocks' views join: of the generations in no block
@@ -52,7 +54,9 @@ def publish(run_dir: Path) -> Path:
         with full_disk_told(), duckdb.connect(folder / CATALOGUE) as connection:
             _build(connection, run_dir)
         durable.fsync(folder / CATALOGUE)
+        mark = owner.mark(folder / CATALOGUE)
         os.replace(folder / CATALOGUE, target)
+        durable.write_atomically(run_dir / MARK, mark + "\n")
         durable.fsync(run_dir)
     return target
 
@@ -60,6 +64,8 @@ def publish(run_dir: Path) -> Path:
 def stale(run_dir: Path) -> bool:
     """Whether the catalogue is missing, unreadable, or made for another place or other stage folders."""
     run_dir = run_dir.resolve()
+    if not _ours(run_dir):
+        return True
     with duckdb.connect() as connection:
         try:
             _attach(connection, run_dir / CATALOGUE, "catalogue")
@@ -167,6 +173,17 @@ class Catalogue:
     def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """The answer to one SQL statement as plain rows (see `query`)."""
         return self.query(sql, parameters).arrow().to_pylist()
+
+
+def _ours(run_dir: Path) -> bool:
+    """Whether this user published the catalogue: another's views are SQL that could read any file."""
+    try:
+        if not (run_dir / CATALOGUE).is_file() or not (run_dir / MARK).is_file():
+            return False
+        with (run_dir / MARK).open() as file:
+            return hmac.compare_digest(file.read(64).encode(), owner.mark(run_dir / CATALOGUE).encode())
+    except (OSError, ValueError):
+        return False
 
 
 def run_labels(directories: Sequence[Path]) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 from populora_core.support.errors import PopulationError, PopuloraError
+from populora_core.support.owner import require_trusted
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Dropped = Annotated[float, Field(ge=0.0, lt=1.0)]  # what survives is divided by 1 - drop
@@ -71,6 +72,8 @@ class Registry(dict[str, Any]):
             PopuloraError: no such name, a place that cannot be imported, or a thing that lacks what the kind must
                 have: the error names it.
         """
+        if is_place(name):
+            require_trusted(name)
         if name in self.made:
             return self.made[name]
         entry = self[name] if name in self else self._place(name)
