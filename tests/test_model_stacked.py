@@ -12,7 +12,7 @@ from tiny_base import layout_of, random_rows, tiny_model
 from torch import nn
 
 from populora_core.model.routes import FEW_PRODUCTS, Masked, RowBlock, Scattered, route_of, step_route
-from populora_core.model.stacked import StackedAdapters
+from populora_core.model.stacked import StackedAdapters, StackedLinear
 from populora_core.support.errors import BaseModelError, PopulationError
 
 MEMBERS = ("a", "b", "c")
@@ -240,3 +240,28 @@ def test_in_bfloat16_the_masters_stay_in_float32():
     exact.load(rows)
     assert torch.equal(stacked.weights[1], rows["b"])
     assert (mixed - logits(exact, [0, 1, 1, 2, 2, 2], IDS)).abs().mean() < 0.1
+
+
+def test_in_bfloat16_a_young_members_term_is_not_lost_in_the_rounding_of_the_base():
+    """Added to the base's rounded product, a term of a tenth of its last place would leave most numbers as they are."""
+    model = tiny_model(torch.bfloat16)
+    layout = layout_of(model)
+    stacked = StackedAdapters(model, layout)
+    row = random_rows(layout, "a")["a"]
+    for _, b in layout.views(row).values():
+        b.mul_(1e-4 / b.abs().mean())
+    stacked.load({"a": row})
+    layer = next(module for module in model.modules() if isinstance(module, StackedLinear))
+    x = torch.randn(4, 512, layer.base.in_features, generator=torch.Generator().manual_seed(0)).bfloat16()
+    base = x.double() @ layer.base.weight.double().T + (
+        0 if layer.base.bias is None else layer.base.bias.double()
+    )
+    term = layout.scale * (x.double() @ layer.a[0].double().T @ layer.b[0].double().T)
+
+    def share(y):
+        return float((y.double() - base).flatten() @ term.flatten() / term.square().sum())
+
+    with torch.no_grad(), stacked.routed([0] * 4, 512):
+        assert share(layer(x)) == pytest.approx(1.0, abs=0.15)
+        with stacked.adding_to_base():
+            assert share(layer(x)) < 0.5, "else this proves nothing"

@@ -101,6 +101,43 @@ def test_what_the_learner_made_is_served_within_rounding(sampler: Sampler, serve
     assert report.alike == {}, "every version is told from every other"
 
 
+@pytest.mark.parametrize("rate", [1e-4, 1e-3])
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (lambda worker, rows: None, None),
+        (lambda worker, rows: scale_b(worker, rows["b"], 0.0), "it is not applied"),
+        (lambda worker, rows: scale_b(worker, rows["b"], 2.0), "its scaling is wrong"),
+        (lambda worker, rows: rows.update(a=rows["b"], b=rows["a"]), "is swapped with"),
+        (lambda worker, rows: scale_b(worker, rows["b"], 0.5), "it is stale"),
+    ],
+)
+def test_after_one_step_in_bfloat16_every_fault_is_caught_at_load_and_nothing_else(
+    tmp_path: Path, rate: float, fault: Callable[[Worker, dict[str, Tensor]], None], why: str | None
+) -> None:
+    """A step smaller than rounding: Adam's first moves every number of B by the rate."""
+    worker = Worker(replace(SPEC, base=BaseSection(dtype="bfloat16")), threads=1)
+    rows = {}
+    for number, member in enumerate(("a", "b")):
+        rows[member] = row_of(worker, member, number)
+        for _, b in worker.layout.views(rows[member]).values():
+            b.sign_().mul_(rate)
+    before = rows["b"].clone()
+    scale_b(worker, before, 0.5)
+    export(worker, {"b": MemberState.newborn(before)}, tmp_path / "g0001")
+    hashes = export(worker, {name: MemberState.newborn(row) for name, row in rows.items()}, tmp_path)
+    served = [
+        Served("a", tmp_path / "a", hashes["a"][WEIGHTS]),
+        Served("b", tmp_path / "b", hashes["b"][WEIGHTS], (tmp_path / "g0001" / "b" / PROBE,)),
+    ]
+    sampler = faulty(worker, lambda resident: fault(worker, resident))
+    if why is None:
+        assert set(serve(sampler, served, "float32").told.values()) == {ProofResult.APART}
+    else:
+        with pytest.raises(AdapterNotServed, match=why):
+            serve(sampler, served, "float32")
+
+
 def test_the_learner_records_its_own_pass_over_base_and_member(worker: Worker, served: list[Served]) -> None:
     probe = read_probe(served[0].folder)
     worker.stacked.load({"a": row_of(worker, "a", 2)})

@@ -15,6 +15,7 @@ from bench.proof import formula, tokens_that_tell
 from populora_core.compute.proving import EARLIER, TOKENS, first_tokens, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config
+from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
@@ -40,7 +41,14 @@ from populora_core.support.errors import AdapterNotServed
 from populora_core.support.shipped import REPOSITORY, shipped
 
 TINY = shipped("base_model", "tiny")
-SPEC = ModelSpec(BaseSection(dtype="bfloat16"), AdapterSection(rank=8, alpha=16.0), base_digest(TINY))
+SPEC = ModelSpec(
+    BaseSection(dtype="bfloat16"),
+    AdapterSection(rank=8, alpha=16.0),
+    base_digest(TINY),
+    SamplerSection(
+        engine="vllm"
+    ),  # an engine that scores as it computes, whose numbers others here stand in for
+)
 POWER = REPOSITORY / "bench" / "results" / "proof.json"
 LIMITS = MismatchLimits.of(WARN, REFUSE, "bfloat16")
 NOISE = 0.1
@@ -228,6 +236,28 @@ def test_a_version_of_one_update_ago_is_never_told_apart(worker: Worker, rows: l
         "engines of two kinds: caught, or said to be open"
     )
     assert ProofResult.WRONG not in told(own, NOISE)
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-5, 1e-4, 1e-3])
+def test_a_step_smaller_than_rounding_refuses_no_member(
+    worker: Worker, rows: list[TrainingRow], rate: float
+) -> None:
+    """The second generation: after its first step a member's numbers differ from the base's by less than noise."""
+    rules = UpdateRules(
+        load_config(REPOSITORY / "configs" / "demo.toml").update.model_copy(update={"learning_rate": rate})
+    )
+    newborn = MemberState.newborn(worker.layout.init_row(ids.generator(7, "member")))
+    after = update_members(worker.stacked, {"a": newborn}, rows, rules)[0]
+    worker.stacked.load({"a": after["a"].weights})
+    asked = [Request("a", row.prompt_ids, seed=100 + seed, max_tokens=50) for seed, row in enumerate(rows)]
+    with worker.stacked.adding_to_base():  # as vLLM does
+        made = TorchSampler(worker.stacked, ()).generate(asked)
+    drawn = [
+        replace(row, completion_ids=each.token_ids, old_logprobs=each.logprobs)
+        for row, each in zip(rows, made, strict=True)
+    ]
+    proof = prove_sampled(worker, worker.stacked, after, {}, drawn)["a"]
+    assert proof["told"] in {ProofResult.APART, ProofResult.NOT_YET}
 
 
 def test_the_update_proves_the_sampler_by_what_it_drew(

@@ -269,6 +269,6 @@ def export(worker: Worker, states: Mapping[str, MemberState], folder: Path) -> d
         logprobs = {member: given_logprobs(stacked, member, *text) for member in states}
         hashes = dict(zip(states, writing, strict=True))
     for member, own in hashes.items():
-        known = own[WEIGHTS], worker.spec.base.dtype, *text, logprobs[member], worker.base_logprobs
+        known = own[WEIGHTS], "float32", *text, logprobs[member], worker.base_logprobs
         write_probe(folder / member, Probe(*known))
     return hashes

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from populora_core.learner.rows import TrainingRow
+from populora_core.sampler.engines import scored_in
 from populora_core.sampler.probe import BASE, not_served, reason, warn_of
 from populora_core.sampler.proof import Logprobs, MemberProof, MismatchLimits, ProofResult, judge
 
@@ -37,7 +38,9 @@ def prove_sampled(
     earlier: Mapping[str, Path],
     rows: Sequence[TrainingRow],
 ) -> dict[str, dict[str, Any]]:
-    """Hold what was sampled to the weights that the learner has; in float32 there is nothing left to tell.
+    """Hold what was sampled to the weights that the learner has.
+
+    Where the sampler scores in float32, the proof at load has left nothing to tell.
 
     Args:
         states: of the members at the weights that sampled.
@@ -52,7 +55,7 @@ def prove_sampled(
     from populora_core.model.adapter_files import read_weights
 
     spec = worker.spec
-    if spec.base.dtype == "float32":
+    if scored_in(spec.sampler.engine, spec.base.dtype) == "float32":
         return {}
     limits = MismatchLimits.of(spec.sampler.warn_mismatch, spec.sampler.refuse_mismatch, spec.base.dtype)
     findings: dict[str, MemberProof] = {}
@@ -63,9 +66,11 @@ def prove_sampled(
         known = {member: state.weights}
         if member in earlier:
             known[EARLIER] = read_weights(earlier[member], stacked.layout)
-        own, *others = _scored(stacked, known, chosen)
+        (own, *others), (exact, *exact_others) = _scored(stacked, known, chosen)
         served = np.concatenate([np.asarray(row.old_logprobs) for row in chosen])
-        finding = judge(served, own, dict(zip([BASE, EARLIER], others, strict=False)), BASE, limits)
+        names = [BASE, EARLIER][: len(others)]
+        ways = {name: exact - other for name, other in zip(names, exact_others, strict=True)}
+        finding = judge(served, own, dict(zip(names, others, strict=True)), BASE, limits, ways)
         if finding.told is ProofResult.WRONG:
             finding = _with_others(stacked, states, member, chosen, served, own, finding)
             why = reason(finding, set(states))
@@ -90,21 +95,26 @@ def first_tokens(rows: Sequence[TrainingRow], count: int) -> list[TrainingRow]:
 
 def _scored(
     stacked: StackedAdapters, weights: Mapping[str, Tensor], rows: Sequence[TrainingRow]
-) -> list[Logprobs]:
-    """What the learner's pass gives the completions under the first of the adapters, the bare base, and the rest."""
-    from populora_core.model.probe import given_logprobs
+) -> tuple[list[Logprobs], list[Logprobs]]:
+    """What the learner gives the completions under the first of the adapters, the bare base, and the rest.
+
+    Returns:
+        Rounded as the engine rounds, and in float32.
+    """
+    from populora_core.model.probe import given_logprobs, rounded_logprobs
 
     stacked.load(weights)
     first, *rest = weights
-    return [
-        np.concatenate(
-            [
-                given_logprobs(stacked, who, row.prompt_ids, row.completion_ids, row.temperature)
-                for row in rows
-            ]
-        )
-        for who in (first, None, *rest)
-    ]
+    rounded, exact = (
+        [
+            np.concatenate(
+                [score(stacked, who, row.prompt_ids, row.completion_ids, row.temperature) for row in rows]
+            )
+            for who in (first, None, *rest)
+        ]
+        for score in (rounded_logprobs, given_logprobs)
+    )
+    return rounded, exact
 
 
 def _with_others(
@@ -119,7 +129,7 @@ def _with_others(
     """The finding, with the member that answers instead where one does."""
     for other, state in states.items():
         if finding.other is None and other != member:
-            theirs = _scored(stacked, {other: state.weights}, rows)[0]
+            theirs = _scored(stacked, {other: state.weights}, rows)[0][0]
             if np.abs(served - theirs).mean() < 0.5 * np.abs(served - own).mean():
                 return replace(finding, other=other)
     return finding

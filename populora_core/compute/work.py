@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from populora_core.compute.results import encode
 from populora_core.learner.rows import CorpusText
 from populora_core.problems.dialects import dialect
+from populora_core.sampler.engines import scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
 from populora_core.sampler.spec import ModelSpec
@@ -338,7 +339,8 @@ class Generate:
         """
         settings = worker.spec.sampler
         limits = settings.warn_mismatch, settings.refuse_mismatch
-        report = serve(worker.sampling(), self.adapters, worker.spec.base.dtype, *limits)
+        sampler = worker.sampling()
+        report = serve(sampler, self.adapters, scored_in(sampler.name, worker.spec.base.dtype), *limits)
         requests = worker.requests(self.prompts, self.by_dialect)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]

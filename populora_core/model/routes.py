@@ -114,8 +114,9 @@ class Scattered:
         """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
         parts, tokens = len(self.sources), x.shape[1]
         gathered = x.index_select(0, self.sources.flatten()).view(parts, -1, x.shape[-1])
-        u = torch.bmm(_of_members(factors.a, self.members), gathered.mT)
-        added = torch.bmm(u.mT, _of_members(factors.b, self.members).mT).view(-1, tokens, y.shape[-1])
+        a, b = (_of_members(factor, self.members).to(x.dtype) for factor in (factors.a, factors.b))
+        u = torch.bmm(a, gathered.mT)
+        added = torch.bmm(u.mT, b.mT).view(-1, tokens, y.shape[-1])
         added = added.index_select(0, self.places)
         if self.rows is None:
             y.add_(added, alpha=scale)
@@ -143,7 +144,7 @@ class Masked:
 
     def add_to(self, y: Tensor, x: Tensor, factors: LayerFactors, scale: float) -> None:
         """y += scale B A x for each row's member, of x [N, T, in] and y [N, T, out]."""
-        a, b = factors.side_by_side()
+        a, b = (factor.to(x.dtype) for factor in factors.side_by_side())
         u = torch.matmul(x, a).masked_fill_(self.foreign, 0.0)
         y.view(-1, y.shape[-1]).addmm_(u.flatten(0, 1), b, alpha=scale)
 

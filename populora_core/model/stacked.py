@@ -31,6 +31,7 @@ class StackedAdapters:
         members: ids of the resident members; member i is row i of the matrices.
         weights: [P, D] in `master_dtype`, what the optimiser steps.
         grad: [P, D], the gradients summed since `zero_grad`; None until one is needed.
+        base_first: whether members' terms are added to the base's rounded product, as other engines do it.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class StackedAdapters:
         self.members: tuple[str, ...] = ()
         self.grad: Tensor | None = None
         self.route: Route | None = None
+        self.base_first = False
         self._layers = [self._attach(slot) for slot in layout.modules]
         base = self._layers[0].base.weight
         self.device, self.compute_dtype = base.device, base.dtype
@@ -104,6 +106,15 @@ class StackedAdapters:
         finally:
             self.route = None
 
+    @contextmanager
+    def adding_to_base(self) -> Iterator[None]:
+        """Inside, members' terms are added as vLLM adds them: what is smaller than the base's rounding is lost."""
+        self.base_first = True
+        try:
+            yield
+        finally:
+            self.base_first = False
+
     def _attach(self, slot: ModuleSlot) -> StackedLinear:
         base = self.model.get_submodule(slot.name)
         if not isinstance(base, nn.Linear):
@@ -162,17 +173,29 @@ class StackedLinear(nn.Module):
         return self.apply_members(x.contiguous(), route)[0]
 
     def apply_members(self, x: Tensor, route: Route) -> tuple[Tensor, list[Tensor]]:
-        """The output and, for each block, u = A x' [members, rank, rows]: thin factors first suits BLAS."""
-        y = F.linear(x, self.base.weight, self.base.bias)
+        """The output and, for each block, u = A x' [members, rank, rows]: thin factors first suits BLAS.
+
+        Everything is computed in the precision of x (see `exact`). In 16 bits the base's product is added to the
+        members', and rounded with them: added to what is rounded, the small terms of young members would be lost.
+        """
+        weight = self.base.weight.to(x.dtype)
+        bias = None if self.base.bias is None else self.base.bias.to(x.dtype)
+        bare = route.mixed is None and not route.blocks
+        base_first = bare or x.dtype == torch.float32 or self.stack.base_first
+        y = F.linear(x, weight, bias) if base_first else x.new_zeros(*x.shape[:-1], len(weight))
         scale = self.stack.layout.scale
         activations = []
         for block in route.blocks:
-            u = torch.bmm(block.of(self.a), _rows(x, block).mT)
-            _rows(y, block).baddbmm_(u.mT, block.of(self.b).mT, alpha=scale)
+            u = torch.bmm(block.of(self.a).to(x.dtype), _rows(x, block).mT)
+            _rows(y, block).baddbmm_(u.mT, block.of(self.b).mT.to(x.dtype), alpha=scale)
             activations.append(u)
         if route.mixed is not None:
             assert not torch.is_grad_enabled()  # `route_for` gives it only where no gradients are taken
             route.mixed.add_to(y, x, self, scale)
+        if not base_first:
+            y.flatten(0, 1).addmm_(x.flatten(0, 1), weight.mT)
+            if bias is not None:
+                y += bias
         return y, activations
 
 

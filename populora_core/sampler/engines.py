@@ -44,6 +44,15 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: i
     return wanted
 
 
+def scored_in(engine: str, dtype: str) -> str:
+    """The precision of the numbers that an engine gives texts over a base in `dtype`.
+
+    The torch sampler serves the learner's own tensors, and scores in float32 whatever they are kept in: its proof is
+    whole at every load. vLLM computes as it is set up.
+    """
+    return "float32" if engine == "torch" else dtype
+
+
 def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], StackedAdapters]) -> Sampler:
     """The sampler that `spec` asks for, with no adapter resident.
 

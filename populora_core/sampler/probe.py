@@ -2,9 +2,10 @@
 
 At every load the sampler scores one fixed text under every resident member and the bare base, in one batch
 and as it generates: once whole and once without its last token, so that rows come unsorted and end apart.
-The learner recorded beside each adapter what its own forward pass makes of that text (`store.adapters.Probe`), and
-`sampler.proof` tells from both whose numbers they are. In float32 a few tokens tell everything. In bfloat16 they tell
-gross faults alone; what they leave open, the update tells from the tokens that it learns from (`compute.proving`).
+The learner recorded beside each adapter what its own pass in float32 makes of that text (`store.adapters.Probe`), and
+`sampler.proof` tells from both whose numbers they are. Where the sampler scores in float32 too, a few tokens tell
+everything. In bfloat16 they tell gross faults alone; what they leave open, the update tells from the tokens that it
+learns from (`compute.proving`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def serve(
     """Make exactly these adapters resident and prove that each is applied.
 
     Args:
-        dtype: that the sampler computes in.
+        dtype: that the sampler scores in.
         warn, refuse: mean differences, in nats per token, from which on it is told and refused in bfloat16.
 
     Raises:

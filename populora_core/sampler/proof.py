@@ -4,6 +4,10 @@ Two engines never agree to the bit: in bfloat16 they differ by 0.1 nats per toke
 difference therefore proves nothing, but many tokens do. Let s be what was served, o the member's own numbers and a
 those of another policy, such as the bare base. Least squares of s - a on o - a gives the share of the way from a to o
 that was served: 1 where the member answers, 0 where the other does, 2 where an adapter is scaled twice over.
+
+After a small step o - a is a tenth of what bfloat16 rounds. Where o and a are rounded as s is, their noise would draw
+the share towards 0, however many the tokens. So an instrument takes the place of o - a in the products: the same
+difference in float32, which knows nothing of any pass's noise (Wald 1940).
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ import numpy.typing as npt
 
 Logprobs = npt.NDArray[np.float64]
 
-ROUNDING = {"float32": 1e-3, "bfloat16": 0.25}
+ROUNDING = {"float32": 3e-5, "bfloat16": 0.25}
 """Nats that one token may be off by rounding: what is believed of the noise before there are tokens to measure."""
 BELIEF = 10
 """As many tokens' worth."""
 TELLING = 0.06
 """The share's standard error from which on it tells: 0 and 1 are then eight from 0.5, and half the scale is seen."""
+EXACT = 2e-4
+"""The mean difference of two passes in float32 that is refused; they come within a tenth of it."""
 CERTAIN = 5.0
 """Standard errors from 1 at which a share is another's and no chance."""
 SCALED = 0.2
@@ -54,10 +60,10 @@ class MismatchLimits:
 
     @classmethod
     def of(cls, warn: float, refuse: float, *dtypes: str) -> MismatchLimits:
-        """For engines that compute in these; where none rounds to 16 bits, a fifth of its rounding is refused."""
+        """For numbers computed in these; where none rounds to 16 bits, `EXACT` is refused."""
         rounding = max(ROUNDING[dtype] for dtype in dtypes)
         if rounding == ROUNDING["float32"]:
-            return cls(rounding / 5, rounding / 5, rounding)
+            return cls(EXACT, EXACT, rounding)
         return cls(warn, refuse, rounding)
 
 
@@ -85,23 +91,34 @@ class MemberProof:
 
 
 def judge(
-    served: Logprobs, own: Logprobs, others: Mapping[str, Logprobs], base: str, limits: MismatchLimits
+    served: Logprobs,
+    own: Logprobs,
+    others: Mapping[str, Logprobs],
+    base: str,
+    limits: MismatchLimits,
+    exact: Mapping[str, Logprobs] | None = None,
 ) -> MemberProof:
     """Tell whose numbers were served.
 
     Args:
-        served, own: [n], of the same tokens.
-        others: name of another policy -> what it gives them [n].
+        served: [n].
+        own: of the same tokens [n], in the precision of `served` or in float32.
+        others: name of another policy -> what it gives them [n], in the same.
         base: which of them is the bare base.
+        exact: name of another policy -> own numbers less its own, in float32 [n]; None where `own` is not rounded.
     """
     if served.shape != own.shape or not np.isfinite(served - own).all():
         return MemberProof(ProofResult.WRONG, len(served), math.inf, math.inf, math.inf)
+    ways = exact or {}
     apart = np.abs(served - own)
     sizes = len(apart), float(apart.mean()), float(np.quantile(apart, 0.99)), float(apart.max())
     known = {
         name: other for name, other in others.items() if other.shape == own.shape and (own != other).any()
     }
-    shares = {name: share_served(served, own, other, limits.rounding) for name, other in known.items()}
+    shares = {
+        name: share_served(served, own, other, limits.rounding, ways.get(name))
+        for name, other in known.items()
+    }
     alike = tuple(name for name, (_, error) in shares.items() if error > TELLING)
     wrong = sizes[1] >= limits.refuse or any(
         1.0 - share > max(0.5, CERTAIN * error) for share, error in shares.values()
@@ -123,22 +140,30 @@ def judge(
     )
 
 
-def share_served(served: Logprobs, own: Logprobs, other: Logprobs, rounding: float) -> tuple[float, float]:
+def share_served(
+    served: Logprobs, own: Logprobs, other: Logprobs, rounding: float, exact: Logprobs | None = None
+) -> tuple[float, float]:
     """The share of the way from another policy to the member's own that was served, and its standard error.
 
     The error is the larger of two: residuals' squares in proportion to the tokens' weights, each as if its token had
     been left out (HC3, MacKinnon and White 1985), since a few tokens may carry all; and one spread for all tokens,
     drawn towards `rounding` while they are few.
+
+    Args:
+        exact: own numbers less the other's without noise, for an instrument.
     """
     moved, way = served - other, own - other
-    length = float(way @ way)
-    share = float(moved @ way) / length
-    weight = way * way / length
+    along = way if exact is None else exact
+    length = float(way @ along)
+    if length <= 0.0:  # rounding has left nothing of the way
+        return 1.0, math.inf
+    share = float(moved @ along) / length
+    weight = np.abs(way * along) / length
     rest = moved - share * way
     left_out = rest / np.maximum(1.0 - weight, 1e-9)
-    robust = math.sqrt(float((way * way) @ (left_out * left_out))) / length
+    robust = math.sqrt(float((along * along) @ (left_out * left_out))) / length
     spread = (BELIEF * rounding * rounding + float(rest @ rest)) / (BELIEF + len(rest))
-    return share, max(robust, math.sqrt(spread / length))
+    return share, max(robust, math.sqrt(spread * float(along @ along)) / length)
 
 
 def tokens_needed(effect: float, noise: float) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from populora_core.model.adapter_files import read_weights
 from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.exact import in_float32
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room, shape_of
@@ -130,12 +131,13 @@ class TorchSampler:
         return [done[index] for index in range(len(requests))]
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions, token by token in one batch, as `generate` computes them."""
+        """Log-probabilities of given completions, token by token in one batch: as `generate` goes, and in float32."""
         requests = [
             Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
             for text in texts
         ]
-        scored = self.generate(requests, given=[text.completion_ids for text in texts])
+        with in_float32(self._stacked.model):
+            scored = self.generate(requests, given=[text.completion_ids for text in texts])
         return [completion.logprobs for completion in scored]
 
     def _fitting(self, requests: Sequence[Request]) -> BatchLimits:

@@ -16,7 +16,7 @@ from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import PROBLEM_TYPES, ballot
 from populora_core.runs.run import Run
-from populora_core.sampler.engines import choose_engine
+from populora_core.sampler.engines import choose_engine, scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Sampler, Served
 from populora_core.sampler.spec import ModelSpec
@@ -96,7 +96,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
     )
     worker = Worker(spec, config.compute.threads)
     adapters = [Served(name, run.adapter_folder(name, newest), sha256) for name, sha256 in members.items()]
-    serve(worker.sampler, adapters, config.base.dtype)
+    serve(worker.sampler, adapters, scored_in(worker.sampler.name, config.base.dtype))
     return Fleet(
         sampler=worker.sampler,
         vocabulary=worker.vocabulary,
