@@ -278,7 +278,7 @@ def test_a_draft_is_held_to_what_a_teachers_proposal_is(sandbox: Sandbox) -> Non
         ("def f(a):\n return a+1", "3"): ProposalVerdict.FORMAT_ERROR,
         ("def f(a):\n return a+1", "(3, 4)"): ProposalVerdict.FORMAT_ERROR,
         ("def f(a):\n return a+'<eos>'", "('b',)"): ProposalVerdict.FORMAT_ERROR,
-        ("def f(a):\n return a", "(3,)"): ProposalVerdict.TRIVIAL,
+        ("def f(a):\n return 7", "(3,)"): ProposalVerdict.TRIVIAL,
         ("def f(a):\n return a//0", "(3,)"): ProposalVerdict.RUNTIME_ERROR,
     }
     drafts = [Draft("code_o", program, (arguments,), "") for program, arguments in found]

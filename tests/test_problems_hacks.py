@@ -109,7 +109,8 @@ def test_values_that_python_calls_equal_are_wrong_answers(name, gold, given):
 @pytest.mark.parametrize("name", DIALECTS)
 def test_the_order_in_which_a_set_or_dict_is_written_does_not_matter(name):
     gold = "{'a': {1, 2}, 'b': 3}"
-    assert answer(name, "code_o", "{'b': 3, 'a': {2, 1}}", gold) == gold
+    given = answer(name, "code_o", "{'b': 3, 'a': {2, 1}}", gold)
+    assert problem_type("code_o").judge(problem("code_o", gold), given, None) is AttemptVerdict.CORRECT
 
 
 def test_a_long_output_is_refused_and_never_cut():
@@ -176,14 +177,6 @@ def test_a_message_that_contains_the_program_is_trivial():
     inputs = list(map(str, range(10)))
     draft = proposal("instruct", "code_f", PROGRAM, inputs, "The answer:\n\tdef f(x):\n\t\treturn [x] * 3")
     assert refused("instruct", draft) is ProposalVerdict.TRIVIAL
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize("kind", ["code_o", "code_i"])
-def test_the_identity_function_is_trivial(name, kind):
-    draft = proposal(name, kind, "def f(x):\n return x", ["'Hello world'"])
-    verdict = problem_type(kind).refuse(draft, dialect(name).rules, ("'Hello world'",))
-    assert verdict is ProposalVerdict.TRIVIAL
 
 
 def test_an_input_block_before_the_program_is_not_taken_for_the_program():

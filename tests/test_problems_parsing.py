@@ -138,12 +138,6 @@ def test_arguments_and_outputs_are_read_as_they_were_written():
     assert read_output(" {3,1} ") == "{3, 1}"
 
 
-def test_what_is_wrong_with_a_literal_is_said_without_where_objects_lay():
-    with pytest.raises(FormatError) as refused:
-        read_arguments("[1], lambda x: x")
-    assert "Lambda" in str(refused.value) and "0x" not in str(refused.value)
-
-
 @pytest.mark.parametrize("read", [read_arguments, read_output])
 def test_an_expression_in_place_of_a_literal_is_a_format_error(read):
     with pytest.raises(FormatError):

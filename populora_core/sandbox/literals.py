@@ -27,9 +27,6 @@ MAX_LITERAL_CHARS = 10_000
 _ONE_STRING = re.compile(r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"""", re.DOTALL)
 MAX_LITERAL_DEPTH = 50  # far beyond honest data; keeps the recursion here and in the parser shallow
 
-_ADDRESS = re.compile(r" object at 0x[0-9a-f]+")
-"""Where an object lay differs from run to run, and reasons are stored."""
-
 SPACED, COMPACT = (", ", ": "), (",", ":")
 """Between items, and between a key and its entry."""
 
@@ -174,8 +171,7 @@ def _checked(
     try:
         value = ast.literal_eval(tree)
     except _PARSER_ERRORS as error:
-        reason = _ADDRESS.sub("", str(error))
-        raise NotPlainData(f"not a Python literal: {type(error).__name__}: {reason}") from None
+        raise NotPlainData(f"not a Python literal: {type(error).__name__}: {error}") from None
     text = _written(tree, separators, MAX_LITERAL_DEPTH)
     if len(text) > max_chars:
         raise LiteralTooLong(f"expected at most {max_chars} characters, came {len(text)}")
