@@ -22,7 +22,7 @@ from populora_core.runs.named_bases import NAMED
 from populora_core.runs.preflight import check_folders
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError, ConfigError
-from populora_core.support.package_index import Part, joined
+from populora_core.support.package_index import WheelPart, joined
 from populora_core.support.user_cache import FOLDER_VARIABLE
 
 WIDTH, INNER, HEADS = 32, 64, 4
@@ -127,7 +127,7 @@ def test_a_run_whose_dequantised_base_is_gone_says_how_to_make_it_again(path: st
         check_folders(build_config({"base": {"path": path}}, "run.json"), "run.json")
 
 
-def wheel(folder: Path, package: str, member: str, data: bytes) -> Part:
+def wheel(folder: Path, package: str, member: str, data: bytes) -> WheelPart:
     """A wheel with a data file and code that must never run."""
     name = package.replace("-", "_")
     path = folder / f"{name}-1.0-py3-none-any.whl"
@@ -141,7 +141,7 @@ def wheel(folder: Path, package: str, member: str, data: bytes) -> Part:
             f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         packed.writestr(f"{name}-1.0.dist-info/RECORD", "")
-    return Part(f"{package}==1.0", file_sha256(path), member)
+    return WheelPart(f"{package}==1.0", file_sha256(path), member)
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ PROMISED = {
     "removed_fitness",
     "evaluations": "generation member_id suite benchmark n n_correct score low high",
     "evaluation_items": "generation member_id suite part benchmark item_id stratum sample_index",
+    "evaluation_strata": "generation member_id suite part benchmark temperature stratum level n",
     "stages": "generation stage attempt started_at seconds rows key code_revision",
     "figures_generation": "generation proposals proposals_judged valid duplicates teacher_reward proposal_length",
     "figures_type": "generation problem_type proposals proposals_judged valid duplicates teacher_reward",
@@ -235,6 +236,7 @@ def test_stages_come_from_the_manifests(catalogue):
         "gpu_busy": None,
         "mfu": None,
         "cache_hits": None,
+        "sandbox": None,
         "run": "run",
     }
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from populora_core.commands.console import console, narrated
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
-from populora_core.lifecycle.trial import LEAST, Ability, Trial, try_type
+from populora_core.lifecycle.trial import LEAST, Ability, TypeTrial, try_type
 from populora_core.report.text import visible
 from populora_core.runs.any_base import base_settings
 from populora_core.sandbox.backends import open_sandbox
@@ -64,7 +64,7 @@ def _in_time(done: int, seconds: float) -> bool:
     return done >= LEAST and seconds + seconds * LEAST / done > SECONDS / 2
 
 
-def _show(trial: Trial) -> None:
+def _show(trial: TypeTrial) -> None:
     table = Table(title=trial.problem_type, title_justify="left", box=None, pad_edge=False)
     for heading in ("", "share", "95 %", "of", "needed", ""):
         table.add_column(heading)

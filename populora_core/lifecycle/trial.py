@@ -38,7 +38,7 @@ class Ability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Measure:
     """A share that was measured, and the range that it should be in."""
 
     name: str
@@ -67,7 +67,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Trial:
+class TypeTrial:
     """What a base did with one problem type.
 
     Attributes:
@@ -90,14 +90,14 @@ class Trial:
     proposal: str = ""
     answer: str = ""
 
-    def shares(self) -> list[Share]:
+    def shares(self) -> list[Measure]:
         """Every measure with what a base needs to be able to play."""
         mixed = sum(0 < right < GROUP for right in self.rates)
         return [
-            Share("proposals valid", self.valid, self.proposals, 0.35),
-            Share("answers readable", self.read, self.answers, 0.95),
-            Share("own problems solved greedily", self.greedy, self.greedily_asked, 0.15, 0.6),
-            Share(f"groups of {GROUP} mixed", mixed, len(self.rates), 0.3),
+            Measure("proposals valid", self.valid, self.proposals, 0.35),
+            Measure("answers readable", self.read, self.answers, 0.95),
+            Measure("own problems solved greedily", self.greedy, self.greedily_asked, 0.15, 0.6),
+            Measure(f"groups of {GROUP} mixed", mixed, len(self.rates), 0.3),
         ]
 
     def ability(self) -> Ability:
@@ -113,13 +113,13 @@ def try_type(
     seed: int,
     enough: Callable[[int, float], bool],
     told: Callable[[str], None] = lambda line: None,
-) -> Trial:
+) -> TypeTrial:
     """Let the bare base propose, then answer its own new problems, sampled and greedily.
 
     Args:
         enough: told how many completions of a kind there are and how many seconds they took; whether to stop there.
     """
-    trial = Trial(problem_type)
+    trial = TypeTrial(problem_type)
     _propose(arena, trial, rules, seed, enough, told)
     _solve(arena, trial, rules, seed, enough, told)
     return trial
@@ -127,7 +127,7 @@ def try_type(
 
 def _propose(
     arena: Arena,
-    trial: Trial,
+    trial: TypeTrial,
     rules: SamplingRules,
     seed: int,
     enough: Callable[[int, float], bool],
@@ -149,7 +149,7 @@ def _propose(
             _admit(trial, known, row, check)
 
 
-def _admit(trial: Trial, known: set[str], row: Row, check: ProposalCheck) -> None:
+def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) -> None:
     """Count a proposal; a copy of a known program is no new problem, as in a run."""
     if check.verdict is not ProposalVerdict.VALID or check.draft is None:
         trial.proposal = trial.proposal or row["completion"]
@@ -165,7 +165,7 @@ def _admit(trial: Trial, known: set[str], row: Row, check: ProposalCheck) -> Non
 
 def _solve(
     arena: Arena,
-    trial: Trial,
+    trial: TypeTrial,
     rules: SamplingRules,
     seed: int,
     enough: Callable[[int, float], bool],
@@ -189,7 +189,7 @@ def _solve(
     _solve_greedily(arena, trial, rules, seed)
 
 
-def _solve_greedily(arena: Arena, trial: Trial, rules: SamplingRules, seed: int) -> None:
+def _solve_greedily(arena: Arena, trial: TypeTrial, rules: SamplingRules, seed: int) -> None:
     """One greedy attempt at each problem that was attempted."""
     asked = trial.problems[: len(trial.rates)]
     if asked:
@@ -207,7 +207,7 @@ def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:
 
 
 @contextmanager
-def _timing(trial: Trial) -> Iterator[Callable[[Sequence[Row]], None]]:
+def _timing(trial: TypeTrial) -> Iterator[Callable[[Sequence[Row]], None]]:
     """Adds what the work takes, and the tokens of the rows that it is told, to the trial."""
     began = time.monotonic()
 

