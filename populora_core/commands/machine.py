@@ -81,7 +81,7 @@ def try_(
 
     kinds = TYPES if full else (kind,)
     if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed) is Ability.CANNOT:
-        raise typer.Exit(EXIT_ERROR)
+        raise typer.Exit(1)
 
 
 @machine_app.command(rich_help_panel=SCIENCE)

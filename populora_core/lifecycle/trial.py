@@ -24,6 +24,8 @@ LEAST = 16
 """Proposals, and attempts, of a round; a trial has at least one of each."""
 GROUP = 8
 """Attempts at a problem at temperature 1."""
+HOPELESS = 64
+"""Proposals of which none is valid, after which no more are asked for: the share is below 6 %."""
 REFERENCES = 3
 """Seed problems that a teacher is shown."""
 ANSWER_ERRORS = frozenset({AttemptVerdict.FORMAT_ERROR, AttemptVerdict.SYNTAX_ERROR})
@@ -137,7 +139,8 @@ def _propose(
     known = {program_key(each.program) for each in seeds}
     rng, began = ids.generator(seed, trial.problem_type, "references"), time.monotonic()
     for turn in count():
-        if turn and enough(trial.proposals, time.monotonic() - began):
+        hopeless = trial.proposals >= HOPELESS and not trial.valid
+        if turn and (hopeless or enough(trial.proposals, time.monotonic() - began)):
             return
         told(f"{trial.problem_type}: {trial.proposals} proposals ...")
         asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
