@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from populora_core.lifecycle.export import CARD, export_member, known_as
 from populora_core.lifecycle.loop import train
 from populora_core.model.adapter_files import read_layout, read_state
-from populora_core.model.base import load_base
+from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.report.model_card import Snapshot, model_card
 from populora_core.runs.run import Run
@@ -133,6 +133,23 @@ def test_a_merged_checkpoint_needs_transformers_alone(run: Run, tmp_path: Path) 
     assert own(text)["input_ids"] == original(text)["input_ids"]
     assert own.decode(own(text)["input_ids"]) == text
     assert not any(path.name.startswith("adapter") for path in (tmp_path / "out").iterdir())
+
+
+def test_a_merged_checkpoint_samples_as_its_base_is_said_to(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.config.base.folder(), base := tmp_path / "base")
+    # without do_sample, transformers would not write it
+    said = {"eos_token_id": 1, "temperature": 0.6, "top_p": 0.9}
+    (base / "generation_config.json").write_text(json.dumps(said))
+    settings = run.config.base.model_copy(update={"path": str(base)})
+    other = replace(
+        run,
+        config=run.config.model_copy(update={"base": settings}),
+        record={**run.record, "base_digest": base_digest(base)},
+    )
+    member = oldest(run)
+    export_member(other, member, tmp_path / "out", merge=True)
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == said
+    check(run, AutoModelForCausalLM.from_pretrained(tmp_path / "out"), member, 3)
 
 
 @pytest.mark.thorough

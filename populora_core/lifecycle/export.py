@@ -146,9 +146,10 @@ def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
 def _merged(snapshot: Snapshot) -> Callable[[Path], None]:
     """Writes the base with scale * B A added to each weight, summed in float32."""
     import torch
+    from transformers import GenerationConfig
 
     from populora_core.model.adapter_files import read_weights
-    from populora_core.model.base import load_base, quiet_transformers, require_same
+    from populora_core.model.base import GENERATION_CONFIG, load_base, quiet_transformers, require_same
     from populora_core.model.layout import AdapterLayout
 
     run = snapshot.run
@@ -161,11 +162,16 @@ def _merged(snapshot: Snapshot) -> Callable[[Path], None]:
         for name, (a, b) in layout.views(row).items():
             weight = base.model.get_submodule(name).weight
             weight.copy_(weight.float() + layout.scale * (b @ a))
+    sampling = settings.folder() / GENERATION_CONFIG
+    if sampling.is_file():  # copied below: transformers reads some that it refuses to write
+        base.model.generation_config = GenerationConfig()
 
     def write(folder: Path) -> None:
         with quiet_transformers():
             base.model.save_pretrained(folder)
             base.tokenizer.save_pretrained(folder)
+        if sampling.is_file():
+            shutil.copyfile(sampling, folder / GENERATION_CONFIG)
         for file in folder.glob("*.safetensors"):  # written for their owner alone
             file.chmod((folder / "config.json").stat().st_mode)
 
