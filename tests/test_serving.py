@@ -21,10 +21,12 @@ from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
 
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request
+from populora_core.serving.bodies import Message
 from populora_core.serving.fleet import Fleet, majority
 from populora_core.serving.reply import MemberReply, reply_of, settled
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
+from populora_core.support.keys import kept_key
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -403,6 +405,14 @@ def test_without_the_key_nothing_is_told(openai: ModuleType, address: str) -> No
         b'{"model": "base", "prompt": "a", "seed": -1}',
         b'{"model": "base", "prompt": "a", "stop": ["", "b"]}',
         b'{"model": "base", "prompt": "a", "logprobs": 5}',
+        b'{"model": "base", "prompt": null}',
+        b'{"model": "base", "prompt": "a", "best_of": 2}',
+        b'{"model": "base", "prompt": "a", "best_of": true}',
+        b'{"model": "base", "prompt": "a", "top_k": 5}',
+        b'{"model": "base", "prompt": "a", "repetition_penalty": 1.1}',
+        b'{"model": "base", "prompt": "a", "response_format": {"type": "json_object"}}',
+        b'{"model": "base", "prompt": "a", "tool_choice": "auto"}',
+        b'{"model": "base", "prompt": "a", "stop": "' + b"a" * 1001 + b'"}',
         b'{"model": "base", "prompt": "a", "echo": true}',
         b'{"model": "base", "prompt": "a", "logit_bias": {"5": 100}}',
         b"[" * 100_000,
@@ -414,6 +424,49 @@ def test_a_body_of_garbage_is_refused_in_openais_words(address: str, body: bytes
     assert came.status_code == 400, came.text
     told = came.json()["error"]
     assert told["type"] == "invalid_request_error" and told["message"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *(
+            {name: None}
+            for name in ("temperature", "top_p", "n", "stream", "stop", "seed", "tools", "logit_bias")
+        ),
+        {"response_format": {"type": "text"}},
+        {"tool_choice": "none"},
+        {"best_of": 1},
+        {"repetition_penalty": 1.0},
+        {"top_k": -1},
+        {"skip_special_tokens": True},
+        {"stop": "a" * 1000},
+    ],
+    ids=str,
+)
+def test_a_field_that_asks_for_nothing_is_none(address: str, field: dict) -> None:
+    body = {"model": "base", "prompt": PROMPT, "max_tokens": 1}
+    came = httpx.post(f"{address}/v1/completions", json=body | field, headers=BEARER)
+    assert came.status_code == 200, came.text
+
+
+def test_an_assistant_alone_may_have_said_nothing() -> None:
+    assert Message(role="assistant", content=None).text == ""
+    with pytest.raises(ValueError, match="message of the user has content"):
+        Message(role="user", content=None)
+
+
+def test_too_many_prompts_are_refused_before_any_is_read(address: str) -> None:
+    body = {
+        "model": "base",
+        "prompt": ["a"] * 128 + [""],
+    }  # the empty one is told of only where prompts are read
+    came = httpx.post(f"{address}/v1/completions", json=body, headers=BEARER)
+    assert came.status_code == 400 and "came 129" in came.json()["error"]["message"]
+
+
+def test_the_line_end_of_a_key_file_is_no_part_of_the_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a key\n")
+    assert kept_key(tmp_path / "key") == "a key"
 
 
 def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI) -> None:

@@ -62,10 +62,7 @@ def question(fleet: Fleet, body: Asking) -> Question:
         raise UnknownModel(str(error)) from error
     prompts = [prompt for prompt in _prompts(fleet, body) for _ in range(body.n)]
     if not prompts or len(prompts) * len(members) > MOST_CHOICES:
-        raise BadQuestion(
-            f"a body asks for 1 to {MOST_CHOICES} completions: prompts, times n, times members asked; "
-            f"came {len(prompts) * len(members)}"
-        )
+        raise _too_many(len(prompts) * len(members))
     seed = secrets.randbits(62) if body.seed is None else body.seed
     requests = tuple(
         Request(
@@ -156,10 +153,18 @@ def _prompts(fleet: Fleet, body: Asking) -> list[tuple[int, ...]]:
         return [_conversation(fleet, body.messages)]
     assert isinstance(body, CompletionBody)
     size = len(tokenizer)
+    if len(body.prompts) * body.n > MOST_CHOICES:  # before any of them is encoded
+        raise _too_many(len(body.prompts) * body.n)
     encoded = [tokenizer(text)["input_ids"] if isinstance(text, str) else text for text in body.prompts]
     if not all(ids_ and all(0 <= token < size for token in ids_) for ids_ in encoded):
         raise BadQuestion(f"a prompt has at least one token, each of them from 0 to {size - 1}")
     return [tuple(ids_) for ids_ in encoded]
+
+
+def _too_many(came: int) -> BadQuestion:
+    return BadQuestion(
+        f"a body asks for 1 to {MOST_CHOICES} completions: prompts, times n, times members asked; came {came}"
+    )
 
 
 def _conversation(fleet: Fleet, messages: Sequence[Message]) -> tuple[int, ...]:

@@ -12,8 +12,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
 """Fields that no answer depends on."""
 
+NOTHING: dict[str, Any] = {
+    "best_of": 1,
+    "response_format": {"type": "text"},
+    "tool_choice": "none",
+    "repetition_penalty": 1,
+    "top_k": -1,
+    "skip_special_tokens": True,
+}
+"""Values that ask for nothing and that clients send as their defaults; null, 0, false and empty do everywhere."""
+
 Stop = str | list[str] | None
 MOST_CHOICES = 128
+LONGEST_STOP = 1000
+"""Characters: each token looks for it in the text."""
 
 
 class Asking(BaseModel):
@@ -31,13 +43,21 @@ class Asking(BaseModel):
     stream: bool = False
     stream_options: dict[str, Any] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_the_default(cls, body: Any) -> Any:
+        return {k: v for k, v in body.items() if v is not None} if isinstance(body, dict) else body
+
     @model_validator(mode="after")
     def _refuse_what_is_not_done(self) -> Self:
-        asked = [name for name, value in (self.model_extra or {}).items() if value and name not in IGNORED]
+        extra = {name: value for name, value in (self.model_extra or {}).items() if name not in IGNORED}
+        asked = [name for name, value in extra.items() if value and not _asks_nothing(name, value)]
         if asked:
             raise ValueError(f"not supported here: {', '.join(sorted(asked))}")
         if len(self.stops) > 4 or not all(self.stops):
             raise ValueError("stop takes up to 4 strings, none of them empty")
+        if any(len(stop) > LONGEST_STOP for stop in self.stops):
+            raise ValueError(f"a stop string has up to {LONGEST_STOP} characters")
         if 0.0 < self.temperature < 0.01:  # vLLM samples at no other
             raise ValueError("temperature is 0, or 0.01 and more")
         return self
@@ -58,6 +78,12 @@ class Asking(BaseModel):
     def wants_usage(self) -> bool:
         """Whether a stream ends with what it took."""
         return bool((self.stream_options or {}).get("include_usage"))
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    nothing = NOTHING.get(name)
+    # 1 and 1.0 are one value in JSON; true and 1 are two
+    return name in NOTHING and value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
 
 
 class CompletionBody(Asking):
@@ -88,13 +114,19 @@ class Message(BaseModel):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
+
+    @model_validator(mode="after")
+    def _only_an_assistant_says_nothing(self) -> Self:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"a message of the {self.role} has content")
+        return self
 
     @property
     def text(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content or ())
 
 
 class ChatBody(Asking):

@@ -24,4 +24,4 @@ def kept_key(path: Path) -> str:
             os.link(made, path)
         os.unlink(made)
     path.chmod(0o600)
-    return path.read_text()
+    return path.read_text().strip()
