@@ -100,6 +100,66 @@ def test_rounding_to_six_decimals_makes_no_small_numbers_equal() -> None:
     assert [score.correct for score in scores] == [False, True, True, False]
 
 
+OLYMPIAD = "olympiadbench"
+BESIDE = [  # benchmark, published, right, wrong
+    ("aime25", "1000000000000", "10^{12}", "1000000000001"),
+    (OLYMPIAD, "2^{101}-1", "2535301200456458802993406410751", "2^{101}"),
+    (OLYMPIAD, "20!", "2432902008176640000", "20!+1"),
+    (OLYMPIAD, r"\binom{60}{30}", "118264581564861424", r"\binom{60}{30}-1"),
+    (OLYMPIAD, r"1-\frac{1}{2^{50}}", r"\frac{2^{50}-1}{2^{50}}", "1"),
+    (OLYMPIAD, r"\frac{1}{10}+\frac{1}{10^{13}}", r"\frac{1000000000001}{10^{13}}", r"\frac{1}{10}"),
+    (OLYMPIAD, r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}", r"\sqrt{5+2\sqrt{6}}+10^{-20}"),
+    (OLYMPIAD, "$4 x y$", "4xy", "4"),
+    (OLYMPIAD, "$2 a b$", "2ab", "2 c d"),
+    (OLYMPIAD, r"$2 \pi$", "2 pi", "2"),
+    ("minerva", "2 m v", "2mv", "2"),
+    ("minerva", "3 k T", "3kT", "3kt"),
+    ("aime25", "12", "12 km", "12 a b c"),
+    (OLYMPIAD, "R-r", "-r+R", "r-R"),
+    (OLYMPIAD, "(R-r)", "(-r+R)", "(r-R)"),
+    (OLYMPIAD, "$4 xy$", "4 yx", "4 ab"),
+    (OLYMPIAD, r"\frac{R}{r}", "R/r", "1"),
+    (OLYMPIAD, "A_1-a_1", "-a_1+A_1", "0"),
+    ("minerva", r"\frac{M}{M+m}", r"\frac{M}{m+M}", r"\frac{1}{2}"),
+    ("minerva", r"\Delta x", r"x\Delta", r"\delta x"),
+    ("minerva", r"\Omega", r"\Omega", r"\omega"),
+    (OLYMPIAD, "X=2", "x=2", "X=3"),
+    (OLYMPIAD, "R=2r", "R = r+r", "R=2R"),
+    ("math500", r"\text{(C)}", r"\text{(c)}", r"\text{(d)}"),
+    ("math500", r"\text{Evelyn}", r"\text{evelyn}", r"\text{Eve}"),
+    ("math500", r"\frac{1}{2}", "½", "⅓"),
+    ("math500", r"\sqrt{3}", "√3", "√2"),
+    ("math500", r"\infty", "∞", "-∞"),
+    ("math500", "x^2", "x²", "x³"),
+    ("math500", r"30^\circ", "30°", "31°"),
+    ("math500", r"-\frac{1}{2}", "–1/2", "1/2"),
+    ("math500", "(1,2)", "（1，2）", "（1，3）"),
+    ("math500", "5", "\u200b5", "\u200b6"),
+    ("gsm8k", "#### 18", "£18", "£19"),
+    ("gsm8k", "#### 18", "18€", "1.8€"),
+    ("gsm8k", "#### 29", "29 km/h", "2.9 km/h"),
+    ("gsm8k", "#### 29", r"\text{\$}29", r"\text{\$}28"),
+    ("gsm8k", "#### 29", r"\approx 29", r"\approx 28"),
+    ("gsm8k", "#### 1200", r"1\,200", r"1\,20"),
+    ("gsm8k", "#### 1200", "1 200", "1 201"),
+]
+
+
+@pytest.mark.parametrize("name", sorted({case[0] for case in BESIDE}))
+def test_the_right_value_is_told_from_the_wrong_one_beside_it(name: str) -> None:
+    cases = [case[1:] for case in BESIDE if case[0] == name]
+    column = "final_answer" if name == OLYMPIAD else "answer"
+    answers = [
+        ({column: [gold] if name == OLYMPIAD else gold}, f"\\boxed{{{answer}}}")
+        for gold, *both in cases
+        for answer in both
+    ]
+    judged = [score.correct for score in grade(name, *answers)]
+    assert list(zip(answers, judged, strict=True)) == list(
+        zip(answers, [True, False] * len(cases), strict=True)
+    )
+
+
 def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() -> None:
     measured = benchmark("gsm8k")
     (item,) = measured.load(ROWS["gsm8k"][:1])

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$\\]+)")
-_CONNECTOR = re.compile(r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I)
+_CONNECTOR = re.compile(
+    r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|\\text\{\s*(?:and|or)\s*\}|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I
+)
 _STATED = re.compile(
     r"(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)", re.I | re.M
 )
+_NUMBER_AND_PROSE = re.compile(
+    r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"
+)
+_HEDGE = re.compile(r"(?:about|approximately|exactly|roughly)\s+(?=[-$\\]*\d)", re.I)
 _HASHES = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
 _TAG = re.compile(r"<answer>\s*(?P<answer>.*?)\s*</answer>", re.S)
 
@@ -32,8 +39,15 @@ def mathematics_answer(text: str) -> str | None:
     for pattern in (_TAG, _HASHES, _STATED):
         found = [match["answer"].strip() for match in pattern.finditer(text)]
         if found and found[-1]:
-            return found[-1]
+            return _number_before_prose(found[-1]) if pattern is _STATED else found[-1]
     return None
+
+
+def _number_before_prose(stated: str) -> str:
+    """`29` of "approximately 29, since it is even" and of "29 (see above)"; else what is stated."""
+    stated = _HEDGE.sub("", stated, count=1) if _HEDGE.match(stated) else stated
+    match = _NUMBER_AND_PROSE.fullmatch(stated)
+    return match["number"].strip() if match else stated
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
@@ -71,3 +85,40 @@ def cut_at(text: str, stops: tuple[str, ...]) -> str:
     """The text before the first of the stops: where a base model starts on something new."""
     places = [place for stop in stops if (place := text.find(stop)) >= 0]
     return text[: min(places)] if places else text
+
+
+_SIGNS = {
+    **dict.fromkeys("‐‑‒–—−", "-"),
+    **{chr(0xFEE0 + code): chr(code) for code in range(0x21, 0x7F)},  # full width
+    "、": ",",
+    "∞": r"\infty ",
+    "≈": r"\approx ",
+    "°": r"^\circ ",
+    "￥": "¥",
+    "￡": "£",
+}
+_RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
+_LOWERED = re.compile("[₀-₉]+")
+_ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))")
+_CURRENCY = re.compile(r"[£€¥₹]\s*(?=[\d.])|(?<=\d)\s*[£€¥₹]")
+
+
+def signs_as_latex(text: str) -> str:
+    """A text whose mathematical signs of Unicode are their LaTeX, without what is invisible and the currency."""
+    if text.isascii():
+        return text
+    text = _CURRENCY.sub("", "".join(map(_sign, text)))
+    text = _RAISED.sub(lambda run: f"^{{{_plain(run[0])}}}", text)
+    text = _LOWERED.sub(lambda run: f"_{{{_plain(run[0])}}}", text)
+    return _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2] or root[3]}}}", text)
+
+
+def _sign(character: str) -> str:
+    if unicodedata.category(character) == "Cf":
+        return ""
+    over, bar, under = unicodedata.normalize("NFKC", character).partition("⁄")
+    return rf"\frac{{{over}}}{{{under}}}" if bar and under else _SIGNS.get(character, character)
+
+
+def _plain(run: str) -> str:
+    return unicodedata.normalize("NFKC", run).replace("−", "-")

@@ -14,13 +14,17 @@ import re
 import resource
 import signal
 import sys
+from dataclasses import replace
 from typing import Any, NoReturn
 
+import math_verify.grader
 import math_verify.parser
 import sympy
 import sympy.parsing
 import sympy.parsing.sympy_parser
 import sympy.physics.units  # which `simplify` imports on first use, and whose import evaluates its own names
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+from latex2sympy2_extended.symbols import GREEK_LETTER_MAP
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.sympify import SympifyError
 from sympy.logic.boolalg import BooleanAtom
@@ -29,14 +33,25 @@ SMALL = 1e-3
 """Below this, math-verify's six decimals say too little: 1e-9 and 2e-9 would be one number."""
 RELATIVE = 1e-4
 ROUNDING = 1e-12
-"""Numbers this close, relative to the larger, are one number that was computed in two ways."""
+"""Numbers this close, relative to the larger, are one number if either is a decimal, which was rounded."""
+DIGITS, IDENTICAL = 200, sympy.Rational(1, 10**150)
+"""Irrational numbers that agree to 150 of 200 digits are one number that was written in two ways."""
+HUGE = sympy.Integer(10) ** 4000
+"""Numbers from here on are not written out: math-verify's word stands."""
 
 NAME = re.compile(r"[^\W\d]\w*")
 MONOMIAL_NAME = re.compile(r"def|if|else|return|None|monomial_[a-z]+|[ABk]|[abr]\d+")
 INTEGER = re.compile(r"[+-]?\d+")
 DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)")
 WORDS = re.compile(r"(?:\\(?:text|textbf|textit|textrm|mathrm)\{)?\(?([A-Za-z][A-Za-z -]+)\)?\}?")
-BOXED = [LatexExtractionConfig(boxed_match_priority=0)]
+TEXT = re.compile(r"\\text|\([A-Za-z]\)$|[A-Za-z]{4}")
+"""The beginning of an answer in words, or of the letter of a choice, which are no variables."""
+LETTER = re.compile(r"(?:\\[A-Za-z]+|\(?)\{?\(?([A-Za-z])\)?\}?")
+IN_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{[^{}]*\}")
+COMMAND = re.compile(r"\\[A-Za-z]+")
+PLAIN_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?)\s+(?=.*[A-Za-z]{2})([A-Za-z][A-Za-z /]*(?:\^\{?\d\}?)?)")
+WITH_UNITS = LatexExtractionConfig(boxed_match_priority=0)
+NO_UNITS = replace(WITH_UNITS, normalization_config=replace(WITH_UNITS.normalization_config, units=False))
 
 
 def number(text: str, *_: Any, **__: Any) -> Any:
@@ -79,41 +94,114 @@ def disarm() -> None:
     """Take evaluation out of SymPy, for this process."""
     for module in (sympy.parsing.sympy_parser, sympy.parsing, sympy, math_verify.parser):
         module.parse_expr = number
+    math_verify.parser.parse_latex_cached = parse_latex
+    math_verify.grader.sympy_compare_symbols = symbols_equal
     sympy.parsing.sympy_parser.eval_expr = refuse
     sys.addaudithook(refuse_source)
 
 
-def read(text: str) -> list[Any]:
-    """What math-verify makes of one answer: an expression, the text itself, or both."""
-    return parse(f"\\boxed{{{text}}}", BOXED, parsing_timeout=None)
+def parse_latex(latex: str) -> Any:
+    """In place of math-verify's: the expression, or that after the last sign of equality, its capitals kept."""
+    try:
+        return latex2sympy(
+            latex,
+            is_real=not math_verify.grader.should_treat_as_complex(latex),
+            normalization_config=None,
+            conversion_config=ConversionConfig(lowercase_symbols=False),
+        )
+    except Exception:  # the grammar raises whatever it likes
+        last = math_verify.parser.get_last_eq(latex)
+        if last == latex:
+            raise
+        return parse_latex(last)
+
+
+their_symbols_equal = math_verify.grader.sympy_compare_symbols
+
+
+def symbols_equal(gold: Any, found: Any) -> bool:
+    """In place of math-verify's: variables that differ by capitals are two, words that do are one."""
+    if {gold, found} == {sympy.Symbol("E", real=True), sympy.E}:
+        return False
+    if isinstance(gold, sympy.Symbol) and isinstance(found, sympy.Symbol) and gold.name != found.name:
+        word = len(gold.name) > 3 and gold.name.isalpha() and gold.name not in GREEK_LETTER_MAP.values()
+        return word and gold.name.lower() == found.name.lower()
+    return bool(their_symbols_equal(gold, found))
+
+
+def read(text: str, units: bool = True) -> list[Any]:
+    """What math-verify makes of one answer: an expression, the text itself, or both.
+
+    Args:
+        units: letters behind a number may be a unit; else they are variables.
+    """
+    if units and (measure := PLAIN_UNIT.fullmatch(text)):
+        text = rf"{measure[1]}\text{{ {measure[2]}}}"
+    config = WITH_UNITS if units or IN_TEXT.search(text) else NO_UNITS
+    return parse(f"\\boxed{{{text}}}", [config], parsing_timeout=None)
 
 
 def compare(gold: str, answer: str, tolerance: float | None) -> dict[str, str]:
-    expected, found = read(gold), read(answer)
-    equal = verify(expected, found, timeout_seconds=None, allow_set_relation_comp=True)
-    values = real(expected), real(found)
+    units = not re.search("[A-Za-z]", COMMAND.sub("", IN_TEXT.sub("", gold)))
+    expected, found = read(gold, units), read(answer, units)
+    equal = same_words(gold, answer) or verify(
+        expected, named_alike(expected, found), timeout_seconds=None, allow_set_relation_comp=True
+    )
+    exact = not any(
+        isinstance(part, sympy.Basic) and part.has(sympy.Float) for part in expected[:1] + found[:1]
+    )
+    values = real(expected, exact), real(found, exact)
     if values[0] is not None and values[1] is not None:
-        equal = numbers_equal(equal, values[0], values[1], tolerance)
+        equal = numbers_equal(equal, values[0], values[1], tolerance, exact)
     return {"verdict": "correct" if equal else "wrong", "canonical": canonical(found, answer)}
 
 
-def real(parsed: list[Any]) -> Any:
-    """The real number that an answer is, to 30 digits; None for anything else."""
+def same_words(gold: str, answer: str) -> bool:
+    """Whether two answers in words, or two letters of a choice, are the same but for capitals."""
+    if not TEXT.match(gold):
+        return False
+    words = [WORDS.fullmatch(text) or LETTER.fullmatch(text) for text in (gold, answer)]
+    return all(words) and len({word[1].lower() for word in words if word}) == 1
+
+
+def named_alike(expected: list[Any], found: list[Any]) -> list[Any]:
+    """What was found, its `X = ...` as `x = ...` where that is expected: there the name is no part of the value."""
+    relations = expected[:1] + found[:1]
+    if len(relations) < 2 or not all(isinstance(part, sympy.Eq) and part.lhs.is_Symbol for part in relations):
+        return found
+    wanted, given = relations
+    names = {wanted.lhs, given.lhs}
+    if wanted.lhs.name.lower() != given.lhs.name.lower() or names & (
+        wanted.rhs.free_symbols | given.rhs.free_symbols
+    ):
+        return found
+    return [sympy.Eq(wanted.lhs, given.rhs, evaluate=False), *found[1:]]
+
+
+def real(parsed: list[Any], exact: bool) -> Any:
+    """The real number that an answer is, to 30 digits, or exactly where it can be; None for anything else."""
     try:
-        value = sympy.N(parsed[0], 30)
-        return value if value.is_Float or value.is_Rational else None
+        value = sympy.N(parsed[0], DIGITS if exact else 30)
+        if not (value.is_Float or value.is_Rational):
+            return None
+        if exact and abs(value) < HUGE and (whole := parsed[0].doit()).is_Rational:
+            return whole
+        return value
     except (TypeError, ValueError, IndexError, AttributeError):
         return None
 
 
-def numbers_equal(equal: bool, expected: Any, found: Any, tolerance: float | None) -> bool:
+def numbers_equal(equal: bool, expected: Any, found: Any, tolerance: float | None, exact: bool) -> bool:
     """math-verify's word on two numbers, except where its rounding to six decimals misleads it."""
     distance, size = abs(expected - found), max(abs(expected), abs(found))
     if tolerance is not None and distance <= tolerance:
         return True
+    if exact and size < HUGE:
+        bound = 0 if expected.is_Rational and found.is_Rational else IDENTICAL * size
+        return bool(distance <= bound)
     if equal:
         return not (size < SMALL and distance > RELATIVE * size)
-    return bool(distance <= ROUNDING * size)
+    return not exact and bool(distance <= ROUNDING * size)
 
 
 def canonical(found: list[Any], answer: str) -> str:

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any
 
 from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import cut_at, mathematics_answer
+from populora_core.benchmarks.answers import cut_at, mathematics_answer, signs_as_latex
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.math_judge import Comparison, Finding, compare
 from populora_core.problems.verdicts import AttemptVerdict
@@ -32,7 +32,10 @@ _SCIENTIFIC = re.compile(r"(?<![\w\\])(-?\d+(?:\.\d+)?)\s*[eE]\s*\{?([+-]?\d+)\}
 _MODULUS = re.compile(r"\s*\\(?:pmod\s*\{[^{}]*\}|bmod\s*\S+)\s*$")
 _POINT = re.compile(r"(?<=\d)\.(?=[/*+)-])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
-_PLAIN_UNIT = re.compile(r"^(\$?-?\d[\d,]*(?:\.\d+)?)\s+([A-Za-z][A-Za-z ]+)$")
+_PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
+_DOLLAR = re.compile(r"(?:\\text\s*\{\s*\\?\$\s*\}|\\\$)\s*")
+_ABOUT = re.compile(r"(?:\\approx|(?:about|approximately|exactly|roughly)\b)\s*", re.I)
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;:!]|\s)\d{3})+(?![\d/])")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
@@ -55,7 +58,7 @@ class MathBenchmark:
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
-    version = 1
+    version = 2
     votes = True
     limits = None
 
@@ -196,10 +199,18 @@ olympiadbench = partial(  # Hothan/OlympiadBench, OE_TO_maths_en_COMP: text only
 def as_latex(answer: str) -> str:
     """An answer as math-verify reads it best.
 
-    Without delimiters, bold marks and the full stop; `6.02e23` as a power of ten, a repeating decimal as a fraction, a
-    plain unit as text; and without the modulus that a residue is given by.
+    Signs of Unicode as their LaTeX; without delimiters, bold marks, the full stop, the sign of a dollar and the blanks
+    between thousands; `6.02e23` as a power of ten, a repeating decimal as a fraction; and without the modulus that a
+    residue is given by.
     """
-    answer = answer.replace("~", " ").replace(r"\varnothing", r"\emptyset").strip().strip("*").strip()
+    answer = (
+        signs_as_latex(answer)
+        .replace("~", " ")
+        .replace(r"\varnothing", r"\emptyset")
+        .strip()
+        .strip("*")
+        .strip()
+    )
     answer = _MODULUS.sub("", answer)
     while answer.endswith((".", ",", ";", "\\")) and not answer.endswith(("..", r"\,", r"\;")):
         answer = answer[:-1].rstrip()
@@ -207,8 +218,13 @@ def as_latex(answer: str) -> str:
         inside = answer[len(opening) : -len(closing)]
         if answer.startswith(opening) and answer.endswith(closing) and inside and opening not in inside:
             answer = inside.strip()
+    answer = (
+        _ABOUT.sub("", _DOLLAR.sub("", answer), count=1) if _ABOUT.match(answer) else _DOLLAR.sub("", answer)
+    )
+    answer = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), answer)
     answer = _REPEATING.sub(_fraction, _POINT.sub("", answer))
-    answer = _PLAIN_UNIT.sub(r"\1\\text{ \2}", answer)
+    if "text" not in answer:
+        answer = _PI.sub(r"\\pi", answer)
     return _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", answer)
 
 
