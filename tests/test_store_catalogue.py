@@ -286,6 +286,16 @@ def test_a_run_directory_may_have_any_name(tmp_path, name):
         assert opened.query("SELECT DISTINCT generation FROM attempts").df()["generation"].tolist() == [1]
 
 
+@pytest.mark.parametrize("name", ["lr=0.1,seed=[7]", "all*"])
+def test_a_locked_catalogue_reads_its_own_folder_whatever_its_name(tmp_path, name):
+    other = write_run(tmp_path / "all-7", generations=1)
+    file = next(other.rglob("*.parquet"))
+    with Catalogue(write_run(tmp_path / name, generations=1), locked=True) as opened:
+        assert opened.query("SELECT DISTINCT generation FROM attempts").df()["generation"].tolist() == [1]
+        with pytest.raises(PopuloraError):
+            opened.query(f"SELECT * FROM read_parquet('{file}')").df()
+
+
 def test_any_duckdb_client_opens_it_from_any_folder(run_dir, tmp_path):
     script = (
         "import duckdb, sys; con = duckdb.connect(sys.argv[1], read_only=True); "

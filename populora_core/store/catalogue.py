@@ -24,6 +24,7 @@ from populora_core.store.sql import (
     full_disk_told,
     heeding_signals,
     literal,
+    literal_path,
     name,
     parquet,
     refusal_told,
@@ -210,7 +211,9 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path, attached: str) ->
 
 def _lock(connection: duckdb.DuckDBPyConnection, directories: Sequence[Path]) -> None:
     """Leave the database, and every connection to it, these folders to read and no setting to change."""
-    allowed = ", ".join(text(str(directory)) for directory in directories)
+    # DuckDB asks twice: of the path as the views spell it, then of each file that it stands for
+    spelled = {path for directory in directories for path in (str(directory), literal_path(directory))}
+    allowed = ", ".join(text(path) for path in sorted(spelled))
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -97,7 +97,7 @@ def parquet(
         return literal(table, [])
     declared = list(table)
     columns = ", ".join(column.name for column in declared)
-    files = ", ".join(text(_literal_path(path)) for path in paths)
+    files = ", ".join(text(literal_path(path)) for path in paths)
     if all(_has(path, {column.name for column in declared}) for path in older):
         return f"SELECT {columns} FROM read_parquet([{files}], hive_partitioning = false)"
     rows = f"FROM read_parquet([{files}], hive_partitioning = false, union_by_name = true)"
@@ -119,6 +119,6 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
 
 
-def _literal_path(path: Path | str) -> str:
+def literal_path(path: Path | str) -> str:
     """The path with its glob characters escaped."""
     return re.sub(r"([*?\[])", r"[\1]", str(path))
