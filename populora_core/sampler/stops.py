@@ -33,7 +33,8 @@ class StopTexts:
         if not ids or not self.may_end(ids[-1]):
             return False
         start, seen = len(ids) - 1, 0
-        while start > 0 and seen < self._before:
+        # Bytes that are no whole character count for nothing, and are never where the tail begins.
+        while start > 0 and (seen < self._before or BROKEN in self._piece(ids[start])):
             start -= 1
             piece = self._piece(ids[start])
             seen += 0 if BROKEN in piece else len(piece)
