@@ -27,7 +27,7 @@ def one_thread() -> Iterator[None]:
 
 def test_two_generations_play_learn_and_breed() -> None:
     with open_sandbox("auto", Limits(), workers=2) as sandbox:
-        play = SelfPlay(sandbox, members=2, proposals=2, attempts=2, seed=0)
+        play = SelfPlay(sandbox, members=2, proposals=2, attempts=2, seed=1)
         founders = dict(play.states)
         first = play.generation(1)
         learned = {name for name, state in play.states.items() if state.steps == 1}
