@@ -323,7 +323,13 @@ def test_views_and_tables_show_the_same_rows_with_blocks_as_without(tmp_path):
         tmp_path,
         3,
         "evaluate-late",
-        {name: generation_tables(3)["evaluate"][name] for name in ("evaluations",)},
+        {
+            "evaluations": generation_tables(3)["evaluate"]["evaluations"],
+            "evaluation_items": [
+                row | {"verdict": "correct", "correct": True}
+                for row in generation_tables(3)["evaluate"]["evaluation_items"]
+            ],
+        },
     )
     before = all_rows(tmp_path)
     made = compact(tmp_path, generations=3)
