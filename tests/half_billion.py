@@ -33,6 +33,7 @@ token_budget = 128
 
 [evolve]
 every = 1
+last_share = 0.0
 minimum_age = 1
 
 [compute]

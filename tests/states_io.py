@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adapters": {"rank": RANK, "alpha": 2.0 * RANK},
     "propose": {"per_type": 1, "max_tokens": 24},
     "solve": {"attempts": 1, "max_tokens": 24},
-    "evolve": {"every": GENERATIONS, "minimum_age": 1},
+    "evolve": {"every": GENERATIONS, "minimum_age": 1, "last_share": 0.0},
     "compute": {"backend": "inline", "shards": 2, "threads": 1},
 }
 

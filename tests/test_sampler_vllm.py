@@ -511,6 +511,7 @@ per_type = 4
 [solve]
 attempts = 3
 [evolve]
+last_share = 0.0
 every = 1
 minimum_age = 1
 [compute]
