@@ -63,11 +63,12 @@ def count(config: Config, directory: Path) -> list[Moved]:
         run_generation(session, 0)
         (founder, *_) = directory.glob(f"members/*/g0000/{WEIGHTS}")
         size = founder.stat().st_size
-        adapters = size * len(list(directory.glob("members/*")))
-        states = VECTORS * adapters
         for generation in range(1, config.run.generations + 1):
             with counting(size // 2) as counted:
                 run_generation(session, generation)
+            # Whoever learnt, and whoever was born: a child has moments of its own.
+            adapters = size * len(list(directory.glob(f"members/*/g{generation:04d}")))
+            states = VECTORS * adapters
             share = (counted["hashed"] + counted["written"]) / (3 * states + 2 * adapters)
             found.append(Moved(counted["hashed"] / states, counted["written"] / states, share))
     return found
