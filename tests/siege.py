@@ -312,12 +312,13 @@ def _left(kind: str, descriptors: int, threads: int, processes: set[int]) -> Cou
     """What is there that was not before; empty if nothing is."""
     gc.collect()
     _collect()
+    own = os.getpid()
     found = {
         "descriptors": _descriptors() - descriptors,
         "threads": threading.active_count() - threads,
         "processes": len(set(_processes()) - processes),
         "files": len(os.listdir(tempfile.gettempdir())),
-        "cgroups": len(list(cgroups.ROOT.glob(f"**/{cgroups.PREFIX}{os.getpid()}-*"))),
+        "cgroups": len(list(cgroups.ROOT.glob(f"**/{cgroups.PREFIX}{own}-{started(own)}-*"))),
         "containers": _containers() if kind == "docker" else 0,
     }
     return +Counter(found)

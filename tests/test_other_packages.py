@@ -359,9 +359,10 @@ def test_a_base_that_is_trained_on_countdown_plays_it(site: Path, tmp_path: Path
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_run_with_another_packages_type_and_reward_is_killed_resumed_and_audited(
-    of_others: Path, tmp_path: Path
+    of_others: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, directory = of_others, tmp_path / "run"
+    monkeypatch.setenv("POPULORA_TRUST", "somebody_elses:cubic")  # named here where its code is not installed
     start(
         directory,
         small_config(

