@@ -53,8 +53,8 @@ def check_checkpoint(
             raise BaseModelError(
                 "The saved tokenizer differs from the one of training.",
                 expected=f"the same ids, and text back unchanged, for {text!r}",
-                came=repr(loaded.decode(ids)),
-                remedy="Use the transformers version that pyproject.toml pins and make the checkpoint again.",
+                got=repr(loaded.decode(ids)),
+                fix="Use the transformers version that pyproject.toml pins and make the checkpoint again.",
             )
     with torch.inference_mode():
         logits = model(torch.tensor([ids])).logits
@@ -62,8 +62,8 @@ def check_checkpoint(
         raise BaseModelError(
             "The saved model does not give usable logits.",
             expected=f"finite logits over {len(loaded)} tokens",
-            came=f"shape {tuple(logits.shape)}",
-            remedy="Train again; if it repeats, lower the learning rates.",
+            got=f"shape {tuple(logits.shape)}",
+            fix="Train again; if it repeats, lower the learning rates.",
         )
 
 

@@ -115,8 +115,8 @@ def resume(
     if bool(redo_generation) != bool(redo_stage):
         raise ConfigError(
             "a stage to make again needs a generation and a name",
-            came=f"generation {redo_generation or 'not given'}, stage {redo_stage or 'not given'}",
-            remedy="give both, or neither to go on with the run as it is",
+            got=f"generation {redo_generation or 'not given'}, stage {redo_stage or 'not given'}",
+            fix="give both, or neither to go on with the run as it is",
         )
     run = Run.open(_folder())
     with Session(run):
@@ -178,7 +178,7 @@ def unreviewed(session: Session, number: int) -> None:
     if _evolves(session, number):
         raise ServerUnreachable(
             f"generation {number} waits for a review, and Prefect's server is gone",
-            remedy="start it again, then press Retry; everything committed stays",
+            fix="start it again, then press Retry; everything committed stays",
         )
     run_alone(session, number)
 

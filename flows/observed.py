@@ -44,7 +44,7 @@ class Observed:
             try:
                 return self._run_one(session, generation)
             except ServerUnreachable as error:
-                self._lose(error.came)
+                self._lose(error.got)
         elif not self._seen:
             raise unreachable("it does not answer")
         elif not self._lost:

@@ -159,6 +159,6 @@ def _wait(url: str, process: BaseProcess) -> None:
         time.sleep(0.05)
     raise ServerUnreachable(
         "Prefect's temporary server does not start",
-        came="no answer" if process.is_alive() else f"exit code {process.exitcode}",
-        remedy="set PREFECT_API_URL to a server that runs, or add --plain to run without Prefect",
+        got="no answer" if process.is_alive() else f"exit code {process.exitcode}",
+        fix="set PREFECT_API_URL to a server that runs, or add --plain to run without Prefect",
     )

@@ -65,8 +65,8 @@ def unreachable(came: str) -> ServerUnreachable:
     return ServerUnreachable(
         "Prefect's server cannot be reached",
         expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
-        came=came,
-        remedy="fix that setting, or add --plain to run without Prefect: the results are the same",
+        got=came,
+        fix="fix that setting, or add --plain to run without Prefect: the results are the same",
     )
 
 

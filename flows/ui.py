@@ -94,8 +94,8 @@ def _require_free(port: int) -> None:
         except OSError as error:
             raise PopuloraError(
                 f"port {port} of {HOST} is taken",
-                came=str(error),
-                remedy="stop what listens there, perhaps another populora ui, or choose another --port",
+                got=str(error),
+                fix="stop what listens there, perhaps another populora ui, or choose another --port",
             ) from error
 
 
@@ -135,7 +135,7 @@ def _wait_healthy(port: int, server: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)
     raise PopuloraError(
         f"Prefect's server did not answer within {START_SECONDS:.0f} s",
-        remedy=f"see {flows.PREFECT_HOME / SERVER_LOG}, or try again on a less busy machine",
+        fix=f"see {flows.PREFECT_HOME / SERVER_LOG}, or try again on a less busy machine",
     )
 
 
@@ -152,8 +152,8 @@ def _deploy(environment: Mapping[str, str], limit: int) -> None:
     if done.returncode:
         raise PopuloraError(
             "the deployments could not be made",
-            came=(done.stderr or done.stdout).strip()[-2000:],
-            remedy="fix prefect.yaml, or what the message names",
+            got=(done.stderr or done.stdout).strip()[-2000:],
+            fix="fix prefect.yaml, or what the message names",
         )
 
 
@@ -177,9 +177,9 @@ def _ended(name: str, process: subprocess.Popen[bytes], log: str) -> PopuloraErr
     path = flows.PREFECT_HOME / log
     return PopuloraError(
         f"Prefect's {name} has ended by itself",
-        came=f"exit code {process.returncode}; the end of {path}:\n"
+        got=f"exit code {process.returncode}; the end of {path}:\n"
         + "\n".join(path.read_text(errors="replace").splitlines()[-15:]),
-        remedy="start populora ui again; Retry goes on with runs that were under way",
+        fix="start populora ui again; Retry goes on with runs that were under way",
     )
 
 

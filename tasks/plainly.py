@@ -35,7 +35,7 @@ def plainly(body: Callable[P, R], reword: Callable[[str], str] = str) -> Callabl
         try:
             return body(*given, **named)
         except PopuloraError as error:
-            error.remedy = reword(error.remedy)
+            error.fix = reword(error.fix)
             with suppress(MissingContextError):  # called as a plain function
                 get_run_logger().error("%s", error)
             failed: Any = Failed(message=str(error), data=error)

@@ -202,7 +202,7 @@ def test_a_generator_is_named_by_its_place_and_has_settings() -> None:
 def test_a_generator_of_another_type_is_told_so() -> None:
     with pytest.raises(ProblemError, match="no draft of code_o") as raised:
         drawn(settings(0.5, f"{__name__}:of_one_type"), {"code_o": 2})
-    assert raised.value.expected and raised.value.came and raised.value.remedy
+    assert raised.value.expected and raised.value.got and raised.value.fix
 
 
 BROKEN = {
@@ -229,8 +229,8 @@ def test_a_data_set_that_cannot_be_used_is_refused_before_any_work(
     anchors = {"share": 0.2, "parameters": {"path": str(file)} if given else {}}
     with pytest.raises(ConfigError, match=told) as raised:
         preflight(small_config(anchors=anchors), "the test's configuration")
-    assert raised.value.expected or raised.value.came
-    assert raised.value.remedy
+    assert raised.value.expected or raised.value.got
+    assert raised.value.fix
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_source_that_is_not_known_is_refused_before_any_work(
     anchors = {"share": 0.2, "source": source, "parameters": parameters}
     with pytest.raises(ConfigError, match=told) as raised:
         preflight(small_config(anchors=anchors), "the test's configuration")
-    assert raised.value.remedy
+    assert raised.value.fix
 
 
 def test_a_data_set_decides_by_its_content_and_only_where_it_is_used(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_an_unknown_key_is_named_with_what_would_be_right(tmp_path: Path) -> Non
     path.write_text("[solve]\natempts = 4\n")
     done = populora("run", "--config", path, "--run-dir", tmp_path / "run")
     assert done.returncode == ERROR
-    assert "solve.atempts: unknown key (came 4). Did you mean solve.attempts?" in done.stderr
+    assert "solve.atempts: unknown key (got 4). Did you mean solve.attempts?" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 

@@ -68,7 +68,7 @@ def test_each_worker_sees_one_gpu_of_those_that_the_run_sees(tmp_path: Path) -> 
 
 
 def test_more_shards_than_gpus_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)more shards than GPUs.*at most 3.*Came: 4"):
+    with pytest.raises(ConfigError, match=r"(?s)more shards than GPUs.*at most 3.*Got: 4"):
         LocalCompute(4, 1, ON_GPUS)
 
 

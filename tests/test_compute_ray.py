@@ -244,7 +244,7 @@ def test_a_call_that_no_actor_survives_is_given_up_after_four_attempts(session: 
     pool, call = pool_of(toy(die)), Call(("a",))
     with pytest.raises(WorkerLost, match="could not do its part") as lost:
         pool.run([call], PATIENCE, ignored)
-    assert lost.value.came.startswith("4 attempts were lost")
+    assert lost.value.got.startswith("4 attempts were lost")
     assert call.attempts == 4
     pool.close()
 
@@ -254,7 +254,7 @@ def test_actors_that_never_start_are_given_up(session: Session) -> None:
     pool = pool_of(toy(str, ready=lambda: os._exit(1)))
     with pytest.raises(WorkerLost) as lost:
         pool.ready()
-    assert lost.value.came.startswith("8 did not start")
+    assert lost.value.got.startswith("8 did not start")
     pool.close()
 
 
@@ -338,14 +338,14 @@ def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
     shard = Shard(founding(1)[0], 0, "0" * 64, (tmp_path / "elsewhere").as_uri())
     with pytest.raises(StoreUnavailable, match="does not see") as refusal:
         ShardWorker(SPEC, 1, False).perform(shard)
-    assert "store.url" in refusal.value.remedy
+    assert "store.url" in refusal.value.fix
 
 
 def test_what_no_node_can_hold_is_refused_at_once(session: Session) -> None:
     with pytest.raises(ClusterUnavailable, match="no machine of the Ray cluster can hold a shard") as refusal:
         ray_compute(session, shard_cpus=64)
     assert "64 CPUs" in refusal.value.expected
-    assert "1 CPUs" in refusal.value.came
+    assert "1 CPUs" in refusal.value.got
 
 
 def test_nodes_whose_versions_differ_are_refused(

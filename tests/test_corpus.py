@@ -71,7 +71,7 @@ def test_one_that_cannot_be_used_is_refused_before_any_work(
         written(file, rows)
     with pytest.raises(ConfigError, match=told) as raised:
         preflight(using(file), "the test's configuration")
-    assert raised.value.expected or raised.value.came
+    assert raised.value.expected or raised.value.got
 
 
 def test_a_share_without_a_corpus_is_refused() -> None:

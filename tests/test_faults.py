@@ -89,8 +89,8 @@ def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
                 break
             except ArtifactError as error:
                 refusals.append(error.problem)
-                assert "No space left on device" in error.came
-                assert error.remedy.startswith("free space on the disk")
+                assert "No space left on device" in error.got
+                assert error.fix.startswith("free space on the disk")
             after = contents(directory)
             assert before.items() <= after.items()
             assert not list((directory / "generations").rglob(".tmp-*"))
@@ -108,7 +108,7 @@ def test_a_catalogue_that_finds_no_room_leaves_the_old_one(
         disk.limit(free)
         with pytest.raises(ArtifactError) as refusal:
             publish(directory)
-        assert refusal.value.remedy == "free space on the disk, then resume"
+        assert refusal.value.fix == "free space on the disk, then resume"
         assert (directory / CATALOGUE).read_bytes() == before
         assert not list(directory.glob(".tmp-*"))
 

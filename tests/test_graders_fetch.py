@@ -134,7 +134,7 @@ def test_a_folder_without_the_files_says_which_it_should_hold(tmp_path: Path) ->
     write_lines(tmp_path / "b.jsonl", ROWS["gsm8k"])
     with pytest.raises(BenchmarkError, match=r"test\.jsonl, test2\.jsonl"):
         fetch(ENTRIES["livecodebench"], tmp_path)
-    with pytest.raises(BenchmarkError, match=r"Came: a\.jsonl, b\.jsonl"):
+    with pytest.raises(BenchmarkError, match=r"Got: a\.jsonl, b\.jsonl"):
         fetch(ENTRIES["gsm8k"], tmp_path)
     with pytest.raises(BenchmarkError, match="no such folder"):
         fetch(ENTRIES["gsm8k"], tmp_path / "nowhere")

@@ -317,7 +317,7 @@ class DownFor:
     def run(
         self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
     ) -> list[JobResult]:
-        self.outage = SandboxUnavailable("the daemon is gone", remedy="start it, then resume")
+        self.outage = SandboxUnavailable("the daemon is gone", fix="start it, then resume")
         return [JobResult(job.job_id, Status.INFRASTRUCTURE) for job in jobs]
 
 
@@ -350,5 +350,5 @@ def test_a_run_of_an_older_format_is_refused_with_what_opens_it(copy_of: Callabl
     record.write_text(json.dumps(old))
     with pytest.raises(RunDirectoryError, match="another version") as refused:
         Run.open(record.parent)
-    assert "0123456789ab" in refused.value.remedy
-    assert "--run-dir NEW" in refused.value.remedy
+    assert "0123456789ab" in refused.value.fix
+    assert "--run-dir NEW" in refused.value.fix

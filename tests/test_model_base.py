@@ -108,8 +108,8 @@ def test_a_missing_file_is_named(folder: Path, pattern: str, named: str):
         file.unlink()
     with pytest.raises(BaseModelError) as error:
         load_base(folder)
-    assert named in error.value.came
-    assert error.value.remedy
+    assert named in error.value.got
+    assert error.value.fix
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path):

@@ -67,7 +67,7 @@ def test_a_generation_that_would_not_fit_is_not_begun(
         train(session, GENERATIONS)
         with pytest.raises(ArtifactError, match="no room for another generation") as raised:
             train(session, GENERATIONS + 1)
-    assert "populora prune" in raised.value.remedy
+    assert "populora prune" in raised.value.fix
     assert contents(run.directory) == before
 
 

@@ -371,7 +371,7 @@ class Flaky:
 
     def run_one(self, session: Session, number: int) -> None:
         if self.lost:
-            raise ServerUnreachable("gone", came="connection refused")
+            raise ServerUnreachable("gone", got="connection refused")
         self.ran.append(f"flow {number}")
 
     def run_alone(self, session: Session, number: int) -> None:

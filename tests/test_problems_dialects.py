@@ -202,7 +202,7 @@ def test_a_dialect_that_shows_one_input_refuses_several():
     assert dialect("instruct", 3).rules.inputs == 3
     with pytest.raises(ProblemError, match="compact asks for one input") as refused:
         dialect("compact", 3)
-    assert refused.value.expected and refused.value.came and refused.value.remedy
+    assert refused.value.expected and refused.value.got and refused.value.fix
 
 
 def test_instruct_counts_the_text_after_the_last_answer_tag():

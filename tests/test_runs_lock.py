@@ -71,7 +71,7 @@ def test_a_session_beside_another_process_is_refused_with_its_pid_and_host(
     before = sorted(run.directory.rglob("*"))
     with pytest.raises(RunDirectoryError) as refusal, Session(run):
         pass
-    assert refusal.value.came == f"pid {holder.pid} on {socket.gethostname()}"
+    assert refusal.value.got == f"pid {holder.pid} on {socket.gethostname()}"
     assert sorted(run.directory.rglob("*")) == before
 
 

@@ -117,7 +117,7 @@ def test_a_run_at_work_on_another_machine_is_left_alone(run: Run) -> None:
     (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
     with pytest.raises(RunDirectoryError, match="is at work, so nothing was touched") as refusal:
         reap(run)
-    assert "on elsewhere" in refusal.value.came
+    assert "on elsewhere" in refusal.value.got
 
 
 def test_a_run_that_ends_in_order_while_reap_begins_was_not_killed(

@@ -413,7 +413,7 @@ def test_an_adapter_that_cannot_be_served_is_refused_with_a_remedy(
     new = spoil(adapter(tmp_path / "m0", stacked.layout, "m0", seed=9))
     with pytest.raises(AdapterError, match="m0") as caught:
         sampler.load([new])
-    assert caught.value.remedy
+    assert caught.value.fix
 
 
 def test_a_rank_beyond_vllms_is_refused() -> None:
@@ -430,7 +430,7 @@ def test_a_vllm_that_cannot_be_imported_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "vllm.platforms", None)
     with pytest.raises(ConfigError, match="cannot be imported") as caught:
         new_sampler()
-    assert "docs/how-to.md" in caught.value.remedy
+    assert "docs/how-to.md" in caught.value.fix
 
 
 def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:

@@ -412,7 +412,7 @@ class BackSoon:
         self.outage = None
         self.batches += 1
         if self.batches == 1:
-            self.outage = SandboxUnavailable("the daemon is gone", remedy="start it")
+            self.outage = SandboxUnavailable("the daemon is gone", fix="start it")
             results[-1] = replace(results[-1], status=Status.INFRASTRUCTURE)
         return results
 
@@ -541,5 +541,5 @@ def test_nothing_runs_where_no_backend_works(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setitem(BACKENDS, name, lambda: broken)
     with pytest.raises(SandboxUnavailable) as caught:
         open_sandbox("auto", LIMITS, workers=2)
-    assert "broken" in caught.value.came
-    assert caught.value.remedy
+    assert "broken" in caught.value.got
+    assert caught.value.fix

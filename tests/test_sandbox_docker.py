@@ -276,7 +276,7 @@ def test_a_dead_daemon_gives_infrastructure_and_never_a_verdict(
 
     with open_sandbox("docker", LIMITS, workers=2) as pool:
         results = pool.run(squares(80), stop)
-        assert pool.outage is not None and pool.outage.remedy
+        assert pool.outage is not None and pool.outage.fix
         for result, expected in zip(results, right(80), strict=True):
             assert result == expected or result.status is Status.INFRASTRUCTURE
         assert {result.status for result in results} == {Status.OK, Status.INFRASTRUCTURE}
@@ -289,8 +289,8 @@ def test_no_daemon_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(SandboxUnavailable, match="no Docker daemon answers") as caught:
         open_sandbox("docker", LIMITS, workers=2)
-    assert "No such file" in caught.value.came
-    assert caught.value.remedy
+    assert "No such file" in caught.value.got
+    assert caught.value.fix
 
 
 def test_a_daemon_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_an_image_that_is_not_built_names_the_command(
     monkeypatch.setattr(containers, "runner_digest", lambda: "0" * 16)
     with pytest.raises(SandboxUnavailable, match="not built") as caught:
         containers.DockerBackend()
-    assert "populora image build" in caught.value.remedy
+    assert "populora image build" in caught.value.fix
 
 
 def test_a_build_is_offline_and_repeats_itself(
@@ -329,7 +329,7 @@ def _has_base() -> bool:
 def test_a_base_image_that_cannot_be_had_is_a_clear_error(backend: containers.DockerBackend) -> None:
     with pytest.raises(SandboxUnavailable, match="could not be built") as caught:
         image.build("populora-no-such-image:none", say=lambda line: None)
-    assert "--from-debootstrap" in caught.value.remedy
+    assert "--from-debootstrap" in caught.value.fix
 
 
 # A disk that fills
@@ -364,7 +364,7 @@ def test_a_full_disk_gives_infrastructure_and_what_was_done_stays(
         assert {result.status for result in results} == {Status.OK, Status.INFRASTRUCTURE}
         for result, expected in zip(results, right(80), strict=True):
             assert result == expected or result.status is Status.INFRASTRUCTURE
-        assert pool.outage is not None and "No space left" in pool.outage.came
+        assert pool.outage is not None and "No space left" in pool.outage.got
         monkeypatch.setattr(tempfile, "tempdir", None)
         assert pool.run(squares(10)) == right(10)
 
@@ -395,4 +395,4 @@ def test_json_lines_of_an_outage_say_infrastructure_and_the_command_fails(
         out, err = process.communicate(timeout=PATIENCE)
     assert [json.loads(line)["status"] for line in out.splitlines()] == ["infrastructure"] * 2
     assert process.returncode == 2
-    assert "Remedy" in err
+    assert "Fix" in err

@@ -421,7 +421,7 @@ def test_a_query_takes_parameters(catalogue):
 def test_a_refused_query_says_why_and_names_the_views(catalogue, sql):
     with pytest.raises(PopuloraError) as caught:
         catalogue.query(sql)
-    assert caught.value.came
+    assert caught.value.got
     assert all(name in caught.value.expected for name in VIEWS)
 
 

@@ -67,7 +67,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_and_column(column, valu
     with pytest.raises(SchemaError) as caught:
         to_table("matches", [MATCH, MATCH | {column: value}])
     assert f"row 1 of table matches does not fit column {column}" in str(caught.value)
-    assert caught.value.came == came
+    assert caught.value.got == came
 
 
 def test_numpy_scalars_and_arrays_are_accepted():

@@ -339,7 +339,7 @@ def test_a_tracker_that_fails_stops_no_run_and_is_told_later(copy_of: Callable[[
         train(session, GENERATIONS + 2)
     (warning,) = [w for w in warned if w.category is TrackerWarning]
     said = str(warning.message)
-    assert "tensorboard is left out" in said and "File exists" in said and "Remedy: fix the cause" in said
+    assert "tensorboard is left out" in said and "File exists" in said and "Fix: fix the cause" in said
     assert read_figures(directory).last == GENERATIONS + 2
     (directory / "tensorboard").unlink()
     follow(directory)

@@ -60,8 +60,8 @@ class Several(CompactDialect):
             raise ProblemError(
                 "several inputs a problem are asked of code_o alone",
                 expected='propose.types = ["code_o"]',
-                came=problem_type,
-                remedy="leave propose.inputs at 1 for the other types",
+                got=problem_type,
+                fix="leave propose.inputs at 1 for the other types",
             )
         shown = [replace(one, inputs=one.inputs[:1]) for one in references]
         return (

@@ -180,8 +180,8 @@ def require_types(path: str, types: Sequence[str]) -> None:
         raise ProblemError(
             f"{path} has no problem of a type that is played",
             expected=f"problem_type {' or '.join(types)}",
-            came=", ".join(there) or "no row",
-            remedy="take another data set, or name its types in propose.types",
+            got=", ".join(there) or "no row",
+            fix="take another data set, or name its types in propose.types",
         )
 
 
@@ -199,8 +199,8 @@ def _read(file: Path, sha256: str, first: int, end: int | None) -> Sequence[Draf
         raise ProblemError(
             f"{file} is no file of CRUXEval's, so first and end cannot choose from it",
             expected=", ".join(cruxeval.SCHEMA),
-            came=", ".join(map(str, rows[0])) if rows else "no row",
-            remedy="leave them out of anchors.parameters",
+            got=", ".join(map(str, rows[0])) if rows else "no row",
+            fix="leave them out of anchors.parameters",
         )
     return [_draft(row, f"{file}, row {number}") for number, row in enumerate(rows, 1)]
 
@@ -214,8 +214,8 @@ def _draft(row: Mapping[str, object], where: str) -> Draft:
         raise ProblemError(
             f"{where} is no problem",
             expected='problem_type and program as text, inputs as a list of text such as ["(1, 2)"]',
-            came=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            remedy="correct the row or take it out",
+            got=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            fix="correct the row or take it out",
         ) from error
 
 
@@ -225,8 +225,8 @@ def _required(given: Iterable[Draft], problem_type: str, source: str) -> Iterato
             raise ProblemError(
                 f"the source of anchors {source} gave what is no draft of {problem_type}",
                 expected=f"populora_core.problems.model.Draft with problem_type {problem_type!r}",
-                came=repr(draft)[:200],
-                remedy="let it give drafts of the problem type that it is asked for, or none",
+                got=repr(draft)[:200],
+                fix="let it give drafts of the problem type that it is asked for, or none",
             )
         yield draft
 

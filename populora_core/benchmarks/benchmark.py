@@ -174,16 +174,16 @@ def check_rows(rows: Iterable[Mapping[str, Any]], schema: Schema, source: str) -
     """
     checked = list(rows)
     if not checked:
-        raise BenchmarkError(f"{source} holds no rows", remedy="fetch it again, or give the right file")
+        raise BenchmarkError(f"{source} holds no rows", fix="fetch it again, or give the right file")
     for number, row in enumerate(checked):
         for column, types in schema.items():
             if column not in row or not isinstance(row[column], types):
                 raise BenchmarkError(
                     f"{source}: row {number} has no usable column {column!r}",
                     expected=" or ".join(kind.__name__ for kind in types),
-                    came=f"{row[column]!r:.60}"
+                    got=f"{row[column]!r:.60}"
                     if column in row
                     else f"the columns {', '.join(map(str, row))}",
-                    remedy="give the file in the benchmark's own published schema",
+                    fix="give the file in the benchmark's own published schema",
                 )
     return checked

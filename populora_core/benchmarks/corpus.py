@@ -42,7 +42,7 @@ def _file(path: str) -> Path:
 def _read(file: Path, sha256: str) -> Sequence[CorpusText]:
     texts = [_text(row, f"{file}, row {number}") for number, row in enumerate(read_rows(file, sha256), 1)]
     if not texts:
-        raise ProblemError(f"{file} holds no text", expected="rows with prompt and completion", came="no row")
+        raise ProblemError(f"{file} holds no text", expected="rows with prompt and completion", got="no row")
     return texts
 
 
@@ -52,7 +52,7 @@ def _text(row: Mapping[str, object], where: str) -> CorpusText:
         raise ProblemError(
             f"{where} is no text to learn",
             expected="prompt and completion, both text that is not empty",
-            came=repr(row)[:200],
-            remedy="correct the row or take it out",
+            got=repr(row)[:200],
+            fix="correct the row or take it out",
         )
     return CorpusText(prompt, completion)

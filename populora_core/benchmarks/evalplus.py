@@ -90,8 +90,8 @@ class EvalPlus:
                     f"row {number} of {self.name} ({row['task_id']}) makes no problem",
                     expected="the name of a function as entry_point, base_input and plus_input as lists of argument"
                     " lists, base_input not empty",
-                    came=f"{row['entry_point']!r}, {row['base_input']!r:.60} and {row['plus_input']!r:.60}",
-                    remedy="give the file of the EvalPlus release (JSON lines)",
+                    got=f"{row['entry_point']!r}, {row['base_input']!r:.60} and {row['plus_input']!r:.60}",
+                    fix="give the file of the EvalPlus release (JSON lines)",
                 )
             items.append(Item(row["task_id"], self.name, row))
         return items

@@ -79,7 +79,7 @@ def fetched_file(entry: Entry) -> Path:
         raise BenchmarkError(
             f"the rows of {entry.benchmark} are not on this machine",
             expected=str(path),
-            remedy=_how_to_get(entry),
+            fix=_how_to_get(entry),
         ) from None
     asked = (entry.dataset, entry.config, entry.split, entry.revision)
     came = (record.dataset, record.config, record.split, record.revision)
@@ -87,15 +87,15 @@ def fetched_file(entry: Entry) -> Path:
         raise BenchmarkError(
             f"the rows of {entry.benchmark} are of another data set than the suite names",
             expected=" ".join(map(str, asked)),
-            came=" ".join(map(str, came)),
-            remedy=_how_to_get(entry),
+            got=" ".join(map(str, came)),
+            fix=_how_to_get(entry),
         )
     if sha256 != record.sha256:
         raise BenchmarkError(
             f"{path} has changed since it was fetched",
             expected=f"sha256 {record.sha256}",
-            came=f"sha256 {sha256}",
-            remedy=_how_to_get(entry),
+            got=f"sha256 {sha256}",
+            fix=_how_to_get(entry),
         )
     return path
 
@@ -110,7 +110,7 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
         BenchmarkError: they cannot be had, or are not in the published schema; what was kept before stays.
     """
     if entry.here is not None:
-        raise BenchmarkError(f"{entry.benchmark} is at {entry.here}", remedy="there is nothing to fetch")
+        raise BenchmarkError(f"{entry.benchmark} is at {entry.here}", fix="there is nothing to fetch")
     path, record_path = _paths(entry)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,8 +184,8 @@ def _download(entry: Entry, workshop: Path) -> list[Path]:
     except Exception as error:  # of the network, the hub, or the library: it has dozens
         raise BenchmarkError(
             f"the rows of {entry.benchmark} could not be fetched",
-            came=f"{type(error).__name__}: {error}",
-            remedy=_how_to_get(entry),
+            got=f"{type(error).__name__}: {error}",
+            fix=_how_to_get(entry),
         ) from error
     return _choose(entry, Path(folder))
 
@@ -219,10 +219,10 @@ def _choose(entry: Entry, given: Path) -> list[Path]:
     raise BenchmarkError(
         f"{given} does not hold the files of {entry.benchmark}",
         expected=", ".join(published) or f"{entry.benchmark}.parquet or {entry.benchmark}.jsonl",
-        came=", ".join(path.name for path in present) or "no data file"
+        got=", ".join(path.name for path in present) or "no data file"
         if given.is_dir()
         else "no such folder",
-        remedy=_how_to_get(entry),
+        fix=_how_to_get(entry),
     )
 
 
@@ -240,7 +240,7 @@ def _lines(paths: Iterable[Path], workshop: Path) -> Iterator[str]:
             try:
                 source.write_bytes(gzip.decompress(path.read_bytes()))
             except (OSError, EOFError) as error:
-                raise BenchmarkError(f"{path} cannot be unpacked", came=str(error)) from error
+                raise BenchmarkError(f"{path} cannot be unpacked", got=str(error)) from error
         if source.suffix == ".jsonl":
             read_rows(source)
             yield from filter(str.strip, source.read_text(encoding="utf-8").split("\n"))

@@ -25,30 +25,30 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
     except OSError as error:
         raise BenchmarkError(
             f"there is no benchmark file {path}",
-            came=str(error),
-            remedy="populora suite fetch gets the files of a suite, or takes them --from a folder",
+            got=str(error),
+            fix="populora suite fetch gets the files of a suite, or takes them --from a folder",
         ) from error
     came = hashlib.sha256(data).hexdigest()
     if sha256 is not None and came != sha256:
         raise BenchmarkError(
             f"{path} is not the file that the suite was written for",
             expected=f"sha256 {sha256}",
-            came=f"sha256 {came}",
-            remedy="fetch the pinned revision; or put the new checksum into the suite, if you mean to change it",
+            got=f"sha256 {came}",
+            fix="fetch the pinned revision; or put the new checksum into the suite, if you mean to change it",
         )
     reader = READERS.get(path.suffix)
     if reader is None:
         raise BenchmarkError(
             f"{path} has an unknown format",
             expected=", ".join(READERS),
-            came=path.suffix,
-            remedy="save it as one of these",
+            got=path.suffix,
+            fix="save it as one of these",
         )
     try:
         rows = reader(path)
     except (ValueError, OSError) as error:  # of pyarrow and json alike
         raise BenchmarkError(
-            f"{path} cannot be read", came=str(error), remedy="fetch the file again, or correct it"
+            f"{path} cannot be read", got=str(error), fix="fetch the file again, or correct it"
         ) from error
     if not all(isinstance(row, dict) for row in rows):
         raise BenchmarkError(f"{path} does not hold rows", expected="one object a row")
@@ -71,8 +71,8 @@ def own_file(path: str, written: Path, what: str, setting: str) -> Path:
         raise ProblemError(
             f"there is no {what} at {path}",
             expected=f"a folder that `populora problems` wrote, or a {', '.join(READERS)} file",
-            came=f"nothing at {file}",
-            remedy=f"put it there, or correct {setting}; it starts where populora runs",
+            got=f"nothing at {file}",
+            fix=f"put it there, or correct {setting}; it starts where populora runs",
         )
     return file
 

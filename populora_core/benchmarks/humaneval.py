@@ -76,8 +76,8 @@ class HumanEval(EvalPlus):
                 raise BenchmarkError(
                     f"row {number} of {self.name} ({row['task_id']}) makes no problem",
                     expected="the name of a function as entry_point, and a test that defines check",
-                    came=f"{row['entry_point']!r} and {row['test']!r:.60}",
-                    remedy="give the file of the release (HumanEval.jsonl.gz)",
+                    got=f"{row['entry_point']!r} and {row['test']!r:.60}",
+                    fix="give the file of the release (HumanEval.jsonl.gz)",
                 )
             items.append(Item(row["task_id"], self.name, row))
         return items

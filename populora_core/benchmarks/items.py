@@ -31,7 +31,7 @@ def load_items(entry: Entry) -> list[Item]:
             raise BenchmarkError(
                 f"{entry.benchmark} has no problem among its rows {list(entry.rows)}",
                 expected="[first, end] within its problems",
-                remedy="correct rows in the suite file, or leave it out",
+                fix="correct rows in the suite file, or leave it out",
             )
     if len({item.item_id for item in items}) != len(items):
         raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id a problem")

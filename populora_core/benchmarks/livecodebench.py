@@ -228,7 +228,7 @@ def _cases(item: Item) -> list[Case]:
         for case in read_cases(item.fields[column], source)
     ]
     if not cases:
-        raise BenchmarkError(f"{source} has no test case", remedy="fetch the file again")
+        raise BenchmarkError(f"{source} has no test case", fix="fetch the file again")
     return cases
 
 
@@ -252,6 +252,6 @@ def _function_name(row: Mapping[str, Any]) -> str:
     raise BenchmarkError(
         f"livecodebench {row['question_id']} does not say which function is called",
         expected='metadata as JSON with the name in "func_name"',
-        came=f"{row['metadata']!r:.60}",
-        remedy="fetch the file again",
+        got=f"{row['metadata']!r:.60}",
+        fix="fetch the file again",
     )

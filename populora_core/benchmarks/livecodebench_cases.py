@@ -73,8 +73,8 @@ def read_cases(text: str, source: str) -> list[Case]:
         raise BenchmarkError(
             f"the test cases of {source} cannot be read",
             expected='JSON [{"input", "output", "testtype"}, ...], or base64 of zlib of a pickle of that text',
-            came=f"{type(error).__name__}: {error}",
-            remedy="fetch the file again; nothing of it was executed",
+            got=f"{type(error).__name__}: {error}",
+            fix="fetch the file again; nothing of it was executed",
         ) from None
 
 

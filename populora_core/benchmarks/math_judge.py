@@ -65,7 +65,7 @@ def compare(
         raise BenchmarkError(
             "mathematics is graded by math-verify, which is not installed",
             expected="the extra `evaluation`",
-            remedy=INSTALL,
+            fix=INSTALL,
         )
     command = [sys.executable, "-P", str(WORKER), str(cpu_seconds), str(memory_bytes)]
     found: dict[Comparison, Finding] = {}
@@ -97,8 +97,8 @@ def _run(
     if b"\n" not in output:
         raise BenchmarkError(
             "the process that compares mathematical answers does not start",
-            came=f"exit status {status} of {' '.join(command)}",
-            remedy=f"run that command to see why; {INSTALL} installs what it needs",
+            got=f"exit status {status} of {' '.join(command)}",
+            fix=f"run that command to see why; {INSTALL} installs what it needs",
         )
     _ready, *answers, _unfinished = output.split(b"\n")
     return [

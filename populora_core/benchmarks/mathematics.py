@@ -72,8 +72,8 @@ class MathBenchmark:
                 raise BenchmarkError(
                     f"row {number} of {self.name} makes no problem",
                     expected="a question and an answer that are not empty",
-                    came=f"question {question!r:.60}, answer {gold!r:.60}",
-                    remedy="fetch the file again, or take the row out of it",
+                    got=f"question {question!r:.60}, answer {gold!r:.60}",
+                    fix="fetch the file again, or take the row out of it",
                 )
             name = str(row[self.id_column]) if self.id_column else _digest(question)
             seen[name] += 1

@@ -39,7 +39,7 @@ def _path(family: str, name: str) -> Path:
         raise BenchmarkError(
             f"there is no template for the model family {family!r}",
             expected=", ".join(sorted(folder.name for folder in TEMPLATES.iterdir())),
-            came=family,
-            remedy=f"write {path}",
+            got=family,
+            fix=f"write {path}",
         )
     return path

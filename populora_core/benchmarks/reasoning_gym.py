@@ -83,8 +83,8 @@ def generated(dataset: str, config: str | None, revision: str | None) -> Iterato
         raise BenchmarkError(
             "reasoning-gym is of another version, which may make other problems",
             expected=str(revision),
-            came=installed,
-            remedy=f"pip install reasoning-gym=={revision}, or name the installed version as revision",
+            got=installed,
+            fix=f"pip install reasoning-gym=={revision}, or name the installed version as revision",
         )
     size, _, seed = (config or "50").partition("@")
     for name in dataset.removeprefix(PREFIX).split(","):
@@ -114,8 +114,8 @@ def generator(name: str, **settings: int) -> Any:
         raise BenchmarkError(
             f"the generator {name!r} of reasoning-gym cannot be used",
             expected=", ".join(safe),
-            came="its verifier evaluates what a model wrote" if name in DATASETS else "no such generator",
-            remedy="name others in the suite file's dataset",
+            got="its verifier evaluates what a model wrote" if name in DATASETS else "no such generator",
+            fix="name others in the suite file's dataset",
         )
     try:
         return create_dataset(name, **settings)
@@ -123,8 +123,8 @@ def generator(name: str, **settings: int) -> Any:
         raise BenchmarkError(
             f"the generator {name!r} of reasoning-gym cannot be used",
             expected="one that needs nothing but a seed and a size",
-            came=f"{type(error).__name__}: {error}",
-            remedy="name others in the suite file's dataset",
+            got=f"{type(error).__name__}: {error}",
+            fix="name others in the suite file's dataset",
         ) from error
 
 
@@ -140,7 +140,7 @@ def _version() -> str:
         raise BenchmarkError(
             "reasoning-gym is not installed",
             expected="the extra `reasoning`",
-            remedy="pip install -e '.[reasoning]'",
+            fix="pip install -e '.[reasoning]'",
         ) from error
 
 
@@ -172,8 +172,8 @@ def _entry(grader: Any, item: Item) -> Mapping[str, Any]:
         raise BenchmarkError(
             f"reasoning-gym makes another problem {fields['index']} of {fields['generator']} than is kept here",
             expected=f"{fields['question']!r:.80}",
-            came=f"{entry['question']!r:.80}",
-            remedy="populora suite fetch makes the rows again, with the version that is installed",
+            got=f"{entry['question']!r:.80}",
+            fix="populora suite fetch makes the rows again, with the version that is installed",
         )
     return entry
 

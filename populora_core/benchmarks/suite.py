@@ -112,11 +112,11 @@ def load_suite(path: str | Path) -> Suite:
         return Suite.model_validate(read_toml(path))
     except FileNotFoundError:
         raise BenchmarkError(
-            f"there is no suite file {path}", remedy="ls configs/suites/ shows the shipped ones"
+            f"there is no suite file {path}", fix="ls configs/suites/ shows the shipped ones"
         ) from None
     except (DamagedText, ValidationError) as error:
         raise BenchmarkError(
             f"{path} is no usable suite",
-            came=str(error),
-            remedy="fix these keys; configs/suites/tiny.toml is an example",
+            got=str(error),
+            fix="fix these keys; configs/suites/tiny.toml is an example",
         ) from error

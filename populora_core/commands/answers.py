@@ -45,7 +45,7 @@ def print_answer(answer: Answer, format: AnswerFormat) -> None:
         raise ConfigError(
             "Parquet is no text to print",
             expected="--output FILE with --format parquet",
-            remedy="name a file, such as --output rows.parquet",
+            fix="name a file, such as --output rows.parquet",
         )
     try:
         _PRINTERS[format](answer, sys.stdout)

@@ -251,7 +251,7 @@ def _prefect() -> ModuleType:
         raise ConfigError(
             "Prefect's part is not in the installed package",
             expected="a clone of the repository, with its folders flows/ and tasks/",
-            remedy="add --plain to run without Prefect, which gives the same results, or work in a clone",
+            fix="add --plain to run without Prefect, which gives the same results, or work in a clone",
         )
     return import_module("flows.commands")
 
@@ -305,7 +305,7 @@ def main() -> None:
     try:
         app()
     except PopuloraError as error:
-        error.remedy = typed(error.remedy)
+        error.fix = typed(error.fix)
         _fail(str(error))
     except (OSError, UnicodeError) as error:  # a name that no file can have, a folder that may not be read
         _fail(f"{type(error).__name__}: {error}")

@@ -30,8 +30,8 @@ def own_suite(runs: Sequence[Run]) -> Path:
         raise ConfigError(
             "these runs name different suites",
             expected="one suite for all",
-            came=", ".join(sorted(named)),
-            remedy="choose with --suite FILE, such as configs/suites/frontier.toml",
+            got=", ".join(sorted(named)),
+            fix="choose with --suite FILE, such as configs/suites/frontier.toml",
         )
     (file,) = named.values()
     return file

@@ -217,4 +217,4 @@ def _ranges(numbers: list[int]) -> str:
 
 def _require(condition: bool, problem: str, remedy: str = "populora inspect DIR shows what there is") -> None:
     if not condition:
-        raise RunDirectoryError(problem, remedy=remedy)
+        raise RunDirectoryError(problem, fix=remedy)

@@ -152,7 +152,7 @@ def bench(
     from populora_core.commands.console import narrated
 
     if not IN_CLONE:
-        raise ConfigError("the benchmarks are not in the installed package", remedy="work in a clone")
+        raise ConfigError("the benchmarks are not in the installed package", fix="work in a clone")
     if name not in BENCHES:
         raise typer.BadParameter(f"{name!r} is no benchmark; there are: {', '.join(BENCHES)}")
     with narrated() as say:

@@ -108,10 +108,10 @@ def assemble(
     if to is not None:
         require_free(to)
     if to is None and push:
-        raise RunDirectoryError("--push needs --to", remedy="add --to OUT, a new folder")
+        raise RunDirectoryError("--push needs --to", fix="add --to OUT, a new folder")
     runs = open_runs(directories)
     if to is not None and len(runs) > 1:
-        raise RunDirectoryError("--to needs one run", came=", ".join(run.name for run in runs))
+        raise RunDirectoryError("--to needs one run", got=", ".join(run.name for run in runs))
     chosen = load_suite(suite or own_suite(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
     if to is not None:

@@ -73,6 +73,6 @@ def entries_named(name: str, suite: Path) -> list[Entry]:
             expected=", ".join(
                 [path.stem for path in sorted(SUITES.glob("*.toml"))] + [e.benchmark for e in known]
             ),
-            came=name,
+            got=name,
         )
     return found

@@ -295,14 +295,14 @@ class ActorPool:
         self._release([actor])
         return PopuloraError(
             f"a defect in {self._name}, please report it:\n{COLOURS.sub('', str(error))}",
-            remedy="nothing committed was lost; resume goes on",
+            fix="nothing committed was lost; resume goes on",
         )
 
     def _given_up(self, why: str) -> WorkerLost:
         return WorkerLost(
             f"{self._name} could not do its part",
-            came=f"{why}. {self._last_loss}".strip(),
-            remedy="look for memory shortage and at `ray status`, raise compute.shard_seconds if shards are that long, "
+            got=f"{why}. {self._last_loss}".strip(),
+            fix="look for memory shortage and at `ray status`, raise compute.shard_seconds if shards are that long, "
             "then resume: nothing committed was lost",
         )
 

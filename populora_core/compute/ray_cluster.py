@@ -67,7 +67,7 @@ class RayCluster:
             raise ConfigError(
                 'compute.backend = "ray" needs Ray, which is not installed',
                 expected="the extra `ray`",
-                remedy="pip install -e '.[ray]' on every machine of the cluster",
+                fix="pip install -e '.[ray]' on every machine of the cluster",
             ) from error
         self.ray: Any = ray
         self.address = address
@@ -77,7 +77,7 @@ class RayCluster:
         if ray.is_initialized():
             raise ClusterUnavailable(
                 "this process works with a Ray cluster already",
-                remedy="end the other session first; one process serves one run on Ray",
+                fix="end the other session first; one process serves one run on Ray",
             )
         for attempt in range(STARTS):
             try:
@@ -189,11 +189,11 @@ def _unavailable(address: str, error: Exception) -> ClusterUnavailable:
         return ClusterUnavailable(
             f"the Ray cluster at {address} cannot be joined",
             expected="a cluster of the same Ray and Python versions, and its token in RAY_AUTH_TOKEN_PATH",
-            came=first_line(error),
-            remedy="start it with `ray start --head`, or fix compute.address; empty starts one for the run",
+            got=first_line(error),
+            fix="start it with `ray start --head`, or fix compute.address; empty starts one for the run",
         )
     return ClusterUnavailable(
         "Ray cannot be started on this machine",
-        came=first_line(error),
-        remedy='make room in memory and in the temporary folder, or set compute.backend = "local"',
+        got=first_line(error),
+        fix='make room in memory and in the temporary folder, or set compute.backend = "local"',
     )

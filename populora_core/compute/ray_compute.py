@@ -72,9 +72,9 @@ class RayCompute:
                 "no machine of the Ray cluster can hold a shard",
                 expected=f"{self.plan.shard_cpus:g} CPUs and {self.plan.shard_gpus:g} GPUs on one machine "
                 "(compute.shard_cpus, compute.shard_gpus)",
-                came="; ".join(f"{node.host}: {node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in nodes)
+                got="; ".join(f"{node.host}: {node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in nodes)
                 or "none",
-                remedy="add such a machine to the cluster, or ask for less",
+                fix="add such a machine to the cluster, or ask for less",
             )
 
     def _start(self, place: int) -> Any:
@@ -110,8 +110,8 @@ class ShardWorker:
             raise BaseModelError(
                 f"{socket.gethostname()} has no base model in {self._spec.base.folder()}",
                 expected="the same checkpoint folder on every machine of the cluster, or a shared one",
-                came="no such folder",
-                remedy="copy the base model there under the same path, or set base.path to a shared folder",
+                got="no such folder",
+                fix="copy the base model there under the same path, or set base.path to a shared folder",
             )
         return Site.here(versions())
 
@@ -122,8 +122,8 @@ class ShardWorker:
             raise StoreUnavailable(
                 f"{socket.gethostname()} does not see {store.root}, where shards are committed",
                 expected="a folder that all machines of the cluster share",
-                came="no such folder",
-                remedy="set store.url to a shared folder or to s3://bucket/prefix",
+                got="no such folder",
+                fix="set store.url to a shared folder or to s3://bucket/prefix",
             )
         self._items = 0
         worker, inbox = self._start()
@@ -165,6 +165,6 @@ def _require_versions(site: Site) -> None:
         raise ClusterUnavailable(
             f"{site.host} has other versions than this machine, so that its results could differ",
             expected=str(own),
-            came=str(site.environment),
-            remedy="install the same environment on every machine of the cluster",
+            got=str(site.environment),
+            fix="install the same environment on every machine of the cluster",
         )

@@ -72,7 +72,7 @@ class ShardedSandbox:
     ) -> list[JobResult]:
         """See `Sandbox.run`."""
         if self._closed:
-            raise SandboxUnavailable("the sandbox is closed", remedy="open another with open_sandbox")
+            raise SandboxUnavailable("the sandbox is closed", fix="open another with open_sandbox")
         with self._lock:
             if not jobs:
                 return []
@@ -136,8 +136,8 @@ class ShardedSandbox:
             raise SandboxUnavailable(
                 f"the sandbox of {site.host} is not that of the other machines, so verdicts could differ",
                 expected=self.identity,
-                came=identity,
-                remedy="install the same Python and build the same image on every machine: populora image build",
+                got=identity,
+                fix="install the same Python and build the same image on every machine: populora image build",
             )
 
 
@@ -194,4 +194,4 @@ class SandboxWorker:
 
 
 def _outage(lost: WorkerLost) -> SandboxUnavailable:
-    return SandboxUnavailable(lost.problem, came=lost.came, remedy=lost.remedy)
+    return SandboxUnavailable(lost.problem, got=lost.got, fix=lost.fix)

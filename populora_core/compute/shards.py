@@ -300,8 +300,8 @@ class LocalCompute:
         self.close()
         return WorkerLost(
             f"the worker process of {process.name} ended before it answered",
-            came=f"exit code {process.exitcode}",
-            remedy="look for memory shortage (exit code -9), then resume: nothing committed was lost",
+            got=f"exit code {process.exitcode}",
+            fix="look for memory shortage (exit code -9), then resume: nothing committed was lost",
         )
 
 
@@ -350,4 +350,4 @@ def _listen(
 def _defect(shard: Shard) -> PopuloraError:
     """What stands for the exception that is being handled."""
     problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
-    return PopuloraError(problem, remedy="nothing committed was lost; resume goes on")
+    return PopuloraError(problem, fix="nothing committed was lost; resume goes on")

@@ -36,13 +36,11 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         raise ConfigError(
             f"cannot read the setting {override!r}",
             expected="section.key=value, for instance run.seed=7",
-            remedy="quote it in the shell when the value holds spaces",
+            fix="quote it in the shell when the value holds spaces",
         )
     section = data.setdefault(parts[0], {})
     if not isinstance(section, dict):
-        raise ConfigError(
-            f"{parts[0]} is not a section", came=repr(section), remedy="use [section] in the file"
-        )
+        raise ConfigError(f"{parts[0]} is not a section", got=repr(section), fix="use [section] in the file")
     try:
         section[parts[1]] = parse_toml(f"value = {text}", override)["value"]
     except DamagedText:
@@ -58,15 +56,15 @@ def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: {EXTENDS} names no file",
             expected=f'{EXTENDS} = "demo.toml", a path relative to this file',
-            came=repr(name),
+            got=repr(name),
         )
     above, descent = path.parent / name, (*descent, path)
     if above.resolve() in (file.resolve() for file in descent):
         raise ConfigError(
             f"{path} extends itself",
             expected="a chain of files that ends",
-            came=" -> ".join(map(str, (*descent, above))),
-            remedy=f"take {EXTENDS} out of one of them",
+            got=" -> ".join(map(str, (*descent, above))),
+            fix=f"take {EXTENDS} out of one of them",
         )
     return merged(_read(above, descent), data)
 
@@ -77,18 +75,18 @@ def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
             raise ConfigError(
                 f"{descent[-1]} extends a file that is not there",
                 expected=f"a TOML file, relative to {descent[-1].parent}",
-                came=str(path),
-                remedy=f"correct the path in {EXTENDS}",
+                got=str(path),
+                fix=f"correct the path in {EXTENDS}",
             )
         raise ConfigError(
             f"there is no configuration file {path}",
             expected="a TOML file",
-            remedy="ls configs/ shows the shipped ones; pass one with --config",
+            fix="ls configs/ shows the shipped ones; pass one with --config",
         )
     try:
         return read_toml(path)
     except DamagedText as error:
-        raise ConfigError(error.problem, remedy="correct that line") from error
+        raise ConfigError(error.problem, fix="correct that line") from error
 
 
 def merged(above: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def build_config(data: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(
             f"{source} cannot be used:\n" + "\n".join(f"  - {_explain(item)}" for item in error.errors()),
-            remedy="fix these keys; populora config shows every key and its default",
+            fix="fix these keys; populora config shows every key and its default",
         ) from error
 
 
@@ -151,11 +151,11 @@ def closest(name: str, known: Iterable[str]) -> str:
 def _explain(item: Mapping[str, Any]) -> str:
     location = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"{location}: unknown key (came {_short(item['input'])}). {closest(location, _all_keys())}"
+        return f"{location}: unknown key (got {_short(item['input'])}). {closest(location, _all_keys())}"
     message = str(item["msg"]).removeprefix("Value error, ")
     if not location:  # what several sections decide together; the message names them
         return message
-    return f"{location}: {message} (came {_short(item['input'])})"
+    return f"{location}: {message} (got {_short(item['input'])})"
 
 
 def _short(value: object) -> str:

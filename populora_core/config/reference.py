@@ -73,8 +73,8 @@ def matching(key: str) -> list[DescribedSection]:
         keys = [setting.key for group in known for setting in group.settings]
         raise ConfigError(
             f"no setting is called {key}",
-            came=key,
-            remedy=f"{closest(key, keys)}populora config lists all of them",
+            got=key,
+            fix=f"{closest(key, keys)}populora config lists all of them",
         )
     return found
 

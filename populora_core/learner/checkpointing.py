@@ -41,6 +41,6 @@ def _layers(model: PreTrainedModel) -> list[nn.Module]:
         raise BaseModelError(
             f"{type(model).__name__} does not support gradient checkpointing",
             expected="decoder layers of transformers' GradientCheckpointingLayer",
-            remedy="set update.gradient_checkpointing = false, and lower update.token_budget for memory",
+            fix="set update.gradient_checkpointing = false, and lower update.token_budget for memory",
         )
     return layers

@@ -133,8 +133,8 @@ def advantages(
         raise PopulationError(
             f"the estimator {estimator} gave something else than one advantage a reward",
             expected=f"{len(given)} values, None where the reward is None and finite elsewhere",
-            came=f"{len(found)} values, {sum(value is None for value in found)} of them None",
-            remedy="fix the function that update.estimator names",
+            got=f"{len(found)} values, {sum(value is None for value in found)} of them None",
+            fix="fix the function that update.estimator names",
         )
     return found
 

@@ -261,6 +261,6 @@ def _refuse_not_finite(norms: Mapping[str, float]) -> None:
     if found := [member_id for member_id, norm in norms.items() if not math.isfinite(norm)]:
         raise PopulationError(
             f"the gradient of {', '.join(found)} is not finite",
-            came=f"norm {norms[found[0]]}; where several are named, one may have spoilt the others",
-            remedy="lower update.learning_rate, or compute in float32, and redo the update",
+            got=f"norm {norms[found[0]]}; where several are named, one may have spoilt the others",
+            fix="lower update.learning_rate, or compute in float32, and redo the update",
         )

@@ -43,8 +43,8 @@ def base_of(folder: Path, named: str | None) -> str:
         raise ConfigError(
             f"the base of the adapter in {folder} is not named",
             expected="--base NAME_OR_FOLDER",
-            came=f"an adapter that names {told!r}",
-            remedy="name the base that it was trained on, on the hub, among the bundled ones, or by its folder",
+            got=f"an adapter that names {told!r}",
+            fix="name the base that it was trained on, on the hub, among the bundled ones, or by its folder",
         )
     return named or told
 
@@ -60,7 +60,7 @@ def suite_of(base: str) -> str:
         raise ConfigError(
             f"no suite comes with the base {base}",
             expected="--suite FILE",
-            remedy="name one; configs/suites/ has some",
+            fix="name one; configs/suites/ has some",
         )
     return str(file)
 
@@ -78,7 +78,7 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
     try:
         adapters: dict[str, Any] = {"rank": int(told["r"]), "alpha": float(told["lora_alpha"])}
     except (KeyError, TypeError, ValueError) as error:
-        raise AdapterError(f"{folder / CONFIG} says no rank and alpha", came=repr(error)) from error
+        raise AdapterError(f"{folder / CONFIG} says no rank and alpha", got=repr(error)) from error
     with tempfile.TemporaryDirectory(prefix="populora-adapter-") as place:
         whole = Path(place, "adapter")
         whole.mkdir()
@@ -120,7 +120,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(folder / CONFIG)
     except (OSError, ValueError) as error:
-        raise AdapterError(f"{folder / CONFIG} cannot be read", came=str(error)) from error
+        raise AdapterError(f"{folder / CONFIG} cannot be read", got=str(error)) from error
     if not isinstance(found, dict):
-        raise AdapterError(f"{folder / CONFIG} is no adapter's configuration", came=json.dumps(found)[:80])
+        raise AdapterError(f"{folder / CONFIG} is no adapter's configuration", got=json.dumps(found)[:80])
     return found

@@ -123,7 +123,7 @@ class Assembler:
             raise RunDirectoryError(
                 f"the suite {self.suite.suite} holds no problem back for validation",
                 expected="validation above 0 in the suite file",
-                remedy="choose by another suite, or set validation = 0.5 in a copy of this one",
+                fix="choose by another suite, or set validation = 0.5 in a copy of this one",
             )
         scores = self._scores(seen, self.adapters)
         order = sorted(self.adapters, key=lambda member: (-scores[member], member))

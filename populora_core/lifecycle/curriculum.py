@@ -188,8 +188,8 @@ def curriculum_tables(
             raise RunDirectoryError(
                 "no problem is left",
                 expected="a judged problem that passes the filters",
-                came=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
-                remedy="widen --solve-rate, --level, --statements or --novelty; populora inspect shows what there is",
+                got=", ".join(f"{name} = {value}" for name, value in asdict(filters).items()),
+                fix="widen --solve-rate, --level, --statements or --novelty; populora inspect shows what there is",
             )
         problems = _with_lineage(_with_examples(problems, spoken), connection)
         split = [split_of(key, tested) for key in problems["program_key"].to_pylist()]

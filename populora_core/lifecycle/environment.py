@@ -181,7 +181,7 @@ def _one_dialect(runs: Sequence[Run], live: bool) -> str:
         raise ConfigError(
             "these runs do not make one environment",
             expected="one run" if live else "runs of one dialect",
-            came=", ".join(run.name for run in runs) if live else ", ".join(sorted(found)),
-            remedy="write one for each",
+            got=", ".join(run.name for run in runs) if live else ", ".join(sorted(found)),
+            fix="write one for each",
         )
     return found.pop()

@@ -89,8 +89,8 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
         raise RunDirectoryError(
             f"{member_id} has no adapter of generation {generation}",
             expected=f"a generation in which it lived: {_lifetime(members[member_id], adapters)}",
-            came=str(generation),
-            remedy="choose one of these with --generation, or leave it out for the newest",
+            got=str(generation),
+            fix="choose one of these with --generation, or leave it out for the newest",
         )
     row = found[-1]
     folder = below(run.directory, row["path"])

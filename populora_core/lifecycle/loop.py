@@ -95,14 +95,14 @@ def rerun(
         raise RunDirectoryError(
             f"generation {generation} has no stage {stage_name!r}",
             expected="one of " + ", ".join(stage.name for stage in stages),
-            remedy="populora inspect shows the stages of a run",
+            fix="populora inspect shows the stages of a run",
         )
     stage = STAGES[stage_name]
     before = read_manifest(stage_dir(run.directory, generation, stage_name))
     if before is None:
         raise RunDirectoryError(
             f"{stage_name} of generation {generation} was never made",
-            remedy=f"populora resume {run.directory} makes it",
+            fix=f"populora resume {run.directory} makes it",
         )
     require_redoable(run, generation)
     old, later = before.contents, later_generations(run, generation)
@@ -132,8 +132,8 @@ def rerun(
 def _would_not_follow(stage: str, generation: int, later: Sequence[int], came: str) -> RunDirectoryError:
     return RunDirectoryError(
         f"generations {later[0]} to {later[-1]} would no longer follow from {stage} of generation {generation}",
-        came=came,
-        remedy="repeat with --truncate to move them to superseded/, or populora fork to keep both; "
+        got=came,
+        fix="repeat with --truncate to move them to superseded/, or populora fork to keep both; "
         "nothing was changed",
     )
 
@@ -185,8 +185,8 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                 raise RunDirectoryError(
                     f"{source.directory} has no complete generation {generation}",
                     expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
-                    came=f"no {stage.name} of generation {number}",
-                    remedy=f"fork from one of these, or populora resume {source.directory} first",
+                    got=f"no {stage.name} of generation {number}",
+                    fix=f"fork from one of these, or populora resume {source.directory} first",
                 )
     require_startable(source, generation)
     if config.store.url:
@@ -229,6 +229,6 @@ def _refuse_other_shapes(old: Config, new: Config) -> None:
         raise RunDirectoryError(
             f"a fork cannot change [{section}]: the inherited members would not fit",
             expected=str(getattr(old, section)),
-            came=str(getattr(new, section)),
-            remedy="start a new run for another population or adapter shape",
+            got=str(getattr(new, section)),
+            fix="start a new run for another population or adapter shape",
         )

@@ -30,8 +30,8 @@ def member_named(given: str, members: Iterable[str]) -> str:
     raise RunDirectoryError(
         f"several members are called {given}" if found else f"no member is called {given}",
         expected="one of " + ", ".join(shown[:LISTED]) + (" ..." if len(shown) > LISTED else ""),
-        came=given,
-        remedy="give its id, the beginning of it, or its short name such as S0·g8",
+        got=given,
+        fix="give its id, the beginning of it, or its short name such as S0·g8",
     )
 
 

@@ -69,8 +69,8 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
         raise ConfigError(
             "the yardstick has no seed of its own",
             expected=f"the run's, {run.config.run.seed}, so that a later one compares with it",
-            came=f"--seed {seed}",
-            remedy="leave --seed out, or give a suite file",
+            got=f"--seed {seed}",
+            fix="leave --seed out, or give a suite file",
         )
     return _own_suite(run, sample or YARDSTICK_PROBLEMS)
 
@@ -91,8 +91,8 @@ def evaluation_of(
         raise ConfigError(
             "the yardstick is taken of all solvers",
             expected=f"members all or {SOLVERS}",
-            came=members,
-            remedy="leave --members out, or give a suite file",
+            got=members,
+            fix="leave --members out, or give a suite file",
         )
     at = newest_generation(session.run) if generation is None else generation
     asked = _yardstick(session, suite, at)
@@ -100,7 +100,7 @@ def evaluation_of(
         raise RunDirectoryError(
             f"{session.run.directory} has no yardstick after generation {at}",
             expected="valid problems in its first and in its newest generations, two at least",
-            remedy="go on first: populora resume",
+            fix="go on first: populora resume",
         )
     return asked
 

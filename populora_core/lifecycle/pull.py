@@ -100,8 +100,8 @@ def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
             raise RunDirectoryError(
                 f"the fork whose run {objects.url} holds was never finished",
                 expected=f"every stage up to generation {generation}, which it takes over",
-                came=f"no {stage.name} of generation {generation}",
-                remedy="fork again with another store.url; this store can be removed",
+                got=f"no {stage.name} of generation {generation}",
+                fix="fork again with another store.url; this store can be removed",
             )
 
 

@@ -169,7 +169,7 @@ def newest_generation(run: Run) -> int:
         if read_manifest(_source(run, number)) is not None:
             return number
     raise RunDirectoryError(
-        f"{run.directory} has no complete generation yet", remedy=f"populora resume {run.directory}"
+        f"{run.directory} has no complete generation yet", fix=f"populora resume {run.directory}"
     )
 
 
@@ -231,8 +231,8 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
         raise RunDirectoryError(
             f"{run.directory} has no complete generation {generation}",
             expected=f"a generation up to {newest_generation(run)}",
-            came="damaged files" if manifest else "nothing",
-            remedy=f"populora resume {run.directory} makes what is missing",
+            got="damaged files" if manifest else "nothing",
+            fix=f"populora resume {run.directory} makes what is missing",
         )
     rows = read_table(source, "population").to_pylist()
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
@@ -250,8 +250,8 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
         raise RunDirectoryError(
             f"{members} does not live in generation {generation}",
             expected=f"all, solvers, best, or {error.expected}",
-            came=members,
-            remedy="name the generation that it lived in with --generation",
+            got=members,
+            fix="name the generation that it lived in with --generation",
         ) from error
     return {name: hashes[name]}
 

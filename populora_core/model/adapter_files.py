@@ -82,8 +82,8 @@ def read_state(folder: Path) -> MemberState:
             raise AdapterError(
                 f"{name} in {path} does not fit the adapter",
                 expected=f"{list(weights.shape)} torch.float32",
-                came=f"{list(vector.shape)} {vector.dtype}",
-                remedy="redo the stage that wrote it",
+                got=f"{list(vector.shape)} {vector.dtype}",
+                fix="redo the stage that wrote it",
             )
         require_finite(vector, f"{name} in {path}")
     return MemberState(weights, exp_avg, exp_avg_sq, steps)
@@ -127,8 +127,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def _unreadable(path: str | Path, error: Exception) -> AdapterError:
     return AdapterError(
         f"{path} cannot be read",
-        came="no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}",
-        remedy="redo the stage that wrote it, or restore the file from a copy of the run",
+        got="no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}",
+        fix="redo the stage that wrote it, or restore the file from a copy of the run",
     )
 
 

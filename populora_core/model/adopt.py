@@ -52,8 +52,8 @@ def adopt(folder: Path, layout: AdapterLayout) -> Tensor:
         raise AdapterError(
             f"{folder / CONFIG} is of another rank than this run",
             expected=f"rank {layout.rank}, from adapters.rank",
-            came=f"rank {rank}",
-            remedy=f"set adapters.rank to {rank}, or start from another adapter",
+            got=f"rank {rank}",
+            fix=f"set adapters.rank to {rank}, or start from another adapter",
         )
     try:
         row = layout.from_peft(read_tensors(folder / WEIGHTS))
@@ -61,8 +61,8 @@ def adopt(folder: Path, layout: AdapterLayout) -> Tensor:
         raise AdapterError(
             f"{folder / WEIGHTS} cannot be started from: {error.problem}",
             expected=error.expected,
-            came=error.came,
-            remedy="start from a LoRA of every linear layer of this base model; "
+            got=error.got,
+            fix="start from a LoRA of every linear layer of this base model; "
             "without one, leave it out of adapters.start_from",
         ) from error
     factor = _scale(config) / layout.scale
@@ -87,8 +87,8 @@ def _plain_config(folder: Path) -> dict[str, Any]:
         raise AdapterError(
             f"{path} cannot be read",
             expected="the configuration of a PEFT LoRA, with r and lora_alpha",
-            came=f"{type(error).__name__}: {error}",
-            remedy="give a folder that populora export or PEFT's save_pretrained wrote",
+            got=f"{type(error).__name__}: {error}",
+            fix="give a folder that populora export or PEFT's save_pretrained wrote",
         ) from error
     odd = {name: config[name] for name in BEYOND_PLAIN_LORA if config.get(name)}
     if config.get("peft_type", "LORA") != "LORA":
@@ -101,7 +101,7 @@ def _plain_config(folder: Path) -> dict[str, Any]:
         raise AdapterError(
             f"{path} is no plain LoRA",
             expected="the base model unchanged, plus scale * B A for each linear layer",
-            came=", ".join(f"{name} = {json.dumps(value)}" for name, value in odd.items()),
-            remedy="start from a plain LoRA; PEFT can convert some kinds, see its documentation",
+            got=", ".join(f"{name} = {json.dumps(value)}" for name, value in odd.items()),
+            fix="start from a plain LoRA; PEFT can convert some kinds, see its documentation",
         )
     return config

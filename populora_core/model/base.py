@@ -94,8 +94,8 @@ def load_base(
         raise BaseModelError(
             f"the weights in {folder} do not fill the model of its config.json",
             expected="every parameter in the safetensors files",
-            came=f"{len(unset)} missing, first {unset[0]}",
-            remedy=REMEDY,
+            got=f"{len(unset)} missing, first {unset[0]}",
+            fix=REMEDY,
         )
     model.requires_grad_(False).eval()
     if bits != 16:
@@ -132,7 +132,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         raise BaseModelError(
             f"the base model in {folder} has no end token",
             expected="eos_token_id in generation_config.json, or eos_token in tokenizer_config.json",
-            remedy="add it: without an end token no completion ever ends",
+            fix="add it: without an end token no completion ever ends",
         )
     return Vocabulary(tokenizer, stop_ids)
 
@@ -160,8 +160,8 @@ def require_same(folder: str | Path, digest: str, recorded: str) -> None:
         raise BaseModelError(
             f"the base model in {folder} is not the one that this run began with",
             expected=f"files with digest {recorded[:12]}",
-            came=digest[:12],
-            remedy="restore the old files; for the new ones start a new run",
+            got=digest[:12],
+            fix="restore the old files; for the new ones start a new run",
         )
 
 
@@ -188,8 +188,8 @@ def require_files(folder: Path) -> None:
         raise BaseModelError(
             f"{folder} is not a usable base model",
             expected="a folder with config.json, *.safetensors and tokenizer files",
-            came="no such folder" if not folder.is_dir() else "without " + " and ".join(missing),
-            remedy=REMEDY,
+            got="no such folder" if not folder.is_dir() else "without " + " and ".join(missing),
+            fix=REMEDY,
         )
 
 
@@ -215,7 +215,7 @@ def _require_plain_head(model: PreTrainedModel) -> None:
         raise BaseModelError(
             f"{type(model).__name__} changes its logits after the output layer",
             expected="logits that are the output layer of the last hidden state",
-            remedy="choose a base without logit soft-capping or scaling, for instance a Qwen2.5 or Llama",
+            fix="choose a base without logit soft-capping or scaling, for instance a Qwen2.5 or Llama",
         )
 
 
@@ -228,8 +228,8 @@ def _loading(folder: Path) -> Iterator[None]:
         except Exception as error:
             raise BaseModelError(
                 f"the base model in {folder} cannot be loaded",
-                came=str(error).strip().split("\n")[0],
-                remedy=REMEDY,
+                got=str(error).strip().split("\n")[0],
+                fix=REMEDY,
             ) from error
 
 

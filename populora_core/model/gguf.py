@@ -73,8 +73,8 @@ def _convert(file: Path, to: Path) -> None:
             raise BaseModelError(
                 f"{file} cannot be read as a base model",
                 expected="a GGUF file of an architecture that transformers reads",
-                came=f"{type(error).__name__}: {first_line(error)}",
-                remedy="give a checkpoint folder of transformers, or another GGUF file",
+                got=f"{type(error).__name__}: {first_line(error)}",
+                fix="give a checkpoint folder of transformers, or another GGUF file",
             ) from error
     _leave_out_machine(to)
 

@@ -62,7 +62,7 @@ class AdapterLayout:
             raise BaseModelError(
                 f"{type(model).__name__} has no linear layers to adapt",
                 expected="nn.Linear modules in its decoder layers",
-                remedy="choose another base, for instance a Qwen2.5 or Llama",
+                fix="choose another base, for instance a Qwen2.5 or Llama",
             )
         modules, offset = [], 0
         for (_, fan_in, fan_out), members in kinds.items():
@@ -132,16 +132,16 @@ class AdapterLayout:
             raise AdapterError(
                 "the adapter does not cover the linear layers of this base model",
                 expected=f"{len(slots)} factors, two for each linear layer",
-                came=f"{len(state)} factors; first difference {odd[0]}",
-                remedy="use the base model and the layers that the adapter was trained with",
+                got=f"{len(state)} factors; first difference {odd[0]}",
+                fix="use the base model and the layers that the adapter was trained with",
             )
         for key, target in slots.items():
             if state[key].shape != target.shape:
                 raise AdapterError(
                     f"{key} has the wrong shape",
                     expected=f"{list(target.shape)} (rank {self.rank})",
-                    came=str(list(state[key].shape)),
-                    remedy="use the base model and the rank that the adapter was trained with",
+                    got=str(list(state[key].shape)),
+                    fix="use the base model and the rank that the adapter was trained with",
                 )
             target.copy_(state[key])
         require_finite(row, "the adapter")
@@ -162,6 +162,6 @@ def require_finite(values: Tensor, what: str) -> None:
     if not bool(torch.isfinite(values).all()):
         raise AdapterError(
             f"{what} holds numbers that are not finite",
-            came=f"{int((~torch.isfinite(values)).sum())} of {values.numel()}",
-            remedy="take the adapter of an earlier generation; lower the learning rate if training made it",
+            got=f"{int((~torch.isfinite(values)).sum())} of {values.numel()}",
+            fix="take the adapter of an earlier generation; lower the learning rate if training made it",
         )

@@ -81,7 +81,7 @@ class StackedAdapters:
             raise PopulationError(
                 f"member {member_id} is not resident",
                 expected="one of " + (", ".join(self.members) or "no members: nothing was loaded"),
-                remedy="load() the members of the batch first",
+                fix="load() the members of the batch first",
             ) from None
 
     @contextmanager
@@ -121,8 +121,8 @@ class StackedAdapters:
             raise BaseModelError(
                 f"{slot.name} cannot take an adapter",
                 expected="nn.Linear",
-                came=type(base).__name__,
-                remedy="load the model again: adapters lie over this one already",
+                got=type(base).__name__,
+                fix="load the model again: adapters lie over this one already",
             )
         layer = StackedLinear(base, slot, self)
         _replace(self.model, slot.name, layer)
@@ -165,8 +165,8 @@ class StackedLinear(nn.Module):
             raise BaseModelError(
                 f"{self.slot.name} got a batch without a matching route",
                 expected="[N, T, in] with one route entry a row",
-                came=f"{list(x.shape)} with {'no route' if route is None else f'{route.n_rows} entries'}",
-                remedy="run the model inside StackedAdapters.routed()",
+                got=f"{list(x.shape)} with {'no route' if route is None else f'{route.n_rows} entries'}",
+                fix="run the model inside StackedAdapters.routed()",
             )
         if torch.is_grad_enabled() and route.blocks:
             return _LowRank.apply(x.contiguous(), self.stack.anchor, self, route)

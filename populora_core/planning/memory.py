@@ -76,8 +76,8 @@ def read_shape(folder: Path, rank: int) -> ModelShape:
     except (OSError, ValueError) as error:
         raise BaseModelError(
             f"config.json of the base model in {folder} cannot be read",
-            came=str(error),
-            remedy="give a complete checkpoint folder",
+            got=str(error),
+            fix="give a complete checkpoint folder",
         ) from error
     return shape_of(config, rank)
 
@@ -100,7 +100,7 @@ def shape_of(config: Mapping[str, Any], rank: int) -> ModelShape:
         raise BaseModelError(
             f"config.json of the base model has no {error.args[0]}, so its memory cannot be estimated",
             expected="the configuration of a dense decoder, as of Qwen2, Qwen3 or Llama",
-            remedy="choose such a base",
+            fix="choose such a base",
         ) from error
     width = text.get("head_dim") or hidden // heads
     queries, keys = heads * width, (text.get("num_key_value_heads") or heads) * width

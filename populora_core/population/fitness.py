@@ -94,8 +94,8 @@ def fitness_of(
     if unknown := [place for place in range(len(members)) if np.isnan(values[place])]:
         # One missing score can leave a blend unknown for all; the member that misses it is named.
         place = next((place for place in unknown if known[place] is None), unknown[0])
-        came = f"none of {members[place].member_id}, whose external fitness is {known[place]}"
-        raise _unknown(name, len(members), came)
+        got = f"none of {members[place].member_id}, whose external fitness is {known[place]}"
+        raise _unknown(name, len(members), got)
     return {member.member_id: float(value) for member, value in zip(members, values, strict=True)}
 
 
@@ -122,12 +122,12 @@ def standing(ranked: Sequence[Member], fitness: Mapping[str, float], eligible: M
     return np.where(worthy, values, np.minimum(values, ceiling))
 
 
-def _unknown(name: str, n: int, came: str) -> PopulationError:
+def _unknown(name: str, n: int, got: str) -> PopulationError:
     return PopulationError(
         f"the fitness {name} is not known of every member",
         expected=f"{n} numbers",
-        came=came,
-        remedy="evaluate every member before evolution, or choose evolve.fitness internal",
+        got=got,
+        fix="evaluate every member before evolution, or choose evolve.fitness internal",
     )
 
 

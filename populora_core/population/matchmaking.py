@@ -143,8 +143,8 @@ def _weights(p_student_win: Array, rules: MatchSection, generation: int) -> Arra
         raise PopulationError(
             f"the scheme {rules.scheme} gave unusable weights",
             expected=f"finite weights >= 0 of shape {p_student_win.shape}",
-            came=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
-            remedy="fix the scheme, and check that every win probability lies in [0, 1]",
+            got=f"shape {weights.shape}, smallest {np.min(weights, initial=np.inf)}",
+            fix="fix the scheme, and check that every win probability lies in [0, 1]",
         )
     return weights
 

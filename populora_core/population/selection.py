@@ -111,7 +111,7 @@ def checked_places(name: str, given: Iterable[int], among: int, n: int | None = 
         raise PopulationError(
             f"{name} did not name members",
             expected=f"{'' if n is None else f'{n} '}different places from 0 to {among - 1}",
-            came=str(places),
-            remedy="fix the function that evolve names",
+            got=str(places),
+            fix="fix the function that evolve names",
         )
     return places

@@ -115,7 +115,7 @@ def stop_if_fallen(run: Run, generation: int) -> None:
         raise BelowBase(
             f"the guard stops {run.name}: " + "; ".join(map(str, fallen)),
             expected='no role below the base at two evaluations in a row, since evaluate.guard = "stop"',
-            remedy=f"change a setting from before the fall, for instance populora fork {place} --generation "
+            fix=f"change a setting from before the fall, for instance populora fork {place} --generation "
             f"{max(0, first - settings.every)} --to {place}-slower --set update.learning_rate="
             f"{run.config.update.learning_rate / 4:g}, or go on all the same: populora fork {place} --generation "
             f"{generation} --to {place}-marked --set 'evaluate.guard=\"mark\"'; then populora resume the new folder",

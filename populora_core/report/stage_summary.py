@@ -34,7 +34,7 @@ FROM counted now LEFT JOIN counted past ON past.verdict = now.verdict AND past.g
 WHERE now.generation = $generation ORDER BY now.n DESC, now.verdict
 """
 _HEADLINE = """
-SELECT coalesce(sum({right} * {what}_judged), 0)::INT || ' of ' || sum({what}_judged) || ' {what} {came}'
+SELECT coalesce(sum({right} * {what}_judged), 0)::INT || ' of ' || sum({what}_judged) || ' {what} {outcome}'
        || CASE WHEN sum({what}) > sum({what}_judged)
                THEN ', ' || sum({what} - {what}_judged) || ' met a failing sandbox' ELSE '' END
 FROM figures_type WHERE generation = $generation
@@ -81,7 +81,7 @@ _QUERIES = {
         },
     ),
     "verify": _Query(
-        _HEADLINE.format(what="proposals", right="valid", came="became problems"),
+        _HEADLINE.format(what="proposals", right="valid", outcome="became problems"),
         {
             "verdicts": _VERDICTS.format(what="proposals"),
             "problems": """SELECT problem_type AS type, problems, lines_of_code AS "mean lines",
@@ -97,7 +97,7 @@ _QUERIES = {
         {"by student": _LENGTHS.format(what="attempts", who="student_id AS student")},
     ),
     "grade": _Query(
-        _HEADLINE.format(what="attempts", right="correct", came="are correct"),
+        _HEADLINE.format(what="attempts", right="correct", outcome="are correct"),
         {
             "ratings": _STANDING.format(table="ratings", also=", eligible"),
             "solve rates": """SELECT now.problem_type AS type, now.problems, now.solve_rate AS "solve rate",
@@ -168,8 +168,8 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
         raise ArtifactError(
             f"{stage} of generation {generation} cannot be summarised",
             expected="a committed stage with all its files",
-            came=str(folder),
-            remedy="populora resume makes damaged stages again",
+            got=str(folder),
+            fix="populora resume makes damaged stages again",
         )
     query = _QUERIES[stage]
     with Catalogue(directory, generations=(generation - 1, generation)) as catalogue:

@@ -57,8 +57,8 @@ def _take(path: Path) -> FileIO:
             file.close()
             raise RunInUse(
                 f"another process is writing to {path.parent}",
-                came=holder or "a process that left no name",
-                remedy="wait for it, or end it; then repeat this command",
+                got=holder or "a process that left no name",
+                fix="wait for it, or end it; then repeat this command",
             ) from error
         except OSError as error:
             file.close()

@@ -58,8 +58,8 @@ def check_folders(config: Config, source: str) -> None:
         raise ConfigError(
             f"{source}: base.path names no folder",
             expected="a folder with config.json, model weights and a tokenizer",
-            came=f"{config.base.path} (looked in {folder})",
-            remedy=_how_to_get(config.base.path),
+            got=f"{config.base.path} (looked in {folder})",
+            fix=_how_to_get(config.base.path),
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
@@ -134,8 +134,8 @@ def _check_gpus(config: Config, source: str) -> None:
         raise ConfigError(
             f"{source}: base.device is cuda, but a shard on Ray is given no GPU",
             expected="compute.shard_gpus above 0",
-            came="compute.shard_gpus = 0",
-            remedy="set it to 1, or to 0.5 for two shards on one GPU",
+            got="compute.shard_gpus = 0",
+            fix="set it to 1, or to 0.5 for two shards on one GPU",
         )
 
 
@@ -149,7 +149,7 @@ def _require_extra(extra: str, use: str, otherwise: str) -> None:
         raise ConfigError(
             f"{use}, which is not installed",
             expected=f"the extra `{extra}`",
-            remedy=f"pip install -e '.[{extra}]', or {otherwise}",
+            fix=f"pip install -e '.[{extra}]', or {otherwise}",
         )
 
 
@@ -165,8 +165,8 @@ def _check_suite(config: Config, source: str) -> None:
         raise ConfigError(
             f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",
             expected="validation above 0 in the suite file: the loop never sees the half that is reported",
-            came=f"validation = {suite.validation}",
-            remedy="set validation in a suite file of your own, for instance 0.5",
+            got=f"validation = {suite.validation}",
+            fix="set validation in a suite file of your own, for instance 0.5",
         )
 
 
@@ -218,16 +218,16 @@ def check_names(config: Config, source: str) -> None:
         raise ConfigError(
             f"{source}: evolve.parameters has settings of {name!r}, which evolve does not use",
             expected="a name that stands in evolve.mutations, crossovers, fitness, selection or replacement",
-            came=repr(name),
-            remedy="take the settings out or name the function",
+            got=repr(name),
+            fix="take the settings out or name the function",
         )
     every = config.evaluate.every
     if evolve.fitness in NEEDS_EVALUATION and evolve.every and (not every or evolve.every % every):
         raise ConfigError(
             f"{source}: evolve.fitness is {evolve.fitness!r}, but not every evolution follows an evaluation",
             expected=f"evaluate.every = {evolve.every}, or a divisor of evolve.every",
-            came=f"evaluate.every = {every}",
-            remedy='set it in [evaluate], or select by evolve.fitness = "internal"',
+            got=f"evaluate.every = {every}",
+            fix='set it in [evaluate], or select by evolve.fitness = "internal"',
         )
     with _said_of(f"{source}: propose.inputs"):
         dialect(config.base.dialect, config.propose.inputs)
@@ -254,8 +254,8 @@ def _check_name(source: str, registry: Registry, name: str, parameters: Mapping[
         raise ConfigError(
             f"{source}: {registry.setting} names {name!r}, which is not registered",
             expected=f"one of {', '.join(registry.names())}",
-            came=repr(name),
-            remedy=closest(name, registry.names()),
+            got=repr(name),
+            fix=closest(name, registry.names()),
         )
     with _said_of(f"{source}: {registry.setting}"):
         found = registry.find(name)
@@ -270,5 +270,5 @@ def _said_of(where: str) -> Iterator[None]:
         yield
     except PopuloraError as error:
         raise ConfigError(
-            f"{where}: {error.problem}", expected=error.expected, came=error.came, remedy=error.remedy
+            f"{where}: {error.problem}", expected=error.expected, got=error.got, fix=error.fix
         ) from error

@@ -56,8 +56,8 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
         if beat is not None and beat.life is Life.ALIVE:
             raise RunDirectoryError(
                 f"{directory} is at work, so nothing was touched",
-                came=str(beat),
-                remedy="wait for it, or end that process; then repeat this command",
+                got=str(beat),
+                fix="wait for it, or end that process; then repeat this command",
             )
         done = clear(directory) + leftovers.sweep() + _remove_sandboxes() + also(directory)
         if left:

@@ -101,8 +101,8 @@ class Run:
             raise RunDirectoryError(
                 f"{directory} is not a run directory",
                 expected=f"a folder with {RECORD}",
-                came="an existing folder without it" if directory.is_dir() else "no such folder",
-                remedy="populora run --config FILE --run-dir DIR starts a run",
+                got="an existing folder without it" if directory.is_dir() else "no such folder",
+                fix="populora run --config FILE --run-dir DIR starts a run",
             )
         try:
             require_no_way_out(directory, STAGE_DEPTH)
@@ -113,7 +113,7 @@ class Run:
             if isinstance(error, RunDirectoryError):
                 raise
             raise RunDirectoryError(
-                f"{path} cannot be read", came=str(error), remedy="restore the file from a copy of the run"
+                f"{path} cannot be read", got=str(error), fix="restore the file from a copy of the run"
             ) from error
         return cls(directory, config, record)
 
@@ -179,8 +179,8 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
         raise RunDirectoryError(
             "there is no run to ask",
             expected="a run directory, a folder of runs or a pattern that matches some",
-            came=", ".join(map(str, places)) or "nothing",
-            remedy="ls runs/ shows what there is",
+            got=", ".join(map(str, places)) or "nothing",
+            fix="ls runs/ shows what there is",
         )
     return found
 
@@ -218,15 +218,15 @@ def refuse_occupied(directory: Path) -> None:
         beat = Beat.read(directory)
         raise RunDirectoryError(
             f"{directory} already holds a run",
-            came=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
-            remedy=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
+            got=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
+            fix=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
         )
     outer = next((parent for parent in directory.parents if (parent / RECORD).is_file()), None)
     if outer is not None:
         raise RunDirectoryError(
             f"{directory} lies in the run {outer}",
             expected="a folder beside other runs",
-            remedy="choose another folder; nothing was changed",
+            fix="choose another folder; nothing was changed",
         )
     passing = (LOCK, TEMPORARY_PREFIX)  # of a process that starts a run here now, or was killed while it did
     if directory.exists() and (
@@ -235,7 +235,7 @@ def refuse_occupied(directory: Path) -> None:
         raise RunDirectoryError(
             f"{directory} is not empty and holds no run",
             expected="a new or an empty folder",
-            remedy="choose another --run-dir; nothing was changed",
+            fix="choose another --run-dir; nothing was changed",
         )
 
 
@@ -245,8 +245,8 @@ def _record(path: Path) -> dict[str, Any]:
         raise RunDirectoryError(
             f"{path} was written by another version",
             expected=f"format {FORMAT}",
-            came=f"format {found['format']}",
-            remedy=f"open it with the code that wrote it (revision {found.get('code_revision')}); "
+            got=f"format {found['format']}",
+            fix=f"open it with the code that wrote it (revision {found.get('code_revision')}); "
             "this one starts new runs: --run-dir NEW",
         )
     record: RunRecord = validated(RECORDED, path.read_bytes(), path)

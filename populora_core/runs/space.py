@@ -51,7 +51,7 @@ def require_space(run: Run) -> None:
         raise ArtifactError(
             f"the disk of {run.directory} has no room for another generation; nothing was changed",
             expected=f"{needed / GB:.2f} GB free: members, their optimiser states, and completions",
-            came=f"{free / GB:.2f} GB",
-            remedy=f"free space, for instance by `populora prune {run.directory} --keep 1`, then resume; "
+            got=f"{free / GB:.2f} GB",
+            fix=f"free space, for instance by `populora prune {run.directory} --keep 1`, then resume; "
             "with store.keep_states and store.keep_adapters a run prunes itself",
         )

@@ -44,8 +44,8 @@ def require_files(folder: Path) -> None:
         raise AdapterError(
             f"{folder} holds no PEFT adapter",
             expected="a folder with " + " and ".join(ADAPTER_FILES),
-            came="without " + " and ".join(missing) if folder.is_dir() else "no such folder",
-            remedy="give a folder that populora export or PEFT's save_pretrained wrote",
+            got="without " + " and ".join(missing) if folder.is_dir() else "no such folder",
+            fix="give a folder that populora export or PEFT's save_pretrained wrote",
         )
 
 
@@ -66,8 +66,8 @@ def require_unchanged(folders: Mapping[str, Path], digests: Mapping[str, str]) -
             raise AdapterError(
                 f"the adapter in {folder}, from which {member} starts, is not the one that this run began with",
                 expected=f"files with digest {digests.get(member, 'none')[:12]}",
-                came=came[:12],
-                remedy="restore the old files; for the new ones start a new run",
+                got=came[:12],
+                fix="restore the old files; for the new ones start a new run",
             )
 
 

@@ -133,8 +133,8 @@ class EngineProcess:
                 raise
         raise WorkerLost(
             f"the process of the {self.name} engine ended before it answered, and what replaced it also",
-            came=f"exit code {code}",
-            remedy="look for memory shortage (exit code -9; see populora run --dry-run), then resume: nothing "
+            got=f"exit code {code}",
+            fix="look for memory shortage (exit code -9; see populora run --dry-run), then resume: nothing "
             "committed was lost",
         )
 

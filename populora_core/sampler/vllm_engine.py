@@ -45,15 +45,15 @@ def import_vllm(device: str) -> None:
         raise ConfigError(
             "vLLM cannot be imported",
             expected="the Python package vllm beside this project",
-            came=str(error),
-            remedy=f'{remedy} = "torch"',
+            got=str(error),
+            fix=f'{remedy} = "torch"',
         ) from error
     if current_platform.device_type != device:
         raise ConfigError(
             "this vLLM is built for another device",
             expected=f"one for {device}, which is base.device",
-            came=f"one for {current_platform.device_type or 'a device that is not here'}",
-            remedy=f'{remedy} = "torch"',
+            got=f"one for {current_platform.device_type or 'a device that is not here'}",
+            fix=f'{remedy} = "torch"',
         )
     if device == "cpu":
         from torch import _dynamo
@@ -69,8 +69,8 @@ def room_for(rank: int) -> int:
     raise ConfigError(
         "vLLM has no room for adapters of this rank",
         expected=f"adapters.rank of at most {RANKS[-1]}",
-        came=str(rank),
-        remedy='lower adapters.rank, or set sampler.engine = "torch"',
+        got=str(rank),
+        fix='lower adapters.rank, or set sampler.engine = "torch"',
     )
 
 
@@ -89,8 +89,8 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
     except Exception as error:  # ValueError, RuntimeError, AttributeError, pydantic's, the loader's, ...
         raise ConfigError(
             f"vLLM cannot serve the base model in {spec.base.folder()}",
-            came=f"{type(error).__name__}: {error}",
-            remedy="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
+            got=f"{type(error).__name__}: {error}",
+            fix="VLLM_LOGGING_LEVEL=INFO in the environment shows its log; where memory is short, see "
             'sampler.cpu_cache_gib and sampler.gpu_memory_utilization. sampler.engine = "torch" needs no vLLM',
         ) from error
     return engine

@@ -210,8 +210,8 @@ class VllmSampler:
             raise ConfigError(
                 "vLLM does not sample at this temperature",
                 expected=f"0, or {params.temperature:g} and more",
-                came=f"{request.temperature:g}",
-                remedy="raise the temperature of the stage",
+                got=f"{request.temperature:g}",
+                fix="raise the temperature of the stage",
             )
         return params
 
@@ -231,7 +231,7 @@ class VllmSampler:
             raise PopulationError(
                 f"member {member_id} is not resident",
                 expected="one of " + (", ".join(self.adapters) or "no members: nothing was loaded"),
-                remedy="load() the members of the batch first",
+                fix="load() the members of the batch first",
             ) from None
 
     def name_of(self, served: Served) -> str:
@@ -246,15 +246,15 @@ class VllmSampler:
             raise AdapterError(
                 f"{config} cannot be read",
                 expected="JSON with the rank as r",
-                came=f"{type(error).__name__}: {error}",
-                remedy="populora resume makes a damaged adapter again",
+                got=f"{type(error).__name__}: {error}",
+                fix="populora resume makes a damaged adapter again",
             ) from error
         if rank > self._rank:
             raise AdapterError(
                 f"the adapter of {served.member_id} in {folder} does not fit the engine",
                 expected=f"rank {self._rank} at most",
-                came=f"rank {rank}",
-                remedy="set adapters.rank to the largest rank that is served",
+                got=f"rank {rank}",
+                fix="set adapters.rank to the largest rank that is served",
             )
         digest = hashlib.sha256(served.sha256.encode() + content).hexdigest()
         return f"{served.member_id}@{digest[:16]}"
@@ -268,8 +268,8 @@ class VllmSampler:
         except Exception as error:  # whatever vLLM's parts raise: ValueError, RuntimeError, ...
             raise AdapterError(
                 f"vLLM refuses the adapter of {served.member_id} in {served.folder}",
-                came=f"{type(error).__name__}: {error}",
-                remedy='sampler.engine = "torch" may tell more of what does not fit',
+                got=f"{type(error).__name__}: {error}",
+                fix='sampler.engine = "torch" may tell more of what does not fit',
             ) from error
         self.adapters[served.member_id] = lora
 
@@ -321,7 +321,7 @@ def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
         raise ConfigError(
             "a prompt and its completion may outgrow the base model's context, or what of it the engine's cache holds",
             expected=f"at most {limit} tokens together",
-            came=str(longest),
-            remedy="lower max_tokens of the stage, or show fewer reference problems; where the base's context is "
+            got=str(longest),
+            fix="lower max_tokens of the stage, or show fewer reference problems; where the base's context is "
             "longer, raise sampler.gpu_memory_utilization",
         )

@@ -86,8 +86,8 @@ def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int
     raise SandboxUnavailable(
         "no sandbox can be started on this machine, and model-written code is never run without one",
         expected="docker, bubblewrap, or the right to make namespaces",
-        came="; ".join(failures),
-        remedy=remedy(),
+        got="; ".join(failures),
+        fix=fix(),
     )
 
 
@@ -96,7 +96,7 @@ def describe_backends() -> list[BackendReport]:
     return [_try_backend(name) for name in BACKENDS]
 
 
-def remedy() -> str:
+def fix() -> str:
     """The one command to run where no sandbox works."""
     for setting, (bad, good) in _USER_NAMESPACE_SETTINGS.items():
         path = Path("/proc/sys", setting)
@@ -111,7 +111,7 @@ def _open(name: str, limits: Limits, workers: int, hash_seed: int) -> SandboxPoo
     try:
         return SandboxPool(BACKENDS[name](), limits, workers, hash_seed)
     except SandboxUnavailable as error:
-        error.remedy = error.remedy or remedy()
+        error.fix = error.fix or fix()
         raise
 
 
@@ -121,9 +121,9 @@ def _try_backend(name: str) -> BackendReport:
         with _open(name, Limits(), workers=1, hash_seed=0) as sandbox:
             (result,) = sandbox.run([job])
     except SandboxUnavailable as error:
-        return BackendReport(name, False, _summary(error), error.remedy)
+        return BackendReport(name, False, _summary(error), error.fix)
     if result.status is not Status.OK:
-        return BackendReport(name, False, f"{result.status}: {result.error}", remedy())
+        return BackendReport(name, False, f"{result.status}: {result.error}", fix())
     return BackendReport(name, True, "", "", bounds(name))
 
 
@@ -139,4 +139,4 @@ def bounds(name: str) -> str:
 
 
 def _summary(error: SandboxUnavailable) -> str:
-    return f"{error.problem} ({error.came})" if error.came else error.problem
+    return f"{error.problem} ({error.got})" if error.got else error.problem

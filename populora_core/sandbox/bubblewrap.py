@@ -26,7 +26,7 @@ def command(contents: Contents) -> list[str]:
     """
     program = executable()
     if program is None:
-        raise SandboxUnavailable("bubblewrap is not installed", remedy=INSTALL)
+        raise SandboxUnavailable("bubblewrap is not installed", fix=INSTALL)
     if contents.spare_uids:
         users = "--unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup-try --cap-drop ALL "
         users += "--cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL"

@@ -113,7 +113,7 @@ class ProcessConnection:
                 start_new_session=True,  # an interrupt from the terminal is for the host to handle
             )
         except OSError as error:
-            raise SandboxUnavailable("the sandbox cannot be executed", came=str(error)) from error
+            raise SandboxUnavailable("the sandbox cannot be executed", got=str(error)) from error
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._stderr = self._process.stderr

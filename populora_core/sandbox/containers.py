@@ -55,15 +55,13 @@ def connect_daemon() -> docker.DockerClient:
         raise SandboxUnavailable(
             "the docker sandbox needs a daemon on this machine",
             expected="DOCKER_HOST unset, or unix://...",
-            came=host,
-            remedy="unset DOCKER_HOST, or choose the bubblewrap sandbox",
+            got=host,
+            fix="unset DOCKER_HOST, or choose the bubblewrap sandbox",
         )
     try:
         return docker.from_env(timeout=DAEMON_SECONDS)
     except Failure as error:
-        raise SandboxUnavailable(
-            "no Docker daemon answers", came=reason(error), remedy=_daemon(error)
-        ) from error
+        raise SandboxUnavailable("no Docker daemon answers", got=reason(error), fix=_daemon(error)) from error
 
 
 class DockerBackend:
@@ -90,17 +88,17 @@ class DockerBackend:
             raise SandboxUnavailable(
                 "the sandbox image is not built",
                 expected=image_tag(),
-                remedy=f"{BUILD}, or {BUILD} --from-debootstrap where no image registry can be reached",
+                fix=f"{BUILD}, or {BUILD} --from-debootstrap where no image registry can be reached",
             ) from None
         except Failure as error:
             raise SandboxUnavailable(
-                "the Docker daemon fails", came=reason(error), remedy=_daemon(error)
+                "the Docker daemon fails", got=reason(error), fix=_daemon(error)
             ) from error
         if gvisor and RUNSC not in runtimes:
             raise SandboxUnavailable(
                 f"the Docker daemon has no runtime {RUNSC}",
-                came=", ".join(sorted(runtimes)),
-                remedy="install gVisor and name it in /etc/docker/daemon.json, as docs/verifier.md shows",
+                got=", ".join(sorted(runtimes)),
+                fix="install gVisor and name it in /etc/docker/daemon.json, as docs/verifier.md shows",
             )
         self.contents = self._image.removeprefix("sha256:")[:16]
         with suppress(*Failure):  # leftovers harm no one; the next start sweeps again
@@ -172,8 +170,8 @@ class ContainerConnection:
             raise SandboxUnavailable(
                 "a sandbox cannot be linked to this process",
                 expected=f"a socket in {tempfile.gettempdir()}, under a name of at most 107 characters",
-                came=str(error),
-                remedy="make room there, or set TMPDIR to another folder",
+                got=str(error),
+                fix="make room there, or set TMPDIR to another folder",
             ) from error
         self._folder = Path(folder)
         self._listener.setblocking(False)

@@ -131,8 +131,8 @@ def find_interpreter(modules: tuple[str, ...] = ()) -> Interpreter:
     if sys.platform != "linux":
         raise SandboxUnavailable(
             "the sandbox needs Linux",
-            came=sys.platform,
-            remedy="run on Linux, in a virtual machine for instance",
+            got=sys.platform,
+            fix="run on Linux, in a virtual machine for instance",
         )
     executable = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     if not executable.exists():
@@ -148,8 +148,8 @@ def find_interpreter(modules: tuple[str, ...] = ()) -> Interpreter:
         raise SandboxUnavailable(
             "the Python interpreter for the sandbox does not start",
             expected=f"{executable} to import the runner and the modules that programs may import",
-            came=probe.stderr.strip()[-500:],
-            remedy="install the complete standard library of this Python (python3-full on Debian and Ubuntu)",
+            got=probe.stderr.strip()[-500:],
+            fix="install the complete standard library of this Python (python3-full on Debian and Ubuntu)",
         )
     found = json.loads(probe.stdout)
     standard = {Path(path) for path in found["standard"]}

@@ -66,8 +66,8 @@ def build(base_image: str = DEFAULT_BASE, say: Say = print) -> str:
         raise SandboxUnavailable(
             "the sandbox image could not be built",
             expected=f"{base_image}, here or in a registry that the daemon can reach",
-            came=reason(error),
-            remedy="populora image build --from-debootstrap needs Debian's packages only",
+            got=reason(error),
+            fix="populora image build --from-debootstrap needs Debian's packages only",
         ) from error
     return image_tag()
 
@@ -106,8 +106,8 @@ def debootstrap_base(say: Say = print) -> str:
         except (DockerException, RequestException) as error:
             raise SandboxUnavailable(
                 "the base image could not be imported",
-                came=reason(error),
-                remedy="see the daemon's log; it needs room for the image",
+                got=reason(error),
+                fix="see the daemon's log; it needs room for the image",
             ) from error
     return tag
 
@@ -128,11 +128,11 @@ def _require_debootstrap() -> None:
     if os.geteuid() != 0:
         raise SandboxUnavailable(
             "debootstrap needs root",
-            came=f"user id {os.geteuid()}",
-            remedy='sudo "$(command -v populora)" image build --from-debootstrap',
+            got=f"user id {os.geteuid()}",
+            fix='sudo "$(command -v populora)" image build --from-debootstrap',
         )
     if shutil.which("debootstrap") is None:
-        raise SandboxUnavailable("debootstrap is not installed", remedy="apt-get install debootstrap")
+        raise SandboxUnavailable("debootstrap is not installed", fix="apt-get install debootstrap")
 
 
 def _debootstrap(root: Path, say: Say) -> None:
@@ -155,8 +155,8 @@ def _debootstrap(root: Path, say: Say) -> None:
         raise SandboxUnavailable(
             "debootstrap failed",
             expected=f"Debian's packages of {SUITE} for {platform.machine()} to be reachable",
-            came=last,
-            remedy="see the lines above; populora image build --base-image takes any image with Python",
+            got=last,
+            fix="see the lines above; populora image build --base-image takes any image with Python",
         )
 
 

@@ -81,8 +81,8 @@ class Limits:
                 raise ConfigError(
                     f"the sandbox limit {name} is none",
                     expected=f"a number above 0, at most {most}",
-                    came=str(value),
-                    remedy=f"set {name} to what one program may take",
+                    got=str(value),
+                    fix=f"set {name} to what one program may take",
                 )
 
 

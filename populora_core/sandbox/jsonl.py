@@ -49,10 +49,10 @@ def _job(number: int, line: str) -> Job:
     return Job(job_id, program, tuple(inputs))
 
 
-def _bad(number: int, came: str) -> PopuloraError:
+def _bad(number: int, got: str) -> PopuloraError:
     return PopuloraError(
         f"line {number} is not a job",
         expected=EXPECTED,
-        came=came,
-        remedy=f"correct line {number}; nothing has been run",
+        got=got,
+        fix=f"correct line {number}; nothing has been run",
     )

@@ -123,7 +123,7 @@ class SandboxPool:
     ) -> list[JobResult]:
         """See `Sandbox.run`."""
         if self._closed:
-            raise SandboxUnavailable("the sandbox is closed", remedy="open another with open_sandbox")
+            raise SandboxUnavailable("the sandbox is closed", fix="open another with open_sandbox")
         with self._lock:
             try:
                 return self._run(jobs, progress or (lambda done: None), repeat)
@@ -229,8 +229,8 @@ class SandboxPool:
             slot.failed_starts, slot.retry_at = 0, 0.0
             raise SandboxUnavailable(
                 f"a {self.name} sandbox does not start",
-                came=lost.came or lost.problem,
-                remedy=lost.remedy or (MID_RUN_REMEDY if self._patience else ""),
+                got=lost.got or lost.problem,
+                fix=lost.fix or (MID_RUN_REMEDY if self._patience else ""),
             ) from lost
 
     @staticmethod

@@ -162,4 +162,4 @@ class RunnerProcess:
 
     def _lost(self) -> WorkerLost:
         said = self.connection.last_words()
-        return WorkerLost(f"a sandbox worker was lost: {self._failure}", came=said[-500:])
+        return WorkerLost(f"a sandbox worker was lost: {self._failure}", got=said[-500:])

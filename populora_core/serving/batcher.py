@@ -53,8 +53,8 @@ class Batcher:
             raise Overloaded(
                 "too many completions wait",
                 expected=f"at most {self._most}",
-                came=f"{count} more than {len(self._waiting)}",
-                remedy="ask again in a moment",
+                got=f"{count} more than {len(self._waiting)}",
+                fix="ask again in a moment",
             )
 
     async def complete(self, requests: Sequence[Request], told: Told | None = None) -> list[Completion]:

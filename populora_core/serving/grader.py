@@ -87,7 +87,7 @@ class Grader:
         """
         paid = student_reward(self.verdict(problem, answer, ended), GradeSection())
         if paid is None:
-            raise SandboxUnavailable("the sandbox could not judge an answer", remedy="try the rollout again")
+            raise SandboxUnavailable("the sandbox could not judge an answer", fix="try the rollout again")
         return paid
 
     def _verdict(self, problem: Problem, answer: str, ended: bool) -> AttemptVerdict:

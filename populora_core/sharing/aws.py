@@ -50,8 +50,8 @@ def certificates() -> bytes | None:
         raise StoreUnavailable(
             "the certificates of the store's authority cannot be read",
             expected="a PEM file in AWS_CA_BUNDLE",
-            came=str(error),
-            remedy="correct AWS_CA_BUNDLE, or unset it",
+            got=str(error),
+            fix="correct AWS_CA_BUNDLE, or unset it",
         ) from error
 
 
@@ -63,7 +63,7 @@ def _unusable(name: str, came: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"the AWS profile {name} gives no credentials",
         expected="aws_access_key_id and aws_secret_access_key in ~/.aws/credentials",
-        came=came,
-        remedy="correct AWS_PROFILE; for a role or single sign-on put its keys into the environment: "
+        got=came,
+        fix="correct AWS_PROFILE; for a role or single sign-on put its keys into the environment: "
         f'eval "$(aws configure export-credentials --profile {name} --format env)"',
     )

@@ -102,8 +102,8 @@ def require_digest(came: str, sha256: str, url: str) -> None:
         raise DamagedObject(
             f"an object of {url} is damaged",
             expected=f"bytes of sha256 {sha256}",
-            came=f"bytes of sha256 {came}",
-            remedy=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
+            got=f"bytes of sha256 {came}",
+            fix=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
         )
 
 
@@ -112,8 +112,8 @@ def missing(sha256: str, url: str) -> DamagedObject:
     return DamagedObject(
         f"{url} has no object {sha256}",
         expected=object_key(sha256),
-        came="nothing under that key",
-        remedy="restore the store from a copy, or resume a run directory that still has the file",
+        got="nothing under that key",
+        fix="restore the store from a copy, or resume a run directory that still has the file",
     )
 
 
@@ -121,7 +121,5 @@ def require_key(key: str) -> str:
     """The key, once it is a plain relative path: nothing in a document may lead out of the store."""
     parts = PurePosixPath(key).parts
     if not parts or key != "/".join(parts) or parts[0] == "/" or ".." in parts:
-        raise ArtifactError(
-            "this is no key of a store", expected="plain names with / between", came=repr(key)
-        )
+        raise ArtifactError("this is no key of a store", expected="plain names with / between", got=repr(key))
     return key

@@ -47,8 +47,8 @@ def open_objects(url: str) -> ObjectStore:
     raise ConfigError(
         "this is not the url of a store",
         expected="file:///folder, a folder, or s3://bucket/prefix",
-        came=url,
-        remedy="name a folder that every machine sees, or a bucket",
+        got=url,
+        fix="name a folder that every machine sees, or a bucket",
     )
 
 
@@ -110,8 +110,8 @@ class LocalObjects:
                 raise StoreUnavailable(
                     f"{self.url} cannot hold a store: its file system has no hard links",
                     expected="a file system on which a second writer of a name is refused",
-                    came=str(error),
-                    remedy="put the store on another disk, or on S3-compatible storage",
+                    got=str(error),
+                    fix="put the store on another disk, or on S3-compatible storage",
                 ) from error
             finally:
                 aside.unlink(missing_ok=True)
@@ -189,6 +189,6 @@ def _reading(url: str) -> Iterator[None]:
         raise StoreUnavailable(
             f"{url} cannot be read",
             expected="a folder that is mounted and readable",
-            came=str(error),
-            remedy="mount it or fix its permissions, then resume",
+            got=str(error),
+            fix="mount it or fix its permissions, then resume",
         ) from error

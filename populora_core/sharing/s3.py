@@ -40,8 +40,8 @@ except ImportError as error:
     raise ConfigError(
         "a store on s3:// needs a package that is not installed",
         expected="the extra `s3`: obstore",
-        came=str(error),
-        remedy="pip install -e '.[s3]', or keep the store in a folder that every machine sees",
+        got=str(error),
+        fix="pip install -e '.[s3]', or keep the store in a folder that every machine sees",
     ) from error
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class S3Objects:
             raise ConfigError(
                 "this is not the url of a bucket",
                 expected="s3://bucket/prefix, with nothing else in it",
-                came=f"s3://...{parts.path}" if "@" in parts.netloc else url,
-                remedy="give credentials and endpoint in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+                got=f"s3://...{parts.path}" if "@" in parts.netloc else url,
+                fix="give credentials and endpoint in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
                 "AWS_ENDPOINT_URL, or in a profile named by AWS_PROFILE",
             )
         self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
@@ -139,8 +139,8 @@ class S3Objects:
             raise ArtifactError(
                 f"{key} is too long for a document",
                 expected=f"at most {DOCUMENT_BYTES} bytes, since one request must carry it",
-                came=f"{len(data)} bytes",
-                remedy="put the data as an object, and its sha256 into the document",
+                got=f"{len(data)} bytes",
+                fix="put the data as an object, and its sha256 into the document",
             )
         try:
             self._try(f"put {key}", lambda: self._store.put(require_key(key), data, mode="create"))
@@ -201,8 +201,8 @@ class S3Objects:
             raise StoreUnavailable(
                 f"{self.url} did not keep {object_key(sha256)} as it was sent",
                 expected=f"{size} bytes",
-                came="nothing" if held is None else f"{held['size']} bytes",
-                remedy="look into the server; populora store check tries it, then resume",
+                got="nothing" if held is None else f"{held['size']} bytes",
+                fix="look into the server; populora store check tries it, then resume",
             )
 
     def _sender(self, size: int) -> S3Store:
@@ -270,8 +270,8 @@ class S3Objects:
         return StoreUnavailable(
             f"{self.url} does not do what was asked: {what}",
             expected="an answer of S3-compatible storage",
-            came=f"{trouble.code}: {trouble.text}",
-            remedy=trouble.remedy,
+            got=f"{trouble.code}: {trouble.text}",
+            fix=trouble.fix,
         )
 
 

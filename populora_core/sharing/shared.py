@@ -76,8 +76,8 @@ class SharedStage:
             raise ArtifactError(
                 f"{url}/{name} cannot be read",
                 expected="the manifest of a stage, as populora puts it",
-                came=error.problem,
-                remedy="restore the store from a copy",
+                got=error.problem,
+                fix="restore the store from a copy",
             ) from error
 
     def _require(self, name: str) -> None:
@@ -157,7 +157,7 @@ class SharedRun:
             raise StoreUnavailable(
                 f"{self._objects.url}/{ours.key} was removed while it was being put",
                 expected="documents that no one removes",
-                remedy="resume: this stage is then shared again",
+                fix="resume: this stage is then shared again",
             )
         self.bring(theirs, writer)
         return theirs.manifest
@@ -219,8 +219,8 @@ class SharedRun:
         return RunDirectoryError(
             f"{self._run_dir} and {self._objects.url} tell different histories of the run",
             expected="the same redraws of stages in both",
-            came="a `populora rerun --seed` that only one of them knows",
-            remedy=f"populora pull {self._objects.url} {self._run_dir} takes the store's over; "
+            got="a `populora rerun --seed` that only one of them knows",
+            fix=f"populora pull {self._objects.url} {self._run_dir} takes the store's over; "
             "what no longer follows goes to superseded/",
         )
 
@@ -241,8 +241,8 @@ def require_unpruned(url: str, run_dir: Path, generation: int) -> None:
         raise ArtifactError(
             f"{url} cannot hold the whole run: populora prune removed some of it",
             expected="a run of which every file is there",
-            came=f"{gone[0]} and {len(gone) - 1} more are pruned",
-            remedy="fork without a store.url, or from a run directory that was not pruned",
+            got=f"{gone[0]} and {len(gone) - 1} more are pruned",
+            fix="fork without a store.url, or from a run directory that was not pruned",
         )
 
 
@@ -265,8 +265,8 @@ def require_same(url: str, run_dir: Path, record: Mapping[str, Any], stored: Map
         raise RunDirectoryError(
             f"{url} holds another run than {run_dir}",
             expected=f"the run created at {record['created_at']}",
-            came=f"one created at {stored['created_at']}",
-            remedy="fix store.url, or choose another folder; nothing was changed",
+            got=f"one created at {stored['created_at']}",
+            fix="fix store.url, or choose another folder; nothing was changed",
         )
 
 
@@ -283,7 +283,7 @@ def claim(url: str, record: Mapping[str, Any]) -> None:
         raise RunDirectoryError(
             f"{url} already holds a run",
             expected="a store of its own for every run, forks included",
-            remedy=f"populora pull {url} DIR and populora resume DIR go on with that run; "
+            fix=f"populora pull {url} DIR and populora resume DIR go on with that run; "
             f"for a new one choose another, e.g. --set store.url={url.rstrip('/')}-2",
         )
 
@@ -300,8 +300,8 @@ def read_record(objects: ObjectStore) -> dict[str, Any]:
         raise RunDirectoryError(
             f"{objects.url} holds no run",
             expected=f"{RECORD}, which the start of a run puts there",
-            came="nothing under that key",
-            remedy="mount the folder, or fix the url; a new run starts with --set store.url=...",
+            got="nothing under that key",
+            fix="mount the folder, or fix the url; a new run starts with --set store.url=...",
         )
     record: RunRecord = validated(RECORDED, data, f"{objects.url}/{RECORD}")
     return dict(record)

@@ -48,8 +48,8 @@ def sweep(objects: ObjectStore, days: float, dry_run: bool = False) -> Swept:
         raise ConfigError(
             "a sweep could take what a machine has just uploaded and not yet named",
             expected="at least 1 day",
-            came=f"{days}",
-            remedy="give a number of days longer than any stage's commit",
+            got=f"{days}",
+            fix="give a number of days longer than any stage's commit",
         )
     read_record(objects)
     before = time.time() - days * DAY

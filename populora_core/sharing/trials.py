@@ -26,8 +26,8 @@ def require_conditional(objects: ObjectStore) -> None:
         raise StoreUnavailable(
             f"{objects.url} cannot hold a run that several machines write",
             expected="of two puts with If-None-Match: * the second is refused with 412, and the first stands",
-            came=f"{'both were taken' if all(heard) else 'neither held'}: the condition is ignored",
-            remedy="use a server that honours it (AWS S3, Ceph, MinIO of 2024 or later), or a shared folder",
+            got=f"{'both were taken' if all(heard) else 'neither held'}: the condition is ignored",
+            fix="use a server that honours it (AWS S3, Ceph, MinIO of 2024 or later), or a shared folder",
         )
 
 

@@ -51,7 +51,7 @@ class Trouble:
         return self.status >= 500 and self.status != 501
 
     @property
-    def remedy(self) -> str:
+    def fix(self) -> str:
         if self.no_login:
             return "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         if self.status in (401, 403) or self.code in ("ExpiredToken", "InvalidAccessKeyId"):

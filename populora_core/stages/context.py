@@ -126,8 +126,8 @@ class StageContext:
             raise ProblemError(
                 f"the {what} has changed since generation {self.generation} was made; nothing was changed",
                 expected=f"the file with sha256 {before}",
-                came=f"sha256 {now}",
-                remedy="put that file back; or go on with the new one in a fork: populora fork --help",
+                got=f"sha256 {now}",
+                fix="put that file back; or go on with the new one in a fork: populora fork --help",
             )
 
     def graded(self) -> list[Graded]:
@@ -249,8 +249,8 @@ class StageContext:
             raise ArtifactError(
                 f"{folder} does not hold {member} as generation {generation} left it",
                 expected=" and ".join(STATE_FILES) + " with the recorded sha256",
-                came="missing or other files",
-                remedy=f"populora resume {self.session.run.directory} makes a damaged member again",
+                got="missing or other files",
+                fix=f"populora resume {self.session.run.directory} makes a damaged member again",
             )
         return folder
 

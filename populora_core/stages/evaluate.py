@@ -65,8 +65,8 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
         raise ArtifactError(
             f"{missing[0]} has no external fitness",
             expected="judged answers to every benchmark of the suite",
-            came="nothing but infrastructure failures",
-            remedy="fix the sandbox, then resume",
+            got="nothing but infrastructure failures",
+            fix="fix the sandbox, then resume",
         )
     return scores
 
@@ -95,8 +95,8 @@ def learnable_shares(ctx: StageContext, teachers: list[Member]) -> dict[str, flo
             raise ArtifactError(
                 f"{teacher} has no external fitness",
                 expected=f"a judged attempt at one of its problems since generation {first + 1}",
-                came="nothing but infrastructure failures",
-                remedy="fix the sandbox, then have grade made again: populora rerun --help",
+                got="nothing but infrastructure failures",
+                fix="fix the sandbox, then have grade made again: populora rerun --help",
             )
         shares[teacher] = share
     return shares

@@ -140,8 +140,8 @@ def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
         raise ArtifactError(
             f"{artifact} of generation {generation} is needed and not there whole",
             expected=f"a committed {stage.name} of generation {generation}",
-            came="damaged files" if manifest else "nothing",
-            remedy=f"populora resume {run.directory} makes what is missing",
+            got="damaged files" if manifest else "nothing",
+            fix=f"populora resume {run.directory} makes what is missing",
         )
     return Source(folder, manifest.contents.get(file_name(artifact), ""))
 

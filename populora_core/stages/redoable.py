@@ -25,8 +25,8 @@ def require_redoable(run: Run, generation: int) -> None:
         raise ArtifactError(
             f"generation {generation} cannot be redone: populora prune removed what it starts from",
             expected="a generation that `populora inspect` names as one that can be redone",
-            came=f"generation {generation}",
-            remedy="choose a later generation; nothing was changed",
+            got=f"generation {generation}",
+            fix="choose a later generation; nothing was changed",
         )
 
 
@@ -36,6 +36,6 @@ def require_startable(run: Run, generation: int) -> None:
         raise ArtifactError(
             f"no run can go on from generation {generation}: populora prune removed its weights",
             expected="a later generation, or one that `populora prune --every` kept",
-            came=f"generation {generation}",
-            remedy="choose another generation; nothing was changed",
+            got=f"generation {generation}",
+            fix="choose another generation; nothing was changed",
         )

@@ -76,10 +76,10 @@ def read_probe(folder: Path) -> Probe:
         raise AdapterError(
             f"{folder / PROBE} cannot be read",
             expected="what the learner recorded when it wrote the adapter",
-            came="no such file"
+            got="no such file"
             if isinstance(error, FileNotFoundError)
             else f"{type(error).__name__}: {error}",
-            remedy="populora resume makes a damaged adapter again",
+            fix="populora resume makes a damaged adapter again",
         ) from error
 
 
@@ -93,13 +93,13 @@ def what_is_wrong(folder: Path) -> dict[str, str]:
     """What came in place of a whole adapter and what to do about it, for an error."""
     if pruned(folder / WEIGHTS):
         return {
-            "came": "nothing: populora prune removed the weights",
-            "remedy": "choose a later generation; what was pruned does not come back",
+            "got": "nothing: populora prune removed the weights",
+            "fix": "choose a later generation; what was pruned does not come back",
         }
     there = all((folder / name).is_file() for name in ADAPTER_FILES)
     return {
-        "came": "other weights" if there else "missing files",
-        "remedy": "populora resume makes a damaged adapter again",
+        "got": "other weights" if there else "missing files",
+        "fix": "populora resume makes a damaged adapter again",
     }
 
 

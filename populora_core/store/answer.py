@@ -60,8 +60,8 @@ def refusal(reason: str) -> PopuloraError:
     return PopuloraError(
         "the query could not be answered",
         expected="one SQL statement over the views " + ", ".join(VIEWS),
-        came=reason,
-        remedy="DESCRIBE and a view's name list its columns; docs/data-contract.md says what they mean",
+        got=reason,
+        fix="DESCRIBE and a view's name list its columns; docs/data-contract.md says what they mean",
     )
 
 

@@ -185,8 +185,8 @@ def read_table(folder: Path, name: str, columns: Sequence[str] = ()) -> pa.Table
         raise ArtifactError(
             f"{path} cannot be read",
             expected=f"the table {name} as its stage committed it",
-            came=str(error),
-            remedy="populora resume makes missing and damaged stages again",
+            got=str(error),
+            fix="populora resume makes missing and damaged stages again",
         ) from error
 
 

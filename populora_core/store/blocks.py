@@ -144,7 +144,7 @@ def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> CatalogueBlock
             if _digest(run_dir, generations) != digest:
                 raise ArtifactError(
                     f"generations {generations.start} to {generations[-1]} changed while they were read",
-                    remedy="populora resume goes on; the run itself is untouched",
+                    fix="populora resume goes on; the run itself is untouched",
                 )
             durable.fsync_tree(folder)
             if not target.exists():

@@ -57,7 +57,7 @@ def to_table(name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | No
             raise SchemaError(
                 f"row {number} of table {name} does not have the declared columns",
                 expected=", ".join(column.name for column in declared if column.name in expected),
-                came=_difference(expected, row),
+                got=_difference(expected, row),
             )
     arrays = [
         _array(name, column, [row[column.name] for row in rows])
@@ -75,7 +75,7 @@ def check(name: str, table: pa.Table) -> None:
         raise SchemaError(
             f"table {name} does not have the declared columns",
             expected=_describe(declared.arrow),
-            came=_describe(table.schema),
+            got=_describe(table.schema),
         )
     for column in declared:
         if not column.nullable and table[column.name].null_count:
@@ -114,9 +114,9 @@ def _require(values: Iterable[Any], accepted: tuple[type, ...]) -> None:
 
 def _misfit(name: str, column: Column, number: int, value: object) -> SchemaError:
     kind = f"{column.type}, or null" if column.nullable else f"{column.type}, never null"
-    came = "null" if value is None else f"{type(value).__name__} {value!r:.80}"
+    got = "null" if value is None else f"{type(value).__name__} {value!r:.80}"
     return SchemaError(
-        f"row {number} of table {name} does not fit column {column.name}", expected=kind, came=came
+        f"row {number} of table {name} does not fit column {column.name}", expected=kind, got=got
     )
 
 

@@ -58,8 +58,8 @@ def refusal_told(problem: str) -> Iterator[None]:
         raise ArtifactError(
             problem,
             expected="committed tables with the columns of this version",
-            came=str(error),
-            remedy="populora inspect shows what is committed; populora resume makes damaged stages again",
+            got=str(error),
+            fix="populora inspect shows what is committed; populora resume makes damaged stages again",
         ) from error
 
 

@@ -157,8 +157,8 @@ def conduct(planned: StudyPlan, say: Say, play: Play | None = None) -> None:
         first = next(iter(failures))
         raise StudyError(
             f"{len(failures)} runs of the study could not be finished: {', '.join(failures)}",
-            came=f"{first}: {failures[first].problem}",
-            remedy="fix the cause; the same command goes on with these runs and keeps all others",
+            got=f"{first}: {failures[first].problem}",
+            fix="fix the cause; the same command goes on with these runs and keeps all others",
         )
 
 
@@ -204,8 +204,8 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
             process.join(1.0)
             raise WorkerLost(
                 f"the process of {run.name} ended before the run was finished",
-                came=f"exit code {process.exitcode}",
-                remedy="look for memory shortage (exit code -9); populora study goes on with the run",
+                got=f"exit code {process.exitcode}",
+                fix="look for memory shortage (exit code -9); populora study goes on with the run",
             )
     finally:
         ours.close()
@@ -229,8 +229,8 @@ def _refuse_record(study: StudyConfig) -> None:
     if revision is not None:
         raise StudyError(
             f"the results of the study {study.name} are a record, made by revision {revision}",
-            came=f"{study.results / RECORD}",
-            remedy=f"populora study report {study.results} shows them; to make its runs again, give a copy of its file "
+            got=f"{study.results / RECORD}",
+            fix=f"populora study report {study.results} shows them; to make its runs again, give a copy of its file "
             "other folders for `runs` and `results`",
         )
 

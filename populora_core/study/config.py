@@ -102,7 +102,7 @@ def load_study(path: str | Path) -> tuple[StudyConfig, dict[str, Config]]:
         lines = (f"  - {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise ConfigError(
             f"{path} is no usable study:\n" + "\n".join(lines),
-            remedy="fix these keys; configs/study-tiny.toml is an example",
+            fix="fix these keys; configs/study-tiny.toml is an example",
         ) from error
     return study, {arm.name: _resolved(path, study, arm) for arm in study.arms}
 

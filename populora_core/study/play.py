@@ -127,7 +127,7 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         failure = error
     except Exception:
         problem = f"a defect, please report it:\n{traceback.format_exc()}"
-        failure = PopuloraError(problem, remedy="nothing committed was lost; populora study goes on")
+        failure = PopuloraError(problem, fix="nothing committed was lost; populora study goes on")
     pipe.send(failure)
 
 
@@ -142,7 +142,7 @@ def _open(assignment: Assignment) -> Run:
     if reason is not None:
         raise RunDirectoryError(
             f"{directory} holds a run that this study would make otherwise: {reason}",
-            remedy="move or remove that folder, or give the study another `runs`",
+            fix="move or remove that folder, or give the study another `runs`",
         )
     return replace(run, config=config)
 

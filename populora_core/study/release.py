@@ -169,8 +169,8 @@ def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary
         raise StudyError(
             f"there is no finished run of {', '.join(missing)} in {study.results}",
             expected=f"arms of {', '.join(there) or 'no name yet'}",
-            came=", ".join(missing),
-            remedy="populora study with --config makes the runs",
+            got=", ".join(missing),
+            fix="populora study with --config makes the runs",
         )
     return {arm: by_arm[arm] for arm in arms or there}
 
@@ -190,6 +190,6 @@ def _require_same(run: Assignment, made: Origin) -> None:
     if reason:
         raise StudyError(
             f"{run.name} would not be made as it was: {reason}",
-            came=f"this code; the run was made by revision {', '.join(made.code_revisions)}",
-            remedy="check out the code that made it, such as git checkout of that revision",
+            got=f"this code; the run was made by revision {', '.join(made.code_revisions)}",
+            fix="check out the code that made it, such as git checkout of that revision",
         )

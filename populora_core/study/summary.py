@@ -174,8 +174,8 @@ def write_summary(path: Path, origin: Origin, values: Iterable[Value]) -> Summar
             raise ArtifactError(
                 f"the summary {path} is too large to be kept with the code",
                 expected=f"at most {MOST_BYTES} bytes",
-                came=f"{size} bytes",
-                remedy="measure fewer parts",
+                got=f"{size} bytes",
+                fix="measure fewer parts",
             )
     return Summary(origin, ordered)
 
@@ -194,8 +194,8 @@ def read_summary(path: Path) -> Summary:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise ArtifactError(
             f"{path} is no summary of a study's run",
-            came=str(error),
-            remedy="remove it; populora study makes it again",
+            got=str(error),
+            fix="remove it; populora study makes it again",
         ) from error
 
 
@@ -212,8 +212,8 @@ def read_summaries(folder: Path) -> list[Summary]:
             raise ArtifactError(
                 f"{path} is the summary of another run",
                 expected=path.stem,
-                came=summary.origin.name,
-                remedy="remove it, or give it the name of its run",
+                got=summary.origin.name,
+                fix="remove it, or give it the name of its run",
             )
         found.append(summary)
     return sorted(found, key=lambda summary: (summary.origin.arm, summary.origin.seed))

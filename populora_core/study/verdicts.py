@@ -117,8 +117,8 @@ def read_results(folder: Path) -> Results:
         raise StudyError(
             f"{folder} holds no results of a study",
             expected=f"a folder with {VERDICTS} and a summary of each finished run",
-            came=str(error),
-            remedy="populora study --config FILE makes them; `results` in FILE names the folder",
+            got=str(error),
+            fix="populora study --config FILE makes them; `results` in FILE names the folder",
         ) from error
     runs = read_summaries(folder)
     require_alike(runs)
@@ -134,8 +134,8 @@ def require_alike(runs: Sequence[Summary]) -> None:
                 raise StudyError(
                     f"{run.origin.name} and {runs[0].origin.name} cannot be compared: {what} differ",
                     expected=str(first),
-                    came=str(other),
-                    remedy="populora study --config FILE makes again what is out of date",
+                    got=str(other),
+                    fix="populora study --config FILE makes again what is out of date",
                 )
 
 

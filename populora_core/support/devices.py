@@ -71,8 +71,8 @@ def require_gpus(count: int) -> None:
             "there are more shards than GPUs, and two bases on one GPU would share its memory",
             expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible, with "
             "sampler.tensor_parallel GPUs each",
-            came=str(count),
-            remedy="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
+            got=str(count),
+            fix="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
         )
 
 

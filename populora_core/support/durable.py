@@ -59,8 +59,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise ArtifactError(
             f"{path} is no plain file, so none is put in its place",
             expected="a new or an existing plain file",
-            came="a folder" if path.is_dir() else "a device, a pipe or a socket",
-            remedy="choose another file; nothing was changed",
+            got="a folder" if path.is_dir() else "a device, a pipe or a socket",
+            fix="choose another file; nothing was changed",
         )
     temporary = temporary_name(path.parent, path.name)
     with writing(path):
@@ -97,8 +97,8 @@ def require_free(to: Path) -> None:
         raise ArtifactError(
             f"{to} is not free",
             expected="a new or an empty folder",
-            came="a folder with other files" if to.is_dir() else "a file",
-            remedy="choose another --to; nothing was changed",
+            got="a folder with other files" if to.is_dir() else "a file",
+            fix="choose another --to; nothing was changed",
         )
 
 
@@ -119,8 +119,8 @@ def new_folder(to: Path) -> Iterator[Path]:
     except OSError as error:
         raise ArtifactError(
             f"{to} could not be written; nothing of it was left behind",
-            came=str(error),
-            remedy="free space on the disk, or choose another --to",
+            got=str(error),
+            fix="free space on the disk, or choose another --to",
         ) from error
 
 
@@ -165,8 +165,8 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"{target} could not be written; nothing that was committed before is touched",
         expected="a writable disk with free space",
-        came=str(error),
-        remedy="free space on the disk, then resume" if disk_full(error) else "fix the cause, then resume",
+        got=str(error),
+        fix="free space on the disk, then resume" if disk_full(error) else "fix the cause, then resume",
     )
 
 

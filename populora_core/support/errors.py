@@ -1,4 +1,4 @@
-"""The error tree: every error says what was expected, what came and what to do about it."""
+"""The error tree: every error says what was expected, what it got and how to fix it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ class PopuloraError(Exception):
     Args:
         problem: one sentence, what is wrong.
         expected: what would have been right.
-        came: what was found instead.
-        remedy: what the person can do now.
+        got: what was found instead.
+        fix: what the person can do now.
     """
 
-    def __init__(self, problem: str, *, expected: str = "", came: str = "", remedy: str = "") -> None:
+    def __init__(self, problem: str, *, expected: str = "", got: str = "", fix: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.expected = expected
-        self.came = came
-        self.remedy = remedy
+        self.got = got
+        self.fix = fix
 
     def __str__(self) -> str:
         parts = [self.problem]
         if self.expected:
             parts.append(f"Expected: {self.expected}")
-        if self.came:
-            parts.append(f"Came: {self.came}")
-        if self.remedy:
-            parts.append(f"Remedy: {self.remedy}")
+        if self.got:
+            parts.append(f"Got: {self.got}")
+        if self.fix:
+            parts.append(f"Fix: {self.fix}")
         return "\n".join(parts)
 
     def __reduce__(self):  # keyword-only arguments do not survive the default pickling
-        return _rebuild, (type(self), self.problem, self.expected, self.came, self.remedy)
+        return _rebuild, (type(self), self.problem, self.expected, self.got, self.fix)
 
 
-def _rebuild(kind: type[PopuloraError], problem: str, expected: str, came: str, remedy: str) -> PopuloraError:
-    return kind(problem, expected=expected, came=came, remedy=remedy)
+def _rebuild(kind: type[PopuloraError], problem: str, expected: str, got: str, fix: str) -> PopuloraError:
+    return kind(problem, expected=expected, got=got, fix=fix)
 
 
 def first_line(error: BaseException) -> str:

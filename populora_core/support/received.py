@@ -97,8 +97,8 @@ def below(folder: Path, path: str | Path) -> Path:
         raise ArtifactError(
             f"a path leads out of {folder}",
             expected="a file or folder below it, with every link followed",
-            came=repr(str(path)[:200]),
-            remedy="nothing was touched there; take the link away, or do not use what somebody sent you",
+            got=repr(str(path)[:200]),
+            fix="nothing was touched there; take the link away, or do not use what somebody sent you",
         )
     return place
 

@@ -113,16 +113,16 @@ class Registry(dict[str, Any]):
             raise self._error(
                 f"the {self.what} {name} has no {'method' if method else 'attribute'} `{part}`",
                 expected=", ".join(_parts(self._protocol)),
-                came=f"{type(thing).__module__}.{type(thing).__qualname__} without {', '.join(missing)}",
-                remedy=f"add it; {self._protocol.__module__}.{self._protocol.__name__} says what it must do",
+                got=f"{type(thing).__module__}.{type(thing).__qualname__} without {', '.join(missing)}",
+                fix=f"add it; {self._protocol.__module__}.{self._protocol.__name__} says what it must do",
             )
 
-    def _unknown(self, name: str, came: str) -> PopuloraError:
+    def _unknown(self, name: str, got: str) -> PopuloraError:
         return self._error(
             f"{name!r} is no {self.what}",
             expected=f"one of {', '.join(self.names())}; or a place as package.module:name",
-            came=came,
-            remedy=f"name a known one in {self.setting}, or install the package that registers it in {self.group}",
+            got=got,
+            fix=f"name a known one in {self.setting}, or install the package that registers it in {self.group}",
         )
 
 
@@ -149,8 +149,8 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
         raise PopulationError(
             f"{name} has no parameter {unknown[0]!r}",
             expected=", ".join(known) or "no parameters",
-            came=", ".join(unknown),
-            remedy="correct the name or leave the parameter out",
+            got=", ".join(unknown),
+            fix="correct the name or leave the parameter out",
         )
     hints = _hints(function)
     for key, value in given.items():
@@ -160,16 +160,16 @@ def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any
             raise PopulationError(
                 f"{name} cannot take this value of its parameter {key!r}",
                 expected=error.errors()[0]["msg"],
-                came=repr(value),
-                remedy="correct the value or leave the parameter out",
+                got=repr(value),
+                fix="correct the value or leave the parameter out",
             ) from error
     settings = known | dict(given)
     if missing := [key for key, value in settings.items() if value is inspect.Parameter.empty]:
         raise PopulationError(
             f"{name} needs a value of its parameter {missing[0]!r}",
             expected=", ".join(known),
-            came=", ".join(sorted(given)) or "none",
-            remedy="give the parameter, or give the function a default",
+            got=", ".join(sorted(given)) or "none",
+            fix="give the parameter, or give the function a default",
         )
     return settings
 

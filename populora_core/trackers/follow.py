@@ -103,13 +103,13 @@ class Trackers:
         if tracker is not None:
             with suppress(Exception):
                 tracker.close()
-        cause, remedy = f"{type(error).__name__}: {error}", "fix the cause"
+        cause, fix = f"{type(error).__name__}: {error}", "fix the cause"
         if isinstance(error, PopuloraError):
-            cause, remedy = f"{error.problem} ({error.came})" if error.came else error.problem, error.remedy
+            cause, fix = f"{error.problem} ({error.got})" if error.got else error.problem, error.fix
         elif isinstance(error, ModuleNotFoundError):
-            remedy = f"pip install -e '.[{name}]'"
+            fix = f"pip install -e '.[{name}]'"
         warnings.warn(
-            f"{name} is left out from here on, the run goes on: {cause}. Remedy: {remedy}; "
+            f"{name} is left out from here on, the run goes on: {cause}. Fix: {fix}; "
             "the next resume tells it everything that it missed",
             TrackerWarning,
             stacklevel=2,

@@ -39,7 +39,7 @@ def open_wandb(run: Run, kept: Kept) -> WandbRun:
     if online and not wandb.login(prompt=False):
         raise ConfigError(
             "trackers.wandb.mode is online, but this machine has no login",
-            remedy='wandb login, or set WANDB_API_KEY, or start runs with trackers.wandb.mode = "offline"',
+            fix='wandb login, or set WANDB_API_KEY, or start runs with trackers.wandb.mode = "offline"',
         )
     fresh = not kept.id or (online and kept.agreed < kept.told)
     id = secrets.token_hex(8) if fresh else kept.id

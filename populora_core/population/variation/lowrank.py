@@ -129,18 +129,18 @@ def require_alike(adapters: Sequence[Adapter], what: str) -> None:
     (rank, _), dtype = next(iter(layouts[0].values()))[0]
     for layout in layouts:
         for name in sorted(layouts[0].keys() | layout):
-            expected, came = layouts[0].get(name), layout.get(name)
+            expected, got = layouts[0].get(name), layout.get(name)
             if (
-                came is None
-                or expected != came
-                or any(kind != dtype for _, kind in came)
+                got is None
+                or expected != got
+                or any(kind != dtype for _, kind in got)
                 or dtype not in (torch.float32, torch.float64)
-                or not came[0][0][0] == came[1][0][1] == rank
+                or not got[0][0][0] == got[1][0][1] == rank
             ):
                 raise PopulationError(
                     f"{what} are not adapters of one layout",
                     expected=f"A [{rank}, in] and B [out, {rank}] of every module, all in float32 or all in "
                     f"float64; {name}: {expected}",
-                    came=f"{name}: {came}",
-                    remedy="breed only members of one population, and give the child its parents' layout",
+                    got=f"{name}: {got}",
+                    fix="breed only members of one population, and give the child its parents' layout",
                 )

@@ -296,6 +296,6 @@ def _require_finite(values: Tensor) -> None:
         raise PopulationError(
             "a parent holds numbers that are not finite",
             expected="finite factors",
-            came="NaN or infinity",
-            remedy="breed from the adapter of an earlier generation",
+            got="NaN or infinity",
+            fix="breed from the adapter of an earlier generation",
         )

@@ -38,8 +38,8 @@ def dialect(name: str, inputs: int = 1) -> Dialect:
         raise ProblemError(
             f"the dialect {name} asks for one input a problem",
             expected="propose.inputs = 1, or a dialect with a method `asking`, such as instruct",
-            came=f"propose.inputs = {inputs}",
-            remedy="a base that was trained on one input cannot be asked for more in a prompt; leave it at 1",
+            got=f"propose.inputs = {inputs}",
+            fix="a base that was trained on one input cannot be asked for more in a prompt; leave it at 1",
         )
     several: Dialect = spoken.asking(inputs)
     return several

@@ -40,8 +40,8 @@ class TemplateFolder:
             raise ProblemError(
                 f"the template {self._folder / name}.txt cannot be filled",
                 expected=f"marks among {', '.join('$' + field for field in sorted(values))}",
-                came=str(error),
-                remedy="correct the mark; write $$ for a dollar sign",
+                got=str(error),
+                fix="correct the mark; write $$ for a dollar sign",
             ) from None
 
     def digest(self, *parts: str) -> str:
@@ -58,7 +58,7 @@ class TemplateFolder:
             raise ProblemError(
                 f"there is no template {path}",
                 expected="one template for each prompt of each problem type",
-                came=present or "no template at all",
-                remedy=f"write {path.name}, or leave this problem type out for this dialect; a type of yours brings its"
+                got=present or "no template at all",
+                fix=f"write {path.name}, or leave this problem type out for this dialect; a type of yours brings its"
                 f" texts: templates = {{'{self._folder.name}/propose': ..., '{self._folder.name}/solve': ...}}",
             ) from None

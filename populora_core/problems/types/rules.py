@@ -189,8 +189,8 @@ def judge_outputs(result: JobResult | None, expected: tuple[str, ...]) -> Attemp
         raise ProblemError(
             "an answer that had to be run came to be judged without its result",
             expected="the JobResult of answer_job",
-            came="None",
-            remedy="run answer_job's job in the sandbox first",
+            got="None",
+            fix="run answer_job's job in the sandbox first",
         )
     if result.status is not Status.OK:
         return attempt_verdict(result.status)
