@@ -179,6 +179,30 @@ def test_infrastructure_failure_is_never_a_wrong_answer() -> None:
     assert judged.verdict is AttemptVerdict.INFRASTRUCTURE
 
 
+@pytest.mark.parametrize(
+    ("name", "written", "verdict"),
+    [
+        ("compact", "\n=2", AttemptVerdict.CORRECT),
+        ("compact", "\n=3", AttemptVerdict.WRONG),
+        ("compact", "2", AttemptVerdict.FORMAT_ERROR),
+        ("instruct", "</think><answer>\n```output\n2\n```", AttemptVerdict.CORRECT),
+        ("instruct", "</think><answer>\n```output\n3\n```", AttemptVerdict.WRONG),
+        ("instruct", "</think><answer>\n```output\n2", AttemptVerdict.FORMAT_ERROR),
+        ("instruct", "so far 2", AttemptVerdict.FORMAT_ERROR),
+        ("repl", "2\n", AttemptVerdict.CORRECT),
+        ("repl", "[2", AttemptVerdict.FORMAT_ERROR),
+    ],
+)
+def test_an_answer_that_was_cut_off_is_judged_where_that_is_asked_for(
+    name: str, written: str, verdict: AttemptVerdict
+) -> None:
+    asked = [(PREDICT, attempt(written, finish="length"))]
+    (strict,) = judge_attempts(dialect(name), Table(), asked)
+    (judged,) = judge_attempts(dialect(name), Table(), asked, "judge")
+    assert strict.verdict is AttemptVerdict.FORMAT_ERROR
+    assert judged.verdict is verdict
+
+
 def test_an_answer_that_was_cut_off_is_a_format_error() -> None:
     (judged,) = judge_attempts(COMPACT, Table(), [(FIND, attempt("1", finish="length"))])
     assert (judged.verdict, judged.answer) == (AttemptVerdict.FORMAT_ERROR, None)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from conftest import small_config, start
+from typer.testing import CliRunner
 
 from populora_core import open_run
+from populora_core.commands.app import app
 from populora_core.config.load import Config
 from populora_core.runs.session import Session
+from populora_core.stages.decisive import decisive
 from populora_core.stages.engine import run_generation
 from populora_core.stages.update import own_groups
 
@@ -95,3 +98,47 @@ def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_p
         dealt[cohort][row["advantage"]] += 1
     assert dealt == paid
     assert any(row["reward"] != row["advantage"] for row in attempts)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one generation, many of whose answers max_tokens cut."""
+    config = small_config(
+        population={"teachers": 1, "students": 1},
+        propose={"per_type": 8, "types": ("code_o",)},
+        solve={"attempts": 4, "max_tokens": 6},
+        grade={"cut_answers": "judge"},
+        update={"cut_completions": "mask"},
+    )
+    directory = tmp_path_factory.mktemp("cut") / "run"
+    with Session(start(directory, config)) as session:
+        run_generation(session, 0)
+        run_generation(session, 1)
+    return directory
+
+
+def test_what_was_cut_teaches_no_one_where_it_is_masked(cut: Path) -> None:
+    with open_run(cut) as catalogue:
+        rows = catalogue.rows("SELECT finish_reason, reward, advantage FROM attempts")
+    short = [row for row in rows if row["finish_reason"] == "length"]
+    assert 0 < len(short) < len(rows)
+    assert all(row["advantage"] is None and row["reward"] is not None for row in short)
+    assert all(row["advantage"] is not None for row in rows if row["finish_reason"] == "stop")
+
+
+def test_inspect_says_which_answers_were_cut(cut: Path) -> None:
+    with open_run(cut) as catalogue:
+        (row, *_) = catalogue.rows(
+            "SELECT problem_id, count(*) FILTER (finish_reason = 'length') AS short FROM attempts "
+            "GROUP BY 1 ORDER BY 2 DESC"
+        )
+    shown = CliRunner().invoke(app, ["inspect", str(cut), "--problem", row["problem_id"]]).output
+    assert row["short"] and shown.count("(cut by max_tokens)") == row["short"]
+
+
+def test_settings_that_came_later_are_in_no_key_until_they_are_used() -> None:
+    stages = ("grade", "update")
+    plain = decisive(small_config(), stages)
+    assert "cut_answers" not in plain["grade"] and "cut_completions" not in plain["update"]
+    used = decisive(small_config(grade={"cut_answers": "judge"}, update={"cut_completions": "mask"}), stages)
+    assert used["grade"]["cut_answers"] == "judge" and used["update"]["cut_completions"] == "mask"

@@ -140,7 +140,8 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
         _print_record(found[0])
         attempts = catalogue.rows(
-            "SELECT sample_index, student_id, verdict, reward, advantage, answer, prompt, completion "
+            "SELECT sample_index, student_id, verdict, reward, advantage, prompt, completion, "
+            "if(finish_reason = 'stop', '', ' (cut by max_tokens)') AS cut "
             "FROM attempts WHERE problem_id = ? ORDER BY 1",
             [problem_id],
         )
@@ -148,7 +149,8 @@ def show_problem(run: Run, problem_id: str) -> None:
         if index == 0:
             console.print(f"\n[bold]prompt[/]\n{escape(visible(attempt['prompt']))}")
         console.print(
-            f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: [cyan]{attempt['verdict']}[/], "
+            f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: "
+            f"[cyan]{attempt['verdict']}[/]{attempt['cut']}, "
             f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(visible(attempt['completion']))}"
         )
 

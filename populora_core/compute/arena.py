@@ -15,6 +15,7 @@ from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import (
     AttemptJudgement,
+    CutAnswers,
     ProposalCheck,
     check_proposals,
     judge_attempts,
@@ -97,6 +98,7 @@ class Arena:
         attempts: int,
         seed: int,
         rules: SamplingRules = SamplingRules(),
+        cut_answers: CutAnswers = "refuse",
     ) -> tuple[list[Row], list[AttemptJudgement]]:
         """`attempts` answers to each problem, problem by problem, with their judgements."""
         asked = [problem for problem in problems for _ in range(attempts)]
@@ -107,6 +109,7 @@ class Arena:
             self.dialect,
             lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=False),
             list(zip(asked, rows, strict=True)),
+            cut_answers,
         )
         return rows, judged
 

@@ -257,6 +257,10 @@ class GradeSection(Section):
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")
+    cut_answers: Literal["refuse", "judge"] = Field(
+        "refuse",
+        description="what max_tokens cut off is no answer; judge: it is one where what was written can be read",
+    )
     eligible_window: Count = Field(
         4, description="generations with a match but no success before a member ranks last"
     )
@@ -288,6 +292,10 @@ class UpdateSection(Section):
     )
     corpus: str = Field(
         "", description="its file, rows of prompt and completion, or a folder that `populora problems` wrote"
+    )
+    cut_completions: Literal["learn", "mask"] = Field(
+        "learn",
+        description="mask: what max_tokens cut off is left out of the loss, and of what others are compared with",
     )
     shuffle_rewards: bool = Field(
         False, description="a control: deal each member's rewards of a type out among its completions"

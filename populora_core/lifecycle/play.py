@@ -113,7 +113,8 @@ class PlayTable:
         settings = self._run.config.solve
         student = str(self._rng.choice(self._students))
         rules = SamplingRules(settings.temperature, settings.top_p, answer_tokens=settings.max_tokens)
-        (row,), (judged,) = self._arena.solve(student, [problem], 1, self._draw(), rules)
+        cut_answers = self._run.config.grade.cut_answers
+        (row,), (judged,) = self._arena.solve(student, [problem], 1, self._draw(), rules, cut_answers)
         return student, row["completion"], judged.verdict
 
     def shown(self, problem: Problem) -> Sequence[int]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.dialects.compact import SPECIAL_TOKENS
@@ -21,6 +21,7 @@ from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.support.finish import FinishReason
 
+CutAnswers = Literal["refuse", "judge"]
 RunJobs = Callable[[Sequence[Job]], list[JobResult]]
 NO_END = "no end token within max_tokens"
 ADDRESS = re.compile(
@@ -77,20 +78,24 @@ def check_proposals(
 
 
 def judge_attempts(
-    dialect: Dialect, run_jobs: RunJobs, attempts: Sequence[tuple[Problem, Mapping[str, Any]]]
+    dialect: Dialect,
+    run_jobs: RunJobs,
+    attempts: Sequence[tuple[Problem, Mapping[str, Any]]],
+    cut_answers: CutAnswers = "refuse",
 ) -> list[AttemptJudgement]:
     """Judge attempts, in order; equal completions for one problem are read once, equal answers run once.
 
     Args:
         run_jobs: runs jobs in a sandbox, results in order.
         attempts: each the problem and a mapping with completion and finish_reason.
+        cut_answers: what becomes of a completion that max_tokens cut, as `grade.cut_answers`.
     """
     known: dict[tuple[str, ...], AttemptJudgement] = {}
     read: list[AttemptJudgement] = []
     for problem, attempt in attempts:
         key = (problem.problem_id, attempt["finish_reason"], attempt["completion"])
         if key not in known:
-            known[key] = _read_attempt(dialect, problem, attempt)
+            known[key] = _read_attempt(dialect, problem, attempt, cut_answers)
         read.append(known[key])
     jobs: dict[tuple[str, str], Job] = {}
     for (problem, _), judgement in zip(attempts, read, strict=True):
@@ -167,13 +172,21 @@ def _refuse_result(
     return problem_type(draft.problem_type).refuse(draft, dialect.rules, result.outputs), None
 
 
-def _read_attempt(dialect: Dialect, problem: Problem, attempt: Mapping[str, Any]) -> AttemptJudgement:
+def _read_attempt(
+    dialect: Dialect, problem: Problem, attempt: Mapping[str, Any], cut_answers: CutAnswers
+) -> AttemptJudgement:
     """The answer, with a verdict that stands only where there is none."""
+    endings: tuple[str, ...] = ("",)
     if attempt["finish_reason"] != FinishReason.STOP:
-        return AttemptJudgement(AttemptVerdict.FORMAT_ERROR)
-    try:
-        return AttemptJudgement(AttemptVerdict.WRONG, dialect.parse_answer(problem, attempt["completion"]))
-    except FormatError:
-        return AttemptJudgement(AttemptVerdict.FORMAT_ERROR)
-    except ProgramSyntaxError:
-        return AttemptJudgement(AttemptVerdict.SYNTAX_ERROR)
+        # The stop text alone may be missing, as </answer> behind a closed block.
+        endings = () if cut_answers == "refuse" else ("", *(f"\n{stop}" for stop in dialect.stop))
+    verdict = AttemptVerdict.FORMAT_ERROR
+    for ending in endings:
+        try:
+            answer = dialect.parse_answer(problem, attempt["completion"] + ending)
+            return AttemptJudgement(AttemptVerdict.WRONG, answer)
+        except FormatError:
+            verdict = AttemptVerdict.FORMAT_ERROR
+        except ProgramSyntaxError:
+            verdict = AttemptVerdict.SYNTAX_ERROR
+    return AttemptJudgement(verdict)

@@ -20,6 +20,8 @@ REPORTED = {
     "report_problems",
     "yardstick",
 }  # of [evaluate]: what people read, and nothing else
+ADDED = {"grade": {"cut_answers": "refuse"}, "update": {"cut_completions": "learn"}}
+"""Settings with the value at which everything is as it was before there were such: it is in no key."""
 
 
 def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
@@ -57,6 +59,9 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         for section in sections
         if (keys := deciding_keys(section, everything[section]))
     }
+    for section, added in ADDED.items():
+        for key in [key for key, value in added.items() if chosen.get(section, {}).get(key) == value]:
+            del chosen[section][key]
     if "anchors" in chosen and config.anchors.source == DATASET:
         given = dict(config.anchors.parameters)
         sha256 = dataset_sha256(str(given.pop("path", None)))

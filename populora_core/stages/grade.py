@@ -20,6 +20,7 @@ def run(ctx: StageContext) -> None:
         ctx.dialect,
         ctx.sandbox_runner(determinism=False),
         [(problems[attempt["problem_id"]], attempt) for attempt in attempts],
+        ctx.config.grade.cut_answers,
     )
     grades = [
         {

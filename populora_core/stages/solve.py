@@ -87,7 +87,9 @@ def _unsolved(
     problems = {problem.problem_id: problem for problem, _ in asked}
     written = answers.select(["completion", "finish_reason"]).to_pylist()
     attempts = [(problems[row["problem_id"]], own) for row, own in zip(rows, written, strict=True)]
-    judged = judge_attempts(ctx.dialect, ctx.sandbox_runner(determinism=False), attempts)
+    judged = judge_attempts(
+        ctx.dialect, ctx.sandbox_runner(determinism=False), attempts, ctx.config.grade.cut_answers
+    )
     solved = {
         problem.problem_id
         for (problem, _), judgement in zip(attempts, judged, strict=True)

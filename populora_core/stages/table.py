@@ -189,7 +189,8 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     if stage.name == "verify" and config.anchors.share and config.anchors.source == REPLAY:
         return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
     if stage.name == "solve" and config.solve.extra_attempts:
-        return replace(stage, config=(*stage.config, "sandbox"), sandbox=True)
+        read_by = ("grade",) if config.grade.cut_answers != "refuse" else ()
+        return replace(stage, config=(*stage.config, "sandbox", *read_by), sandbox=True)
     if stage.name == "grade" and config.grade.new_cell_bonus:
         return replace(stage, needs={**stage.needs, "problems": When.SO_FAR})
     return stage

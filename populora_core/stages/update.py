@@ -16,13 +16,15 @@ from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, mov
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
+from populora_core.support.finish import FinishReason
 
 LENGTH = ("prompt_tokens", "completion_tokens")
+SAMPLED = (*LENGTH, "finish_reason")
 
 
 def run(ctx: StageContext) -> None:
-    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *LENGTH)
-    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *LENGTH)
+    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *SAMPLED)
+    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *SAMPLED)
     types = ctx.rows("problems", "problem_id", "problem_type")
     type_of = {row["problem_id"]: row["problem_type"] for row in types}
     settings = ctx.config.update
@@ -172,9 +174,15 @@ def _tokens(
 def _rewards(
     ctx: StageContext, grades: str, key: str, rows: Sequence[Row], cohorts: Sequence[str]
 ) -> list[float | None]:
-    """The rows' rewards; where they are to be shuffled, each cohort's dealt out among its rows at random."""
+    """The rows' rewards, without those of cut completions where these are masked.
+
+    Where they are to be shuffled, each cohort's are dealt out among its rows at random.
+    """
     found: Mapping[str, float | None] = {row[key]: row["reward"] for row in ctx.rows(grades)}
     rewards = [found[row[key]] for row in rows]
+    if ctx.config.update.cut_completions == "mask":
+        ended = [row["finish_reason"] == FinishReason.STOP for row in rows]
+        rewards = [reward if kept else None for reward, kept in zip(rewards, ended, strict=True)]
     if not ctx.config.update.shuffle_rewards:
         return rewards
     places: dict[str, list[int]] = defaultdict(list)
