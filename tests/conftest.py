@@ -43,8 +43,9 @@ if PROFILE == "same":
     providers._get_local_constants = lambda: providers._local_constants
 
 # Tests keep no answer and no key in the home of whoever runs them; their subprocesses inherit this.
-os.environ[owner.FOLDER] = tempfile.mkdtemp(prefix="populora-tests-config-")
-atexit.register(shutil.rmtree, os.environ[owner.FOLDER], ignore_errors=True)
+if "PYTEST_XDIST_WORKER" not in os.environ:  # one user's key for all processes: they share finished runs
+    os.environ[owner.FOLDER] = tempfile.mkdtemp(prefix="populora-tests-config-")
+    atexit.register(shutil.rmtree, os.environ[owner.FOLDER], ignore_errors=True)
 owner.remember(["base_model.anchors:tiny"])  # what shared runs name, whichever process of the tests made them
 
 CORPUS = Path(__file__).resolve().parent / "data" / "corpus.jsonl"  # documents of the tiny base
