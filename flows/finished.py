@@ -17,9 +17,8 @@ from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import loop
 from populora_core.lifecycle.export import CARD, export_member
 from populora_core.report.write import REPORT, refresh, report_address, write_report
-from populora_core.runs.preflight import check_names, places
+from populora_core.runs.preflight import check_changed
 from populora_core.runs.run import Run
-from populora_core.support.owner import remember
 from tasks.show import artifact_key
 
 NEWEST = -1
@@ -44,8 +43,7 @@ def fork(
     old = Run.open(source)
     config = apply_overrides(old.config, settings)
     if settings:
-        remember(places(config))
-        check_names(config, "the settings of the form")
+        check_changed(config, old.config, "the settings of the form")
     new = loop.fork(old, generation, Path(to), config)
     refresh(new.directory)
     _link(new.directory)

@@ -26,7 +26,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.artifacts import read_manifest
 from populora_core.store.manifest import stage_folders
-from populora_core.support import owner
+from populora_core.support import owner, trust
 
 PATIENCE = 600.0
 """Seconds for anything to happen on a busy machine; whoever waits goes on as soon as it has."""
@@ -46,7 +46,7 @@ if PROFILE == "same":
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one user's key for all processes: they share finished runs
     os.environ[owner.FOLDER] = tempfile.mkdtemp(prefix="populora-tests-config-")
     atexit.register(shutil.rmtree, os.environ[owner.FOLDER], ignore_errors=True)
-owner.remember(["base_model.anchors:tiny"])  # what shared runs name, whichever process of the tests made them
+trust.remember(["base_model.anchors:tiny"])  # what shared runs name, whichever process of the tests made them
 
 CORPUS = Path(__file__).resolve().parent / "data" / "corpus.jsonl"  # documents of the tiny base
 GENERATIONS = 3
@@ -135,13 +135,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-@pytest.fixture(autouse=True)
-def _no_run_opened() -> Iterator[None]:
-    """Each test begins as a process that has opened no run."""
-    yield
-    owner.forget()
 
 
 @pytest.fixture(scope="session", autouse=True)

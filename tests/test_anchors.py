@@ -40,6 +40,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import decisive
 from populora_core.support.errors import ConfigError, ProblemError
+from populora_core.support.trust import remember
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_LARGE_ENOUGH = "not signal"  # so few problems need not teach in every type
@@ -192,6 +193,7 @@ def test_a_frontier_needs_something_that_was_asked() -> None:
 
 
 def test_a_generator_is_named_by_its_place_and_has_settings() -> None:
+    remember([f"{__name__}:several"])
     chosen = settings(0.5, f"{__name__}:several", factor=3)
     assert [draft.program for draft in drawn(chosen, {"code_o": 2})["code_o"]] == [
         "def f(a):\n return a*3+0",
@@ -200,6 +202,7 @@ def test_a_generator_is_named_by_its_place_and_has_settings() -> None:
 
 
 def test_a_generator_of_another_type_is_told_so() -> None:
+    remember([f"{__name__}:of_one_type"])
     with pytest.raises(ProblemError, match="no draft of code_o") as raised:
         drawn(settings(0.5, f"{__name__}:of_one_type"), {"code_o": 2})
     assert raised.value.expected and raised.value.got and raised.value.fix

@@ -37,6 +37,7 @@ from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import ProblemError
 from populora_core.support.shipped import REPOSITORY
+from populora_core.support.trust import remember
 
 FRONTIER = REPOSITORY / "base_model" / "frontier"
 
@@ -77,6 +78,11 @@ def test_an_answer_is_written_by_the_rule() -> None:
     assert whole(found, text) and not whole(found, text.replace("\n=", "\n x+1:000\n=", 1))
     problem = output_problem(found, "p")
     assert dialect("compact").parse_answer(problem, text) == problem.outputs[0]
+
+
+@pytest.fixture(autouse=True)
+def _named() -> None:
+    remember(["base_model.steps.direct:Direct", "base_model.steps.several:Several"])
 
 
 def test_without_thoughts_a_prompt_ends_where_the_result_stands() -> None:

@@ -21,6 +21,7 @@ from populora_core.learner.estimators import (
 )
 from populora_core.runs.preflight import check_names
 from populora_core.support.errors import ConfigError, PopulationError
+from populora_core.support.trust import remember
 
 HERE = "test_learner_estimators"
 
@@ -183,16 +184,25 @@ def test_types_alike_make_a_members_token_mean_the_mean_of_its_types_token_means
     assert mean == pytest.approx(((10 - 30) / 40 + 0.5) / 2)
 
 
+@pytest.fixture
+def mine():
+    """The user's own configuration has named the estimators of this file."""
+    remember([f"{HERE}:{function.__name__}" for function in (reward_itself, forgetful, without_settings)])
+
+
+@pytest.mark.usefixtures("mine")
 def test_an_estimator_of_a_users_own_is_named_by_its_place():
     check_names(apply_overrides(Config(), [f"update.estimator={HERE}:reward_itself"]), HERE)
     assert estimate(f"{HERE}:reward_itself", [0.3, None], ["p", "p"], ["s", "s"]) == [0.3, None]
 
 
+@pytest.mark.usefixtures("mine")
 def test_an_estimator_that_pays_for_infrastructure_is_refused():
     with pytest.raises(PopulationError, match="one advantage a reward"):
         estimate(f"{HERE}:forgetful", [0.3, None], ["p", "p"], ["s", "s"])
 
 
+@pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize(
     ("name", "parts"),
     [

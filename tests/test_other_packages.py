@@ -35,6 +35,7 @@ from populora_core.sandbox.jobs import Job, Limits, Sandbox
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.finish import FinishReason
 from populora_core.support.registry import Registry
+from populora_core.support.trust import remember
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACE = "populora_countdown:Countdown"
@@ -161,6 +162,7 @@ def test_a_type_that_is_not_installed_is_refused_before_any_work() -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("name", ["countdown", PLACE])
 def test_an_installed_type_is_known_by_its_entry_point_and_by_its_place(name: str) -> None:
+    remember([PLACE])
     check_names(small_config(propose={"types": (name,)}), "the configuration")
     assert problem_type(name).answer_form == "program"
 
@@ -194,6 +196,7 @@ def test_every_kind_joins_by_its_entry_point_and_by_its_place(
     import somebody_elses
 
     expected = getattr(somebody_elses, attribute)
+    remember([f"somebody_elses:{attribute}"])
     for known_as in (name, f"somebody_elses:{attribute}"):
         found = registry.find(known_as)
         assert found is expected or type(found) is expected
@@ -212,6 +215,7 @@ def test_what_lacks_a_method_is_told_which(
     registry: Registry, attribute: str, missing: str, of_others: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(of_others)
+    remember([f"somebody_elses:{attribute}"])
     with pytest.raises(PopuloraError, match=missing):
         registry.find(f"somebody_elses:{attribute}")
 

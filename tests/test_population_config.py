@@ -12,13 +12,15 @@ from populora_core.population.fitness import FITNESS
 from populora_core.population.matchmaking import SCHEMES
 from populora_core.population.selection import SELECTIONS
 from populora_core.population.variation import CROSSOVERS, MUTATIONS
-from populora_core.runs.preflight import check_names
+from populora_core.runs.preflight import check_names, places
 from populora_core.support.errors import ConfigError, PopulationError
 from populora_core.support.registry import settings_of
+from populora_core.support.trust import remember
 
 
 def checked(overrides: list[str]) -> Config:
     config = apply_overrides(Config(), overrides)
+    remember(places(config))
     check_names(config, "the test's configuration")
     return config
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from populora_core.config.sections import MatchSection
 from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, with_hall_of_fame
 from populora_core.support.errors import PopulationError
+from populora_core.support.trust import remember
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32)
@@ -122,6 +123,7 @@ def test_the_hardness_of_hard_pfsp_is_a_setting() -> None:
 
 def test_a_scheme_named_by_its_place_is_drawn_by() -> None:
     place = "populora_core.population.matchmaking:_uniform"
+    remember([place, f"{place}_not"])
     assert [pair.weight for pair in draw(chances(1, 4, seed=0), place, floor=0.0)] == [0.25]
     with pytest.raises(PopulationError, match="no matchmaking scheme"):
         draw(chances(1, 4, seed=0), place + "_not")

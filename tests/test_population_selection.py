@@ -16,6 +16,7 @@ from populora_core.population.fitness import FITNESS, fitness_of, learnable_shar
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import SELECTIONS, checked_places, choose_parents
 from populora_core.support.errors import PopulationError
+from populora_core.support.trust import remember
 
 seeds = st.integers(0, 2**32)
 levels = st.lists(st.floats(-50.0, 50.0), min_size=2, max_size=9).map(lambda v: np.array(sorted(v)[::-1]))
@@ -159,11 +160,13 @@ def test_fitness_without_bounds_does_not_break_selection() -> None:
 
 def test_a_selection_named_by_its_place_chooses() -> None:
     place = "populora_core.population.selection:tournament"
+    remember([place])
     assert choose_parents(np.array([2.0, 1.0]), 1, by(place), np.random.default_rng(0)) == [0]
 
 
 @pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.support.ids:nothing"])
 def test_an_unknown_selection_is_refused_with_the_known_ones(name: str) -> None:
+    remember([name])
     with pytest.raises(PopulationError, match="fitness_uniform, rank_proportional"):
         choose_parents(np.zeros(1), 1, by(name), np.random.default_rng(0))
 

@@ -17,6 +17,7 @@ from populora_core.problems.rewards import (
 )
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.support.errors import PopulationError
+from populora_core.support.trust import remember
 
 RULES = GradeSection()
 AZR = GradeSection(teacher_unsolved=-0.5, teacher_always_solved=-0.5)
@@ -69,6 +70,7 @@ def test_a_registered_reward_pays_by_its_formula(name: str) -> None:
 
 
 def test_a_function_of_ones_own_pays() -> None:
+    remember(["test_problems_rewards:three_of_eight"])
     assert reward(GradeSection(teacher_reward="test_problems_rewards:three_of_eight"), 0.375) == 1.0
     with pytest.raises(PopulationError, match="'generous' is no teacher's reward"):
         reward(GradeSection(teacher_reward="generous"), 0.5)

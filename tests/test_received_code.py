@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from store_run import write_run
 
+from populora_core.compute.shards import LocalCompute, Shards
+from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
+from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.sampler.spec import ModelSpec
 from populora_core.store.catalogue import CATALOGUE, Catalogue, publish, stale
-from populora_core.support.errors import ConfigError
+from populora_core.support import owner, trust
+from populora_core.support.errors import ConfigError, PopuloraError
 
 WATCHED = """
 import sys
-seen = []
-sys.addaudithook(lambda event, args: seen.append(args[0]) if event == "import" else None)
 from populora_core.commands.app import app
 try:
     app(sys.argv[1:], standalone_mode=False)
 except BaseException as error:
-    print(repr(error))
-print("CALLED" if "harmful" in seen else "QUIET")
+    print(str(error) or repr(error))
+print("CALLED" if "harmful" in sys.modules else "QUIET")
 """
 
 
@@ -69,11 +76,11 @@ def test_no_command_imports_what_a_received_run_names(sent: Path, words: list[st
 
 def test_a_run_whose_plug_in_is_not_here_opens(sent: Path) -> None:
     assert Run.open(sent).config.base.dialect == "harmful:thing"
-    with pytest.raises(ConfigError, match="not named yourself"):
+    with pytest.raises(PopuloraError, match="No module named 'harmful'"):
         DIALECTS.find("harmful:thing")
     with pytest.raises(ConfigError, match="not named yourself"):
         PROBLEM_TYPES.find("pytest:main")  # as a row of it may say
-    with pytest.raises(ConfigError, match="not named yourself"), Session(Run.open(sent)):
+    with pytest.raises(ConfigError, match="No module named 'harmful'"), Session(Run.open(sent)):
         pass
 
 
@@ -92,21 +99,138 @@ def test_a_catalogue_that_came_along_is_not_opened(tmp_path: Path) -> None:
         assert "mine" not in str(opened.rows("SELECT * FROM stages"))
 
 
-def test_what_the_user_named_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from populora_core.support import owner
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module that is installed, and a user who has named nothing."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    (folder / "of_mine.py").write_text("def thing(): ...\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv(owner.FOLDER, str(tmp_path / "config"))
+    monkeypatch.setattr(trust, "_here", {})
+    return folder
 
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "of_mine.py").write_text("def thing(): ...\n")
-    owner.remember(["of_mine:thing"])
-    owner.receive(["of_mine:thing", "of_others:thing"])
-    owner.require_trusted("of_mine:thing")
-    owner.remember(["of_others:thing"])  # a fork of a received run names it, the user did not
-    with pytest.raises(ConfigError):
-        owner.require_trusted("of_others:thing")
+
+def test_what_the_user_named_once_is_found_again(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust.remember(["of_mine:thing"])
+    monkeypatch.setattr(trust, "_here", {})  # another process
+    trust.require_trusted("of_mine:thing")
+    with pytest.raises(ConfigError, match="not named yourself"):
+        trust.require_trusted("pytest:main")
     (tmp_path / "nearer").mkdir()
     (tmp_path / "nearer" / "of_mine.py").write_text("def thing(): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path / "nearer"))
-    with pytest.raises(ConfigError):  # other code under the same name
-        owner.require_trusted("of_mine:thing")
-    monkeypatch.setenv("POPULORA_TRUST", "of_mine:thing")  # which the user has read, too
-    owner.require_trusted("of_mine:thing")
+    with pytest.raises(ConfigError, match="--trust of_mine:thing"):  # other code under the same name
+        trust.require_trusted("of_mine:thing")
+    monkeypatch.setenv(trust.VARIABLE, "of_mine:thing")  # which the user has read, too
+    trust.require_trusted("of_mine:thing")
+    monkeypatch.delenv(trust.VARIABLE)
+    trust.require_trusted("of_mine:thing")
+
+
+@pytest.mark.parametrize("held_by", ["the run", "the working folder"])
+def test_no_answer_lets_a_run_name_code_that_came_along(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_by: str
+) -> None:
+    if held_by == "the run":
+        (mine / "run.json").write_text("{}")
+    else:
+        monkeypatch.chdir(mine)
+    with pytest.raises(ConfigError, match=f"lies in {held_by}"):
+        trust.trust(["of_mine:thing"])
+    monkeypatch.setenv(trust.VARIABLE, "of_mine:thing")
+    with pytest.raises(ConfigError, match=f"lies in {held_by}"):
+        trust.require_trusted("of_mine:thing")
+    trust.remember(["of_mine:thing"])  # by a configuration of the user's own
+    trust.require_trusted("of_mine:thing")
+
+
+def test_metadata_in_the_working_folder_installs_nothing(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = mine / "of_mine-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: of-mine\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[populora.dialects]\nmine = of_mine:thing\n")
+    assert "mine" in DIALECTS.names()
+    monkeypatch.chdir(mine)
+    assert "mine" not in DIALECTS.names()
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Path:
+    """A run of an installed reward's, beside the folder that holds it."""
+    directory = tmp_path / "run"
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    record = directory / "run.json"
+    document = json.loads(record.read_text())
+    document["config"]["grade"]["teacher_reward"] = "harmful:thing"
+    record.write_text(json.dumps(document))
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "harmful.py").write_text("def thing(): ...\n")
+    return directory
+
+
+def resumed(run: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    where = os.environ | {
+        "PYTHONPATH": str(run.parent / "installed"),
+        owner.FOLDER: str(run.parent / "config"),
+    }
+    command = [sys.executable, "-c", WATCHED, "resume", "run", "--plain", *words]
+    return subprocess.run(command, cwd=run.parent, env=where, text=True, timeout=120, **more)
+
+
+@pytest.mark.thorough
+def test_an_option_lets_code_run_and_is_remembered(named: Path) -> None:
+    first = resumed(named, capture_output=True)
+    assert "QUIET" in first.stdout and "--trust harmful:thing" in first.stdout
+    assert "CALLED" in resumed(named, "--trust", "harmful:thing", capture_output=True).stdout
+    assert "CALLED" in resumed(named, capture_output=True).stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_terminal_is_asked_once_by_name(named: Path, answer: str) -> None:
+    ours, its = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    asked = resumed(named, stdin=its, stderr=its, stdout=subprocess.PIPE)
+    shown = os.read(ours, 10_000).decode()
+    assert "harmful:thing" in shown and str(named.parent / "installed" / "harmful.py") in shown.replace(
+        "\r\n", ""
+    )
+    assert ("CALLED" if answer == "y" else "QUIET") in asked.stdout
+    kept = json.loads((named.parent / "config" / "trusted.json").read_text()) if answer == "y" else {}
+    assert list(kept) == ["harmful:thing"] * (answer == "y")
+
+
+ASKED = Generate((), (Prompt(None, "1+1", 0, 1.0, 1.0, 4),))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_worker_processes_import_what_their_starter_may(
+    named: Path, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    folder = named.parent / "installed"
+    (folder / "harmful.py").write_text(
+        f"open({str(named.parent / 'seen')!r}, 'w')\n"
+        "from populora_core.problems.dialects.compact import CompactDialect\nclass thing(CompactDialect): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv(owner.FOLDER, "/dev/null/no home")  # so that only the starter's word counts
+    monkeypatch.setattr(trust, "_here", {})
+    if allowed:
+        trust.trust(["harmful:thing"])
+    base = BaseSection(dialect="harmful:thing")
+    compute = LocalCompute(
+        1, 1, ModelSpec(base, AdapterSection(rank=2, alpha=4.0), base_digest(base.folder()))
+    )
+    try:
+        shards = Shards(compute, "key", named.parent / "shards")
+        if allowed:
+            assert len(shards.map([ASKED])[0]) == 1
+        else:
+            with pytest.raises(ConfigError, match="not named yourself"):
+                shards.map([ASKED])
+    finally:
+        compute.close()
+    assert (named.parent / "seen").exists() == allowed

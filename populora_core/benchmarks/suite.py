@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from populora_core.support.errors import BenchmarkError, DamagedText
 from populora_core.support.received import read_toml
+from populora_core.support.registry import is_place
+from populora_core.support.trust import remember
 
 BUNDLED = "bundled:"
 FILE = "file:"
@@ -99,6 +101,13 @@ class Suite(BaseModel):
         if len(set(asked)) != len(asked):
             raise ValueError("a benchmark may come twice only at different temperatures")
         return self
+
+
+def named_suite(path: str | Path) -> Suite:
+    """Read a suite file that the user names, so that it may name benchmarks by their place; see `load_suite`."""
+    suite = load_suite(path)
+    remember(entry.benchmark for entry in suite.benchmarks if is_place(entry.benchmark))
+    return suite
 
 
 def load_suite(path: str | Path) -> Suite:

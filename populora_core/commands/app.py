@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from populora_core.commands.machine import machine_app
-from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir
+from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir, Trust
 from populora_core.commands.outcomes import outcomes_app
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
@@ -155,11 +155,13 @@ def _free(folder: Path) -> Path:
 
 
 @app.command(rich_help_panel=RUNS)
-def resume(directory: RunDir, generations: Generations = None, plain: Plain = False) -> None:
+def resume(
+    directory: RunDir, generations: Generations = None, plain: Plain = False, trust: Trust = None
+) -> None:
     """Go on with a run: finished stages stay, missing or damaged ones are made again."""
-    from populora_core.runs.run import Run
+    from populora_core.commands.trusting import trusted_run
 
-    opened = Run.open(directory)
+    opened = trusted_run(directory, trust)
     _train(opened, generations or opened.config.run.generations, _trainer(plain))
 
 
@@ -175,12 +177,13 @@ def rerun(
         bool,
         typer.Option("--truncate", help="move later generations to superseded/ if they no longer follow"),
     ] = False,
+    trust: Trust = None,
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
+    from populora_core.commands.trusting import trusted_run
     from populora_core.lifecycle.loop import rerun as rerun_stage
-    from populora_core.runs.run import Run
 
-    opened = Run.open(directory)
+    opened = trusted_run(directory, trust)
     print(f"making {stage} of generation {generation} again ...", flush=True)
     with _watched(opened, opened.config.run.generations) as session:
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)

@@ -19,7 +19,7 @@ from populora_core.support.errors import ConfigError
 from populora_core.support.hub import Kind, push
 
 
-def own_suite(runs: Sequence[Run]) -> Path:
+def suite_of_runs(runs: Sequence[Run]) -> Path:
     """The suite that the runs' configurations name.
 
     Raises:

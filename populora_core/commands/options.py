@@ -58,6 +58,14 @@ RunDirs = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, e.g. run.seed=7")
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="PLACE",
+        help="let code package.module:name run that the run names and you have read; remembered on this machine",
+    ),
+]
 
 Push = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import LOOK, Push, RunDir, RunDirs
+from populora_core.commands.options import LOOK, Push, RunDir, RunDirs, Trust
 
 outcomes_app = typer.Typer()
 
@@ -93,14 +93,17 @@ def assemble(
         str | None, typer.Option(metavar="NAME", help="how others find the base model")
     ] = None,
     push: Push = None,
+    trust: Trust = None,
 ) -> None:
     """Make one model of a run's members: best member, soup, majority vote or route.
 
     What wins is chosen on the validation half of the suite, and reported on the other half beside base and members.
     Of several runs it is the table alone, for each and for all together.
     """
-    from populora_core.benchmarks.suite import load_suite
-    from populora_core.commands.assemble import assemble_runs, own_suite, pushed, write
+    from populora_core.benchmarks.suite import load_suite, named_suite
+    from populora_core.commands.assemble import assemble_runs, pushed, suite_of_runs, write
+    from populora_core.commands.trusting import settle
+    from populora_core.runs.preflight import places
     from populora_core.runs.run import open_runs
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
@@ -112,7 +115,9 @@ def assemble(
     runs = open_runs(directories)
     if to is not None and len(runs) > 1:
         raise RunDirectoryError("--to needs one run", got=", ".join(run.name for run in runs))
-    chosen = load_suite(suite or own_suite(runs))
+    for run in runs:
+        settle(run.name, places(run.config), trust)
+    chosen = named_suite(suite) if suite else load_suite(suite_of_runs(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
     if to is not None:
         write(found[0], how, to, merge, base_name)
@@ -199,19 +204,24 @@ def serve(
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="tokens of a prompt with its completion")] = 8192,
     waiting: Annotated[int, typer.Option(min=1, help="completions that may wait; more are refused")] = 512,
+    trust: Trust = None,
 ) -> None:
     """Serve a run's living members behind an OpenAI-compatible endpoint, until Ctrl-C.
 
     Each member is a model, and so are `best`, `vote`, `route` and `base`. /metrics is for Prometheus.
     """
     from populora_core.commands.console import narrated
+    from populora_core.commands.trusting import settle
     from populora_core.runs.run import Run
     from populora_core.serving.endpoint import serve_fleet
     from populora_core.serving.fleet import open_fleet
     from populora_core.support.keys import kept_key, new_key
+    from populora_core.support.registry import is_place
 
+    run = Run.open(directory)
+    settle(run.name, filter(is_place, [run.config.base.dialect]), trust)
     with narrated("loading the members ..."):
-        fleet = open_fleet(Run.open(directory), length)
+        fleet = open_fleet(run, length)
     key = new_key() if key_file is None else kept_key(key_file)
     print(f"models: {', '.join(fleet.models)}")
     print(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}", flush=True)

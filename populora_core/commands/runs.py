@@ -14,6 +14,7 @@ from populora_core.commands.options import (
     Overrides,
     RunDir,
     RunDirs,
+    Trust,
     run_folder_named,
 )
 from populora_core.support.errors import EXIT_INTERRUPTED
@@ -28,20 +29,22 @@ def fork(
     generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
     to: Annotated[Path, typer.Option(help="the new run directory")],
     settings: Overrides = None,
+    trust: Trust = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
     from populora_core.commands.console import narrated
+    from populora_core.commands.trusting import settle
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
-    from populora_core.runs.preflight import check_names, places
+    from populora_core.runs.preflight import check_changed, places
     from populora_core.runs.run import Run
-    from populora_core.support.owner import remember
 
     source = Run.open(directory)
     config = apply_overrides(source.config, settings or [])
     if settings:
-        remember(places(config))
-        check_names(config, "the settings given with --set")
+        inherited = set(places(config)) & set(places(source.config))
+        settle(source.name, sorted(inherited), trust)
+        check_changed(config, source.config, "the settings given with --set")
     with narrated(f"taking over generations 0 to {generation} ..."):
         forked = fork_run(source, generation, to, config)
     print(
@@ -188,15 +191,16 @@ def play(
     ] = None,
     type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+    trust: Trust = None,
 ) -> None:
     """Play with a run's members: a teacher asks, you or a student answers, the verifier decides.
 
     Nothing is written to the run.
     """
     from populora_core.commands.play import play as play_run
-    from populora_core.runs.run import Run
+    from populora_core.commands.trusting import trusted_run
 
-    play_run(Run.open(directory), teacher, student, type, seed)
+    play_run(trusted_run(directory, trust), teacher, student, type, seed)
 
 
 @runs_app.command(rich_help_panel=LOOK)
@@ -229,6 +233,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="NAME_OR_FOLDER", help="of an adapter (default: the bundled one that it names)"),
     ] = None,
+    trust: Trust = None,
 ) -> None:
     """Measure members and the base model on a suite: scores with intervals, every answer kept.
 
@@ -236,14 +241,14 @@ def evaluate(
     beside its base, and nothing is kept.
     """
     from populora_core.commands.scores import show_adapter, show_evaluation
+    from populora_core.commands.trusting import trusted_run
     from populora_core.lifecycle.adapter_evaluation import is_adapter
     from populora_core.lifecycle.progress import suite_for
-    from populora_core.runs.run import Run
 
     if is_adapter(directory):
         show_adapter(directory, base, suite, seed, sample)
         return
-    run = Run.open(directory)
+    run = trusted_run(directory, trust)
     try:
         show_evaluation(run, suite_for(run, suite, seed, sample), members, generation)
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from populora_core.benchmarks.scores import (
     tells_nothing,
     unjudged,
 )
-from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.benchmarks.suite import Suite, named_suite
 from populora_core.commands.console import console, narrated, strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
@@ -63,7 +63,7 @@ def show_adapter(
         suite: a file; empty for that of a bundled base.
     """
     base = base_of(folder, base)
-    chosen = seeded(load_suite(suite or suite_of(base)), seed)
+    chosen = seeded(named_suite(suite or suite_of(base)), seed)
     chosen = chosen if sample is None else chosen.sampled(sample)
     with narrated("loading base and adapter ..."), adapter_session(folder, base) as session:
         asked = evaluation_of(session, chosen, SOLVERS)

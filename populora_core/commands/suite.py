@@ -59,13 +59,13 @@ def entries_named(name: str, suite: Path) -> list[Entry]:
     Raises:
         BenchmarkError: no suite and no benchmark of `suite` has this name.
     """
-    from populora_core.benchmarks.suite import load_suite
+    from populora_core.benchmarks.suite import named_suite
     from populora_core.support.errors import BenchmarkError
 
     for path in (SUITES / f"{name}.toml", Path(name)):
         if path.suffix == ".toml" and path.is_file():
-            return [entry for entry in load_suite(path).benchmarks if entry.here is None]
-    known = load_suite(suite).benchmarks
+            return [entry for entry in named_suite(path).benchmarks if entry.here is None]
+    known = named_suite(suite).benchmarks
     found = [entry for entry in known if entry.benchmark == name]
     if not found:
         raise BenchmarkError(

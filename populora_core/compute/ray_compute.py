@@ -21,7 +21,7 @@ from populora_core.compute.work import Committed, Shard, Worker
 from populora_core.config.machinery import ComputeSection
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.support import durable
+from populora_core.support import durable, trust
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
@@ -85,7 +85,8 @@ class RayCompute:
             "scheduling_strategy": "SPREAD",
         }
         alone = self.plan.shard_gpus >= 1
-        return ray.remote(ShardWorker).options(**options).remote(self._spec, self.plan.threads, alone)
+        worker = ray.remote(ShardWorker).options(**options)
+        return worker.remote(self._spec, self.plan.threads, alone, trust.named())
 
 
 class ShardWorker:
@@ -93,9 +94,11 @@ class ShardWorker:
 
     Args:
         alone: whether it holds its GPU against runs on this machine that are not the cluster's.
+        trusted: the places that it may import.
     """
 
-    def __init__(self, spec: ModelSpec, threads: int, alone: bool) -> None:
+    def __init__(self, spec: ModelSpec, threads: int, alone: bool, trusted: Sequence[str]) -> None:
+        trust.take(trusted)
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes
             os.environ[variable] = str(threads)
         self._spec = spec

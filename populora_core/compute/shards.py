@@ -30,7 +30,7 @@ from populora_core.config.fields import Section
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
-from populora_core.support import durable
+from populora_core.support import durable, trust
 from populora_core.support.aliases import Progress
 from populora_core.support.children import end_with_parent, with_models
 from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpus
@@ -273,7 +273,7 @@ class LocalCompute:
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_listen,
-                args=(theirs, self._spec, self._threads, shard, known),
+                args=(theirs, self._spec, self._threads, shard, known, trust.named()),
                 name=f"populora-shard-{shard}",
                 daemon=True,
             )
@@ -315,13 +315,19 @@ def _hashed_once(folder: Path) -> dict[Identity, str]:
 
 
 def _listen(
-    pipe: Connection, spec: ModelSpec, threads: int, number: int, known: Mapping[Identity, str]
+    pipe: Connection,
+    spec: ModelSpec,
+    threads: int,
+    number: int,
+    known: Mapping[Identity, str],
+    trusted: Sequence[str],
 ) -> None:
     """A worker's process: performs what comes through its pipe, until that closes or its parent is gone.
 
     Args:
         number: of the shard; on GPUs each has its own.
         known: hashes of the checkpoint's files.
+        trusted: the places that it may import.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the worker is closed
@@ -329,6 +335,7 @@ def _listen(
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes, where it has not yet
         os.environ[variable] = str(threads)
     know(known)
+    trust.take(trusted)
     if spec.base.device == CUDA:
         take_gpus(number, spec.sampler.tensor_parallel)
     worker = Worker(spec, threads)

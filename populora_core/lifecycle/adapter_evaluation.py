@@ -13,14 +13,12 @@ from typing import Any
 from populora_core.config.load import build_config
 from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.preflight import places
 from populora_core.runs.run import Run, begin
 from populora_core.runs.session import Session
 from populora_core.runs.warm_start import require_files
 from populora_core.stages.engine import run_generation
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.errors import AdapterError, ConfigError
-from populora_core.support.owner import receive
 from populora_core.support.received import read_json
 from populora_core.support.shipped import shipped
 
@@ -95,7 +93,6 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
 
 def _begun(directory: Path, data: dict[str, Any], folder: Path) -> Run:
     config = build_config(data, f"the adapter in {folder}")
-    receive(places(config))  # its dialect is what the adapter says
     return begin(directory, config)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import FIRST, NEWEST, YARDSTICK
-from populora_core.benchmarks.suite import Entry, Suite, load_suite
+from populora_core.benchmarks.suite import Entry, Suite, load_suite, named_suite
 from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -63,7 +63,7 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
         BenchmarkError: the file is no suite.
     """
     if name != YARDSTICK:
-        chosen = seeded(load_suite(name or run.config.evaluate.file()), seed)
+        chosen = seeded(named_suite(name) if name else load_suite(run.config.evaluate.file()), seed)
         return chosen if sample is None else chosen.sampled(sample)
     if seed is not None:
         raise ConfigError(

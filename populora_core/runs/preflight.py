@@ -20,8 +20,8 @@ from populora_core.runs.named_bases import NAMED
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.hub import HUB, how_to_get
-from populora_core.support.owner import remember
 from populora_core.support.registry import Registry, is_place, settings_of
+from populora_core.support.trust import remember
 from populora_core.support.user_cache import GGUF
 
 
@@ -49,6 +49,12 @@ def preflight(config: Config, source: str) -> None:
     check_packages(config, source)
     tell_of_template(config)
     tell_of_card(config)
+
+
+def check_changed(config: Config, before: Config, source: str) -> None:
+    """Check the names of a run's configuration in which the user changed settings: what these name is the user's."""
+    remember(set(places(config)) - set(places(before)))
+    check_names(config, source)
 
 
 def check_folders(config: Config, source: str) -> None:
@@ -156,10 +162,10 @@ def _require_extra(extra: str, use: str, otherwise: str) -> None:
 def _check_suite(config: Config, source: str) -> None:
     """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
     from populora_core.benchmarks.items import suite_items
-    from populora_core.benchmarks.suite import Part, load_suite
+    from populora_core.benchmarks.suite import Part, named_suite
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
-        suite = load_suite(config.evaluate.file())
+        suite = named_suite(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
     if empty:
         raise ConfigError(

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
-from populora_core.runs.preflight import places
 from populora_core.runs.warm_start import start_digests
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.owner import receive, remember
 from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
 
@@ -84,7 +82,6 @@ class Run:
                 from populora_core.sharing.shared import claim
 
                 claim(config.store.url, record)
-            remember(places(config))
             write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
         return cls(directory, config, record)
 
@@ -108,7 +105,6 @@ class Run:
             require_no_way_out(directory, STAGE_DEPTH)
             record = _record(path)
             config = build_config(record["config"], str(path))
-            receive(places(config))
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, RunDirectoryError):
                 raise

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, StringConstraints, TypeAdapter
 from typing_extensions import TypedDict
 
+from populora_core.support.received import RECORD as RECORD
 from populora_core.support.received import MemberId, Sha256, Time, Whole
 
 FORMAT = 3
-RECORD = "run.json"
 
 StageOf = Annotated[str, StringConstraints(pattern=r"^[0-9]{4,9}/[a-z]+$")]
 """A stage of a generation, "0004/solve"."""

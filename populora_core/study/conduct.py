@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from populora_core.benchmarks.items import suite_digest
-from populora_core.benchmarks.suite import load_suite
+from populora_core.benchmarks.suite import named_suite
 from populora_core.config.load import Config
 from populora_core.config.sections import EvaluateSection
 from populora_core.model.base import base_digest, require_files
@@ -82,7 +82,7 @@ def plan(path: str | Path) -> StudyPlan:
 def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
     """The same for a study that was read, and the resolved configuration of each of its arms."""
     _refuse_record(study)
-    suite = load_suite(EvaluateSection(suite=study.suite).file())
+    suite = named_suite(EvaluateSection(suite=study.suite).file())
     sampled = sampled_suite(suite, study.sampled) if study.sampled else None
     others = ([suite_digest(sampled)] if sampled else []) + [study.members] * (study.members != "all")
     asked = " ".join([suite_digest(suite), *others])

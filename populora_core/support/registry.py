@@ -13,13 +13,12 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from populora_core.support.errors import PopulationError, PopuloraError
-from populora_core.support.owner import require_trusted
+from populora_core.support.trust import installed_entries, lies_in, require_trusted
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Dropped = Annotated[float, Field(ge=0.0, lt=1.0)]  # what survives is divided by 1 - drop
@@ -63,7 +62,7 @@ class Registry(dict[str, Any]):
 
     def names(self) -> list[str]:
         """Every name that is known here, those of installed packages too."""
-        return sorted({*self, *entry_points(group=self.group).names})
+        return sorted({*self, *(entry.name for entry in installed_entries(self.group))})
 
     def find(self, name: str) -> Any:
         """The thing of this name; another package's is made once.
@@ -73,6 +72,8 @@ class Registry(dict[str, Any]):
                 have: the error names it.
         """
         if is_place(name):
+            if not lies_in(name):
+                raise self._unknown(name, f"No module named {name.partition(':')[0].partition('.')[0]!r}")
             require_trusted(name)
         if name in self.made:
             return self.made[name]
@@ -97,8 +98,9 @@ class Registry(dict[str, Any]):
         """The place that the name is, or that an installed package registers under it."""
         if is_place(name):
             return name
-        for entry in entry_points(group=self.group, name=name):
-            return entry.value
+        for entry in installed_entries(self.group):
+            if entry.name == name:
+                return entry.value
         raise self._unknown(name, repr(name))
 
     def _require(self, name: str, thing: object) -> None:

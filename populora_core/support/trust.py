@@ -1,0 +1,156 @@
+"""Code that runs may name: places "package.module:name" that this user named first.
+
+A configuration of the user's own names places by itself. What a run, an adapter or an environment says is data, since
+somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
+where it lay then. Nothing lets a run name code that lies in a run or in the working folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import ConfigError, PopuloraError
+from populora_core.support.owner import folder
+from populora_core.support.received import RECORD
+
+VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with commas between
+_KEPT = "trusted.json"  # {"package.module:name": where its top package lies}
+
+OURS = Path(__file__).resolve().parents[2]  # the clone, or where the package is installed
+_here: dict[str, str] = {}
+"""The same of this process, and of the workers that it starts: also where there is no home to write to."""
+
+
+def remember(places: Iterable[str]) -> None:
+    """Note that a configuration of the user's own names these places."""
+    _write({place: where for place in places if (where := lies_in(place))})
+
+
+def trust(places: Iterable[str]) -> None:
+    """Note that the user lets a run name these places.
+
+    Raises:
+        ConfigError: there is no such code, or it lies where a run or an archive may have put it.
+    """
+    for place in places:
+        require_installed(place)
+        _write({place: lies_in(place)})
+
+
+def named() -> tuple[str, ...]:
+    """Every place that may be imported here: what a process that this one starts must `take`."""
+    return tuple(place for place, where in _known().items() if where == lies_in(place) != "")
+
+
+def take(places: Iterable[str]) -> None:
+    """Let this process import what the process that started it may, on whichever machine."""
+    _here.update((place, lies_in(place)) for place in places)
+
+
+def is_trusted(place: str) -> bool:
+    """Whether the user named the place, and its code lies where it lay then."""
+    return _known().get(place, "") == lies_in(place) != ""
+
+
+def require_trusted(place: str) -> None:
+    """Raise ConfigError unless `is_trusted`."""
+    if is_trusted(place):
+        return
+    require_installed(place)
+    raise ConfigError(
+        f"a run names code that you have not named yourself: {place}",
+        expected="a place that a configuration of yours named on this machine",
+        got=f"a name that came with a run; {lies_in(place)} would be imported",
+        fix=f"read that code; if you trust it, give --trust {place} to a command that runs it, "
+        f"or set {VARIABLE}={place}",
+    )
+
+
+def require_installed(place: str) -> None:
+    """Raise ConfigError where a place is no code, or lies in a run or in the working folder."""
+    where = lies_in(place)
+    if not where:
+        raise ConfigError(
+            f"a run names code that is not installed here: {place}",
+            expected="a place package.module:name of an installed package",
+            fix="install that package, if you trust it; to look at the run it is not needed",
+        )
+    if holder := _stray(where):
+        raise ConfigError(
+            f"a run names code that you have not named yourself, and it lies in {holder}: {place}",
+            expected="code of an installed package",
+            got=where,
+            fix="nothing is imported from there because a run says so; install it from a source that you trust, "
+            "or name it in a configuration of your own",
+        )
+
+
+def lies_in(place: str) -> str:
+    """The file of the place's top package, or its folders, found without importing anything; empty for none."""
+    top = place.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    return os.pathsep.join(spec.submodule_search_locations or ()) if spec.origin is None else spec.origin
+
+
+def installed_entries(group: str) -> list[EntryPoint]:
+    """The entry points of installed packages; metadata that merely lies in a run or in the working folder is none."""
+    return [
+        entry
+        for entry in entry_points(group=group)
+        if entry.dist is None or _put_there(Path(str(entry.dist.locate_file("")))) is None
+    ]
+
+
+def _stray(where: str) -> str | None:
+    """The run or the working folder in which code lies that no one installed; None elsewhere."""
+    for path in map(Path, filter(None, where.split(os.pathsep))):
+        if holder := _put_there(path.parents[1] if path.name == "__init__.py" else path.parent):
+            return holder
+    return None
+
+
+def _put_there(path: Path) -> str | None:
+    above = [path.resolve(), *path.resolve().parents]
+    if above[0] == OURS:
+        return None
+    if (run := next((folder for folder in above if (folder / RECORD).is_file()), None)) is not None:
+        return f"the run {run}"
+    return "the working folder" if Path.cwd().resolve() == above[0] else None
+
+
+def _known() -> dict[str, str]:
+    try:
+        kept = json.loads((folder() / _KEPT).read_text())
+    except (OSError, ValueError):
+        kept = {}
+    known = {str(key): str(value) for key, value in kept.items()} if isinstance(kept, dict) else {}
+    known |= _here
+    asked = [place for place in os.environ.get(VARIABLE, "").split(",") if place]
+    new = {place: where for place in asked if (where := lies_in(place)) and _stray(where) is None}
+    if any(known.get(place) != where for place, where in new.items()):
+        _write(new)  # named again after its code moved: that code is meant
+    return known | new
+
+
+def _write(new: dict[str, str]) -> None:
+    _here.update(new)
+    path = folder() / _KEPT
+    try:
+        kept = json.loads(path.read_text()) if path.is_file() else {}
+        if kept | new == kept:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(path, json.dumps(kept | new, indent=1, sort_keys=True) + "\n")
+    except (OSError, ValueError, TypeError, PopuloraError):  # no home to write to: the question comes again
+        return
