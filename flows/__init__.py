@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Nothing leaves the machine unless its owner says so: no usage statistics, no advertisements in the UI.
@@ -17,12 +20,37 @@ PREFECT_HOME = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 os.environ.setdefault("PREFECT_SERVER_MEMO_STORE_PATH", str(PREFECT_HOME / "memo_store.toml"))
 # The server of `populora ui` asks for a key, which commands beside it take from where it is kept.
 PREFECT_KEY = PREFECT_HOME / "populora.key"
+PREFECT_UI = PREFECT_HOME / "populora.address"  # of that server, locked while it runs
 if os.environ.get("PREFECT_API_URL", "").startswith("http://127.0.0.1:") and os.access(PREFECT_KEY, os.R_OK):
     os.environ.setdefault("PREFECT_API_AUTH_STRING", PREFECT_KEY.read_text())
 # A proxy of the environment reaches no server on this machine.
 _unproxied = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
 if "127.0.0.1" not in _unproxied:
     os.environ["no_proxy"] = f"{_unproxied},127.0.0.1,localhost".lstrip(",")
+
+
+@contextmanager
+def announced(url: str) -> Iterator[None]:
+    """While the block lasts, `running_ui` finds the server at this address, unless it finds another one already."""
+    with open(PREFECT_UI, "a+") as file:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.truncate(0)
+            file.write(url)
+            file.flush()
+        yield
+
+
+def running_ui() -> str:
+    """The address of the server of `populora ui`, while that runs under this PREFECT_HOME; else empty."""
+    try:
+        with open(PREFECT_UI) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the kernel lets a lock go when its holder ends
+    except BlockingIOError:
+        return PREFECT_UI.read_text()
+    except OSError:
+        pass
+    return ""
 
 
 def quieten_prefect() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,22 @@ import flows  # sets Prefect's environment before anything imports it
 from populora_core.runs.session import Session
 
 
+def server_url() -> str:
+    """The address of a Prefect server that is configured or runs under `populora ui`; empty for none."""
+    url = os.environ.get("PREFECT_API_URL") or flows.running_ui()
+    if url:
+        return url
+    from prefect.settings import PREFECT_API_URL  # of the active profile, which only Prefect can read
+
+    return PREFECT_API_URL.value() or ""
+
+
 def train(session: Session, generations: int, say: Callable[[str], None]) -> None:
-    """Go on to this generation, each a flow of Prefect's, whose server is started for as long as it takes."""
+    """Go on to this generation, each a flow of Prefect's; where no server is there, one is started for the time."""
+    if url := server_url():
+        say(f"Prefect shows this run at {url.removesuffix('/api')}/runs; --plain runs without it")
+    else:
+        say("starting Prefect, about 20 seconds; --plain runs without it")
     flows.quieten_prefect()
     from flows.observed import Observed
     from flows.server import own_server
@@ -22,13 +37,12 @@ def train(session: Session, generations: int, say: Callable[[str], None]) -> Non
 
 def crash_left(directory: Path) -> list[str]:
     """Set flow runs of a run directory that stayed Running to Crashed; what was done, a line each."""
-    from prefect.settings import PREFECT_API_URL
+    from flows.server import answers, crash_left_flow_runs, existing_server
 
-    from flows.server import answers, crash_left_flow_runs
-
-    if not PREFECT_API_URL.value():
-        return []
-    return crash_left_flow_runs(directory) if answers() else ["Prefect's server does not answer"]
+    with existing_server() as url:
+        if not url:
+            return []
+        return crash_left_flow_runs(directory) if answers() else ["Prefect's server does not answer"]
 
 
 def ui(port: int, limit: int) -> None:

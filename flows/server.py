@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import Empty
+from typing import Any
 
 import httpx
 from prefect import runtime
@@ -25,12 +26,13 @@ from prefect.settings import (
 )
 from prefect.states import Crashed
 
+import flows
 from flows.forms import run_folder
 from flows.guard import HOST, guarded, serve_below
 from populora_core.runs.lock import lock
 from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
-from populora_core.support.keys import new_key
+from populora_core.support.keys import kept_key, new_key
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0
@@ -40,8 +42,19 @@ PAGE = 200
 
 
 @contextmanager
+def existing_server() -> Iterator[str]:
+    """Ask the server of `PREFECT_API_URL`, else that of `populora ui`; its address, empty where neither is there."""
+    url = PREFECT_API_URL.value() or ""
+    if url or not (url := flows.running_ui()):
+        yield url
+        return
+    with temporary_settings(_asking(url, kept_key(flows.PREFECT_KEY))):
+        yield url
+
+
+@contextmanager
 def own_server(home: Path | None = None) -> Iterator[None]:
-    """A Prefect server for as long as the block lasts; nothing is started where `PREFECT_API_URL` names one.
+    """A Prefect server for as long as the block lasts; nothing is started where there is one to ask.
 
     Prefect's own temporary server outlives a process that is killed, and a Ctrl-C in the terminal ends it before
     the run could tell it so. This one ends with its parent however that goes, and in a session of its own.
@@ -52,9 +65,10 @@ def own_server(home: Path | None = None) -> Iterator[None]:
     Raises:
         ServerUnreachable: it does not come up.
     """
-    if PREFECT_API_URL.value():
-        yield
-        return
+    with existing_server() as url:
+        if url:
+            yield
+            return
     key = new_key()
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
@@ -67,14 +81,9 @@ def own_server(home: Path | None = None) -> Iterator[None]:
             daemon=True,
         )
         process.start()
-    ours = {
-        PREFECT_API_URL: url,
-        PREFECT_API_AUTH_STRING: key,
-        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: True,
-    }
     try:
         _wait(url, process)
-        with temporary_settings(ours):
+        with temporary_settings(_asking(url, key)):
             yield
             if process.is_alive():
                 EventsWorker.drain_all(timeout=END_SECONDS)
@@ -150,6 +159,15 @@ def _is_held(run: FlowRun) -> bool:
         return False
 
 
+def _asking(url: str, key: str) -> dict[Any, Any]:
+    """The settings of who asks a server with this key."""
+    return {
+        PREFECT_API_URL: url,
+        PREFECT_API_AUTH_STRING: key,
+        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: True,
+    }
+
+
 def _wait(url: str, process: BaseProcess) -> None:
     deadline = time.monotonic() + START_SECONDS
     while process.is_alive() and time.monotonic() < deadline:
@@ -160,5 +178,5 @@ def _wait(url: str, process: BaseProcess) -> None:
     raise ServerUnreachable(
         "Prefect's temporary server does not start",
         got="no answer" if process.is_alive() else f"exit code {process.exitcode}",
-        fix="set PREFECT_API_URL to a server that runs, or add --plain to run without Prefect",
+        fix="set PREFECT_API_URL to a server that runs, or leave --prefect out; the results are the same",
     )

@@ -63,8 +63,9 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
         _deploy(environment, limit)
         worker = _start(["flows.worker"], environment, WORKER_LOG)
         try:
-            say(f"http://{HOST}:{port}", reports + index_path(key, runs))
-            _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
+            with flows.announced(environment["PREFECT_API_URL"]):
+                say(f"http://{HOST}:{port}", reports + index_path(key, runs))
+                _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
         finally:
             _stop(worker, server)
 

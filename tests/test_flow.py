@@ -88,7 +88,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.mark.foreign
 def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, tmp_path: Path) -> None:
     directory = tmp_path / "flow"
-    command = [sys.executable, "-m", "populora_core.commands", "run", "--config", str(_config(tmp_path))]
+    command = [sys.executable, "-m", "populora_core.commands", "run", "--prefect"]
+    command += ["--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory), "--generations", "1"]
     done = subprocess.run(
         command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
@@ -151,7 +152,7 @@ def test_a_signal_ends_a_flow_in_order_and_is_told_plainly(
     begin: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
 ) -> None:
     directory = tmp_path / "run"
-    process = begin(directory)
+    process = begin(directory, "--prefect")
     wait_for(lambda: (directory / "generations" / "0001" / "match").exists())
     children = descendants(process.pid)
     os.killpg(process.pid, number)  # a terminal, and who ends a job, send it to every process of the group

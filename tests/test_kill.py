@@ -167,7 +167,7 @@ def test_killed_at_random_moments_a_run_ends_equal_and_leaves_nothing(
     through_prefect = set(rng.sample(range(kills), round(kills / SHARE)))
     pids, hit = set(), []
     for number, (position, seconds) in enumerate(_moments(undisturbed, kills, rng)):
-        process = _start(directory, home, *([] if number in through_prefect else ["--plain"]))
+        process = _start(directory, home, "--prefect" if number in through_prefect else "--plain")
         pids.add(process.pid)
         if position is not None:
             wait_for(lambda: _reached(directory, process, position))  # noqa: B023  # called at once

@@ -311,6 +311,59 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     assert contents(directory) == contents(finished)
 
 
+FROM_THE_FORMS = """
+import sys
+from flows.evaluate import evaluate
+from flows.launch import resume
+run, suite = sys.argv[1:]
+given = {"run_dir": run, "generations": 2}
+for state in (
+    resume(**given, redo_generation=1, redo_stage="match", return_state=True),
+    evaluate([run], suite, "best", return_state=True),
+):
+    print(state.type.value, state.message)
+"""
+
+
+@pytest.mark.foreign
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_way(
+    server: Server, finished: Path, tmp_path: Path
+) -> None:
+    """And a run made plain is redone, resumed and evaluated from the forms."""
+    source = Run.open(finished)
+    directory = fork(source, 0, tmp_path / "run", source.config).directory
+    suite = tmp_path / "small.toml"
+    tiny = (ROOT / "configs/suites/tiny.toml").read_text()
+    suite.write_text(tiny.replace("validation = 0.5", "validation = 0.95"))
+
+    def said(*command: object) -> str:
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            cwd=ROOT,
+            env=server.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    resume = ("-m", "populora_core.commands", "resume", directory)
+    said(*resume, "--plain", "--generations", 1)
+    assert said("-c", FROM_THE_FORMS, directory, suite).count("COMPLETED") == 2
+    said(*resume, "--plain", "--generations", GENERATIONS - 1)
+    assert "Prefect shows this run" in said(*resume)
+    evaluated = {name for name in contents(directory) if "/evaluate-" in name}
+    assert {name.split("/")[0] for name in evaluated} == {"0002"}
+    made = {name: content for name, content in contents(directory).items() if name not in evaluated}
+    assert made == contents(finished)
+    flows = [name for name, state in server.flow_runs() if state == "Completed"]
+    assert f"{directory.name} g{GENERATIONS:04d}" in flows and f"{directory.name} g0002" in flows
+
+
 def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

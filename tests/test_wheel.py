@@ -55,12 +55,10 @@ def test_from_any_folder_it_plays_a_preset_and_says_what_stays_in_the_clone(
             text=True,
         )
 
-    done = populora(
-        "run", "--plain", "--preset", "quick", "--generations", "1", "--set", "propose.per_type=2"
-    )
+    done = populora("run", "--preset", "quick", "--generations", "1", "--set", "propose.per_type=2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "runs/quick/report.html").exists()
-    refused = populora("run", "--preset", "quick")
+    refused = populora("run", "--prefect", "--preset", "quick")
     assert refused.returncode == 2 and "a clone of the repository" in refused.stderr
     assert not (tmp_path / "runs/quick-2").exists()
     refused = populora("bench", "learner")

@@ -7,16 +7,12 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -27,15 +23,10 @@ from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
 from populora_core.commands.studies import study_app
 from populora_core.commands.suite import suite_app
-from populora_core.support.errors import EXIT_ERROR, EXIT_INTERRUPTED, ConfigError, PopuloraError
+from populora_core.commands.training import prefect_part, train, trainer, watched
+from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
-
-if TYPE_CHECKING:
-    from populora_core.runs.run import Run
-    from populora_core.runs.session import Session
-
-    Trainer = Callable[[Session, int], object]
 
 app = typer.Typer(
     name="populora",
@@ -60,7 +51,15 @@ app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
 Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="run without Prefect; results are the same")]
+Prefect = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefect/--plain",
+        help="each generation as a flow of Prefect, or without Prefect; results are the same (default: with it where "
+        "a server is configured or `populora ui` is running)",
+        show_default=False,
+    ),
+]
 
 
 def _version(asked: bool) -> None:
@@ -107,7 +106,7 @@ def run(
     generations: Generations = None,
     settings: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the resolved plan and stop")] = False,
-    plain: Plain = False,
+    prefect: Prefect = None,
 ) -> None:
     """Start a run: found a population and train it."""
     from populora_core.runs.preflight import load_runnable
@@ -131,8 +130,8 @@ def run(
 
         print_plan(loaded, folder)
         return
-    train = _trainer(plain)
-    _train(begin(folder, loaded), loaded.run.generations, train)
+    chosen = trainer(prefect)
+    train(begin(folder, loaded), loaded.run.generations, chosen)
 
 
 def _configuration(config: Path | None, preset: str | None) -> Path:
@@ -156,13 +155,13 @@ def _free(folder: Path) -> Path:
 
 @app.command(rich_help_panel=RUNS)
 def resume(
-    directory: RunDir, generations: Generations = None, plain: Plain = False, trust: Trust = None
+    directory: RunDir, generations: Generations = None, prefect: Prefect = None, trust: Trust = None
 ) -> None:
     """Go on with a run: finished stages stay, missing or damaged ones are made again."""
     from populora_core.commands.trusting import trusted_run
 
     opened = trusted_run(directory, trust)
-    _train(opened, generations or opened.config.run.generations, _trainer(plain))
+    train(opened, generations or opened.config.run.generations, trainer(prefect))
 
 
 @app.command(rich_help_panel=RUNS)
@@ -185,7 +184,7 @@ def rerun(
 
     opened = trusted_run(directory, trust)
     print(f"making {stage} of generation {generation} again ...", flush=True)
-    with _watched(opened, opened.config.run.generations) as session:
+    with watched(opened, opened.config.run.generations) as session:
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
         print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
@@ -203,7 +202,7 @@ def reap(directory: RunDir) -> None:
     from populora_core.runs.reap import reap as reap_run
     from populora_core.runs.run import Run
 
-    left = _prefect().crash_left if IN_CLONE and find_spec("prefect") else lambda _: []
+    left = prefect_part().crash_left if IN_CLONE and find_spec("prefect") else lambda _: []
     for line in reap_run(Run.open(directory), left) or ["nothing was left behind"]:
         print(line)
 
@@ -216,68 +215,7 @@ def ui(
     limit: Annotated[int, typer.Option(min=1, help="runs at the same time; others wait")] = 2,
 ) -> None:
     """Prefect's server, a worker and the deployments on this machine, until Ctrl-C."""
-    _prefect().ui(port, limit)
-
-
-def _train(opened: Run, generations: int, train: Trainer) -> None:
-    from populora_core.commands.console import closing, console
-
-    with _watched(opened, generations) as session:
-        train(session, generations)
-    closing(console, opened)
-
-
-def _trainer(plain: bool) -> Trainer:
-    """What trains a session up to a generation; asked for before anything is made, since it may be missing."""
-    if plain:
-        from populora_core.lifecycle.loop import train
-
-        return train
-    under_prefect = _prefect().train
-
-    def told(session: Session, generations: int) -> None:
-        from populora_core.commands.console import console
-
-        console.print("[dim]starting Prefect, about 20 seconds; --plain runs without it[/]")
-        under_prefect(session, generations, partial(console.print, markup=False, soft_wrap=True))
-
-    return told
-
-
-def _prefect() -> ModuleType:
-    """Prefect's part, which is found by name: an installed package has none of it.
-
-    Raises:
-        ConfigError: this is no clone.
-    """
-    if not IN_CLONE:
-        raise ConfigError(
-            "Prefect's part is not in the installed package",
-            expected="a clone of the repository, with its folders flows/ and tasks/",
-            fix="add --plain to run without Prefect, which gives the same results, or work in a clone",
-        )
-    return import_module("flows.commands")
-
-
-@contextmanager
-def _watched(opened: Run, generations: int) -> Iterator[Session]:
-    """An open session whose progress is drawn, and which an interruption leaves in order."""
-    from populora_core.commands.console import ConsoleObserver, console
-    from populora_core.runs.session import Session
-
-    observer = ConsoleObserver(console, opened.directory, generations)
-    try:
-        with Session(opened, observer) as session, observer:
-            yield session
-    except (KeyboardInterrupt, SystemExit) as ending:
-        console.print(
-            f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
-            f"  [green]{typed(f'populora resume {shown(opened.directory)}')}[/] goes on from there",
-            soft_wrap=True,
-        )
-        if isinstance(ending, SystemExit):
-            raise
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    prefect_part().ui(port, limit)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -33,6 +33,7 @@ from populora_core.report.summary import (
 )
 from populora_core.report.text import percent, visible
 from populora_core.runs.observer import Observer
+from populora_core.support.shipped import IN_CLONE, REPOSITORY
 from populora_core.support.typed import shown, typed
 
 if TYPE_CHECKING:
@@ -168,11 +169,13 @@ def closing(console: Console, run: Run) -> None:
         soft_wrap=True,
     )
     console.print("what to try next:")
+    ui = "make ui" if Path.cwd() == REPOSITORY else "populora ui"
     for command, meaning in (
         (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
         (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),
         (f'populora query {place} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
         (f"populora resume {place} --generations {max(run.generations()) + 10}", "go on for ten more"),
+        *([(ui, "resume, redo, evaluate and schedule runs in a browser, with Prefect")] if IN_CLONE else []),
     ):
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
 

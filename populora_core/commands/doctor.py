@@ -70,7 +70,10 @@ def _rows(backends: list[BackendReport]) -> Iterator[Check]:
         yield f"sandbox: {backend.name}", True if backend.works else None, detail
     base = shipped("base_model", "tiny", "model.safetensors")
     yield "bundled base", base.is_file(), "base_model/tiny" if base.is_file() else "make base-model makes it"
-    for package, purpose in (("torch", "learning and sampling"), ("prefect", "flows; --plain runs without")):
+    for package, purpose in (
+        ("torch", "learning and sampling"),
+        ("prefect", "`populora ui`; runs go without"),
+    ):
         version = version_of(package)
         yield package, version is not None, f"{version or 'not installed'}: {purpose}"
     yield from gpu_rows()

@@ -1,6 +1,6 @@
 """The loop, declared once: what each stage needs, gives, and which settings decide its result.
 
-`populora run --plain`, the Prefect flow, resume and rerun all walk this table; nothing else knows the order.
+The plain loop, the Prefect flow, resume and rerun all walk this table; nothing else knows the order.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""What `run` and `resume` train with: the plain loop, or Prefect where somebody can look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import typer
+
+from populora_core.support.errors import EXIT_INTERRUPTED, ConfigError
+from populora_core.support.shipped import IN_CLONE
+from populora_core.support.typed import shown, typed
+
+if TYPE_CHECKING:
+    from populora_core.runs.run import Run
+    from populora_core.runs.session import Session
+
+    Trainer = Callable[[Session, int], object]
+
+
+def train(opened: Run, generations: int, chosen: Trainer) -> None:
+    """Go on with a run to this generation, tell of it, and say at the end what there is."""
+    from populora_core.commands.console import closing, console
+
+    with watched(opened, generations) as session:
+        chosen(session, generations)
+    closing(console, opened)
+
+
+def trainer(prefect: bool | None) -> Trainer:
+    """What trains a session up to a generation; asked for before anything is made, since it may be missing.
+
+    Args:
+        prefect: whether Prefect runs it; None for where it has a server already. One that is started for a run ends
+            with it, so no one could look at it.
+
+    Raises:
+        ConfigError: Prefect is asked for, and its part is not here.
+    """
+    if prefect or (prefect is None and prefect_serves()):
+        under_prefect = prefect_part().train
+
+        def told(session: Session, generations: int) -> None:
+            from populora_core.commands.console import console
+
+            under_prefect(session, generations, partial(console.print, markup=False, soft_wrap=True))
+
+        return told
+    from populora_core.lifecycle.loop import train
+
+    return train
+
+
+def prefect_serves() -> bool:
+    """Whether a Prefect server is configured, or runs under `populora ui`."""
+    return IN_CLONE and find_spec("prefect") is not None and bool(prefect_part().server_url())
+
+
+def prefect_part() -> ModuleType:
+    """Prefect's part, which is found by name: an installed package has none of it.
+
+    Raises:
+        ConfigError: this is no clone.
+    """
+    if not IN_CLONE:
+        raise ConfigError(
+            "Prefect's part is not in the installed package",
+            expected="a clone of the repository, with its folders flows/ and tasks/",
+            fix="leave --prefect out, which gives the same results, or work in a clone",
+        )
+    return import_module("flows.commands")
+
+
+@contextmanager
+def watched(opened: Run, generations: int) -> Iterator[Session]:
+    """An open session whose progress is drawn, and which an interruption leaves in order."""
+    from populora_core.commands.console import ConsoleObserver, console
+    from populora_core.runs.session import Session
+
+    observer = ConsoleObserver(console, opened.directory, generations)
+    try:
+        with Session(opened, observer) as session, observer:
+            yield session
+    except (KeyboardInterrupt, SystemExit) as ending:
+        console.print(
+            f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
+            f"  [green]{typed(f'populora resume {shown(opened.directory)}')}[/] goes on from there",
+            soft_wrap=True,
+        )
+        if isinstance(ending, SystemExit):
+            raise
+        raise typer.Exit(EXIT_INTERRUPTED) from None

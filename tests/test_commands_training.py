@@ -1,0 +1,75 @@
+"""What trains a run: Prefect where somebody can look at it, else the plain loop."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from populora_core.commands.training import trainer
+from populora_core.lifecycle import loop
+from populora_core.support.shipped import REPOSITORY
+
+URL = "http://127.0.0.1:9/api"
+
+
+def chosen(home: Path, *options: str) -> str:
+    """How a command trains whose Prefect has this home: in a process of its own, since Prefect reads it once."""
+    code = (
+        "from populora_core.commands.training import trainer; from populora_core.lifecycle import loop; "
+        "print('plain' if trainer(None) is loop.train else 'prefect')"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = kept | {"PREFECT_HOME": str(home)} | dict(option.split("=", 1) for option in options)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, env=environment, capture_output=True, text=True
+    )
+    return done.stdout.strip() or done.stderr
+
+
+def test_without_a_server_that_one_can_look_at_a_run_takes_the_plain_loop(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    assert chosen(home) == "plain"
+    (home / "populora.address").write_text(URL)  # of a `populora ui` that was killed
+    assert chosen(home) == "plain"
+
+
+def test_a_server_of_the_environment_is_used(tmp_path: Path) -> None:
+    assert chosen(tmp_path, f"PREFECT_API_URL={URL}") == "prefect"
+
+
+def test_a_server_of_the_active_profile_is_used(tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text(
+        f'active = "there"\n[profiles.there]\nPREFECT_API_URL = "{URL}"\n[profiles.here]\n'
+    )
+    assert chosen(tmp_path) == "prefect"
+    assert chosen(tmp_path, "PREFECT_PROFILE=here") == "plain"
+
+
+def test_the_server_of_a_running_ui_is_used_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import flows
+
+    monkeypatch.setattr(flows, "PREFECT_UI", tmp_path / "populora.address")
+    with flows.announced(URL):
+        assert flows.running_ui() == URL
+        assert chosen(tmp_path) == "prefect"
+        with flows.announced("http://127.0.0.1:10/api"):
+            assert flows.running_ui() == URL, "the first one stays"
+    assert flows.running_ui() == ""
+    with open(tmp_path / "populora.address") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # who looked holds nothing
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_is_asked_for_decides(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", URL)
+    taken: Callable[..., object] = trainer(asked)
+    assert (taken is loop.train) is not asked
