@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from populora_core.problems.dialects import dialect, seeds_of, thought_of
+from populora_core.problems.dialects import dialect, seeds_of, stops_of, thought_of
 from populora_core.problems.grading import check_proposals
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
@@ -16,7 +16,7 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise
 
 TYPES = ("code_o", "code_i", "code_f")
-REPL, THINKING = dialect("repl"), dialect("repl-thoughts")
+REPL, THINKING, ASSERT = dialect("repl"), dialect("repl-thoughts"), dialect("assert")
 DOUBLE = "def f(xs):\n    return [2 * x for x in xs]"
 SESSION = f"{DOUBLE}\n>>> f([1, 2])\n[2, 4]\n>>> f([])\n[]\n>>> f([3])\n[6]"
 
@@ -27,7 +27,7 @@ def doubled(kind: str) -> Problem:
     return Problem("p", kind, DOUBLE, inputs[:count], outputs[:count], "")
 
 
-@pytest.mark.parametrize("spoken", [REPL, THINKING], ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("spoken", [REPL, THINKING, ASSERT], ids=lambda spoken: spoken.name)
 @pytest.mark.parametrize("kind", TYPES)
 def test_what_a_prompt_shows_is_what_a_completion_looks_like(spoken, kind: str) -> None:  # type: ignore[no-untyped-def]
     """A reference, with the prompt's open end before it taken off, is read as the problem that it shows."""
@@ -88,9 +88,68 @@ def test_with_thoughts_comments_may_come_before_the_answer() -> None:
     assert "# n twice" in THINKING.solve_prompt(asked) and "# n twice" not in REPL.solve_prompt(asked)
 
 
+@pytest.mark.parametrize(
+    ("kind", "completion", "answer"),
+    [
+        ("code_o", " [2,4]\n", "[2, 4]"),
+        ("code_o", " [2, 4]  # doubled\n", "[2, 4]"),
+        ("code_o", " [2, 4], 'each is doubled'\n", "[2, 4]"),
+        ("code_o", " ([2, 4], 'each')\n", "([2, 4], 'each')"),
+        ("code_o", " None\n", "None"),
+        ("code_o", " 'ab' joining all words\n", "'ab'"),
+        ("code_o", " -1.5 apples\n", "-1.5"),
+        ("code_o", " 'ab'稳健\n", "'ab'"),
+        ("code_i", "([1, 2]) gives it\n", "([1, 2],)"),
+        ("code_i", "([1, 2]) == [2, 4]\n", "([1, 2],)"),
+        ("code_i", "('a) == b', 1) == 2\n", "('a) == b', 1)"),
+        ("code_i", "([1, 2])  # as asked\n", "([1, 2],)"),
+        ("code_i", "([1, 2]) ==\n", "([1, 2],)"),
+        ("code_f", "(a):\n    return a + a\nassert f(1) == 2\n\n", "def f(a):\n    return a + a"),
+    ],
+)
+def test_an_assertion_is_read_as_python_reads_it(kind: str, completion: str, answer: str) -> None:
+    assert ASSERT.parse_answer(doubled(kind), completion) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "completion"),
+    [
+        ("code_o", "\n"),
+        ("code_o", " 1 + 1\n"),
+        ("code_o", " 'ab'.upper()\n"),
+        ("code_o", " 2 == 2\n"),
+        ("code_o", " 2 if x else 3\n"),
+        ("code_o", " 2; x = 3\n"),
+        ("code_o", " twice\n"),
+        ("code_o", " 'no' or f('1') == 'y\n"),
+        ("code_o", " 1 + 2 apples\n"),
+        ("code_o", " [1] * n times\n"),
+        ("code_o", " 12th\n"),
+        ("code_o", " ([2, 4]\n"),
+        ("code_i", "(1)(2) == 3\n"),
+        ("code_i", "(1) + 1 == 3\n"),
+        ("code_i", "(x) == 3\n"),
+        ("code_i", " == 3\n"),
+    ],
+)
+def test_what_is_no_value_is_no_answer(kind: str, completion: str) -> None:
+    with pytest.raises(FormatError):
+        ASSERT.parse_answer(doubled(kind), completion)
+
+
+@pytest.mark.parametrize("spoken", [REPL, ASSERT], ids=lambda spoken: spoken.name)
+def test_an_answer_of_one_line_ends_with_it(spoken) -> None:  # type: ignore[no-untyped-def]
+    stops = {kind: stops_of(spoken, spoken.solve_prompt(doubled(kind))) for kind in TYPES}
+    assert stops == {"code_o": ("\n",), "code_i": ("\n",), "code_f": ("\n\n",)}
+    assert stops_of(spoken, spoken.propose_prompt("code_o", [doubled("code_o")])) == ("\n\n",)
+    assert stops_of(THINKING, THINKING.solve_prompt(doubled("code_o"))) == ("\n\n",)
+    assert stops_of(dialect("compact"), "any prompt") == ()
+
+
 def test_a_student_sees_neither_the_answer_nor_what_is_held_back() -> None:
     prompts = {kind: REPL.solve_prompt(doubled(kind)).rpartition("\n\n")[2] for kind in TYPES}
     assert prompts["code_o"] == f"{DOUBLE}\n>>> f([1, 2])\n"
     assert "[1, 2]" not in prompts["code_i"] and "[2, 4]" in prompts["code_i"]
     assert DOUBLE not in prompts["code_f"] and "[6]" not in prompts["code_f"]
+    assert ASSERT.solve_prompt(doubled("code_o")).endswith(f"{DOUBLE}\nassert f([1, 2]) ==")
     assert all(len(problem_type(kind).shown(doubled(kind), REPL.rules)) == 1 for kind in ("code_o", "code_i"))

@@ -89,7 +89,7 @@ def test_a_gguf_file_is_a_base_whose_head_is_tied_where_it_is_the_embedding(
     file = tmp_path / "small.gguf"
     embedding = llama(file, noise)
     found = base_settings(str(file))
-    assert (found["path"], found["dialect"]) == (f"gguf:small@{file_sha256(file)}", "repl")
+    assert (found["path"], found["dialect"]) == (f"gguf:small@{file_sha256(file)}", "assert")
     folder = BaseSection(path=found["path"]).folder()
     weights = load_file(folder / "model.safetensors")
     assert ("lm_head.weight" not in weights) == tied

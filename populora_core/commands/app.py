@@ -77,7 +77,7 @@ def _options(
     """Keeps what holds for every command."""
 
 
-SIZED = {"compact": "quick", "repl": "real", "instruct": "paper-7b"}
+SIZED = {"compact": "quick", "assert": "real", "instruct": "paper-7b"}
 """The preset whose lengths fit a base of the dialect, where `--base` is all that was said."""
 SHARED = "POPULORA_SHARED"
 """Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""

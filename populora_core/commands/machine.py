@@ -64,7 +64,7 @@ def try_(
         Literal["code_o", "code_i", "code_f"], typer.Option("--type", help="the problem type to try")
     ] = "code_o",
     dialect: Annotated[
-        str | None, typer.Option(help="repl, repl-thoughts or instruct (default: what fits the base)")
+        str | None, typer.Option(help="assert, repl, repl-thoughts or instruct (default: what fits the base)")
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="all types, 300 proposals and attempts of each: hours on a CPU")

@@ -7,7 +7,7 @@ from rich.table import Table
 from populora_core.commands.console import console, narrated
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
-from populora_core.lifecycle.trial import LEAST, Ability, TypeTrial, try_type
+from populora_core.lifecycle.trial import LEAST, Ability, Trying, TypeTrial
 from populora_core.report.text import visible
 from populora_core.runs.any_base import base_settings
 from populora_core.sandbox.backends import open_sandbox
@@ -18,7 +18,7 @@ SECONDS = 120
 FULL = 300
 """Proposals, and attempts, of each type in a full trial."""
 TYPES = ("code_o", "code_i", "code_f")
-TOKENS = {"compact": (160, 96), "repl": (120, 48), "repl-thoughts": (120, 96)}
+TOKENS = {"compact": (160, 96), "assert": (120, 48), "repl": (120, 48), "repl-thoughts": (120, 96)}
 """Dialect -> tokens of a proposal and of an answer, where they are fewer than `LONG`."""
 LONG = (1024, 1024)
 PROGRAM_TOKENS = 96
@@ -40,7 +40,8 @@ def try_base(
         )
         arena.load({})
         for kind in kinds:
-            trial = try_type(arena, kind, _rules(base.dialect, kind), seed, _full if full else _in_time, tell)
+            rules = _rules(base.dialect, kind)
+            trial = Trying(arena, rules, seed, _full if full else _in_time, tell).type(kind)
             found.append(trial.ability())
             _show(trial)
     return next(each for each in (Ability.CAN, Ability.TOO_FEW, Ability.CANNOT) if each in found)

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from populora_core.compute.results import encode
 from populora_core.learner.rows import CorpusText
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import dialect, stops_of
 from populora_core.sampler.engines import scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
@@ -279,7 +279,7 @@ class Worker:
                 temperature=prompt.temperature,
                 top_p=prompt.top_p,
                 max_tokens=prompt.max_tokens,
-                stop=tuple(speech.stop) if by_dialect else (),
+                stop=stops_of(speech, prompt.text) if by_dialect else (),
             )
             for prompt in prompts
         ]

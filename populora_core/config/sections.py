@@ -37,8 +37,8 @@ class BaseSection(Section):
     )
     dialect: str = Field(
         "compact",
-        description="prompts and grammar: compact for the bundled bases, repl or repl-thoughts for small pretrained "
-        "ones, instruct for chat models, or module:Class",
+        description="prompts and grammar: compact for the bundled bases; assert, repl or repl-thoughts for small "
+        "pretrained ones, instruct for chat models, or module:Class",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="precision of the base; adapters and optimiser are float32"

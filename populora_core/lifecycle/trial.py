@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import count
 
@@ -108,48 +108,75 @@ class TypeTrial:
         return next(each for each in (Ability.CANNOT, Ability.TOO_FEW, Ability.CAN) if each in said)
 
 
-def try_type(
-    arena: Arena,
-    problem_type: str,
-    rules: SamplingRules,
-    seed: int,
-    enough: Callable[[int, float], bool],
-    told: Callable[[str], None] = lambda line: None,
-) -> TypeTrial:
-    """Let the bare base propose, then answer its own new problems, sampled and greedily.
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """How bases are tried.
 
-    Args:
+    Attributes:
         enough: told how many completions of a kind there are and how many seconds they took; whether to stop there.
+        told: told what is under way.
     """
-    trial = TypeTrial(problem_type)
-    _propose(arena, trial, rules, seed, enough, told)
-    _solve(arena, trial, rules, seed, enough, told)
-    return trial
 
+    arena: Arena
+    rules: SamplingRules
+    seed: int
+    enough: Callable[[int, float], bool]
+    told: Callable[[str], None] = lambda line: None
 
-def _propose(
-    arena: Arena,
-    trial: TypeTrial,
-    rules: SamplingRules,
-    seed: int,
-    enough: Callable[[int, float], bool],
-    told: Callable[[str], None],
-) -> None:
-    seeds = seeds_of(arena.dialect, trial.problem_type)
-    known = {program_key(each.program) for each in seeds}
-    rng, began = ids.generator(seed, trial.problem_type, "references"), time.monotonic()
-    for turn in count():
-        hopeless = trial.proposals >= HOPELESS and not trial.valid
-        if turn and (hopeless or enough(trial.proposals, time.monotonic() - began)):
-            return
-        told(f"{trial.problem_type}: {trial.proposals} proposals ...")
-        asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
-        with _timing(trial) as drew:
-            rows, checks = arena.propose(None, asked, seed + turn, rules)
-            drew(rows)
-        trial.proposals += len(rows)
-        for row, check in zip(rows, checks, strict=True):
-            _admit(trial, known, row, check)
+    def type(self, problem_type: str) -> TypeTrial:
+        """Let the bare base propose, then answer its own new problems, sampled and greedily."""
+        trial = TypeTrial(problem_type)
+        self._propose(trial)
+        self._solve(trial)
+        self._solve_greedily(trial)
+        return trial
+
+    def _propose(self, trial: TypeTrial) -> None:
+        seeds = seeds_of(self.arena.dialect, trial.problem_type)
+        known = {program_key(each.program) for each in seeds}
+        rng, began = ids.generator(self.seed, trial.problem_type, "references"), time.monotonic()
+        for turn in count():
+            hopeless = trial.proposals >= HOPELESS and not trial.valid
+            if turn and (hopeless or self.enough(trial.proposals, time.monotonic() - began)):
+                return
+            self.told(f"{trial.problem_type}: {trial.proposals} proposals ...")
+            asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
+            with _timing(trial) as drew:
+                rows, checks = self.arena.propose(None, asked, self.seed + turn, self.rules)
+                drew(rows)
+            trial.proposals += len(rows)
+            for row, check in zip(rows, checks, strict=True):
+                _admit(trial, known, row, check)
+
+    def _solve(self, trial: TypeTrial) -> None:
+        """Groups of attempts, two problems at a time."""
+        began, step = time.monotonic(), LEAST // GROUP
+        for start in range(0, len(trial.problems), step):
+            if start and self.enough(trial.answers, time.monotonic() - began):
+                return
+            self.told(f"{trial.problem_type}: {trial.answers} attempts ...")
+            problems = trial.problems[start : start + step]
+            with _timing(trial) as drew:
+                rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.rules)
+                drew(rows)
+            right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
+            trial.answer = trial.answer or rows[0]["completion"]
+            trial.answers += len(rows)
+            trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
+            trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
+
+    def _solve_greedily(self, trial: TypeTrial) -> None:
+        """One greedy attempt at each problem that was attempted."""
+        asked = trial.problems[: len(trial.rates)]
+        if asked:
+            self.told(f"{trial.problem_type}: {len(asked)} greedy attempts ...")
+            with _timing(trial) as drew:
+                rows, judged = self.arena.solve(
+                    None, asked, 1, self.seed, replace(self.rules, temperature=0.0)
+                )
+                drew(rows)
+            trial.greedily_asked = len(judged)
+            trial.greedy = sum(each.verdict is AttemptVerdict.CORRECT for each in judged)
 
 
 def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) -> None:
@@ -164,44 +191,6 @@ def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) ->
     trial.proposal = trial.proposal if trial.valid else row["completion"]
     trial.valid += 1
     trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
-
-
-def _solve(
-    arena: Arena,
-    trial: TypeTrial,
-    rules: SamplingRules,
-    seed: int,
-    enough: Callable[[int, float], bool],
-    told: Callable[[str], None],
-) -> None:
-    """Groups of attempts, two problems at a time, then one greedy attempt at each of these problems."""
-    began, step = time.monotonic(), LEAST // GROUP
-    for start in range(0, len(trial.problems), step):
-        if start and enough(trial.answers, time.monotonic() - began):
-            break
-        told(f"{trial.problem_type}: {trial.answers} attempts ...")
-        problems = trial.problems[start : start + step]
-        with _timing(trial) as drew:
-            rows, judged = arena.solve(None, problems, GROUP, seed + start, rules)
-            drew(rows)
-        right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
-        trial.answer = trial.answer or rows[0]["completion"]
-        trial.answers += len(rows)
-        trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
-        trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
-    _solve_greedily(arena, trial, rules, seed)
-
-
-def _solve_greedily(arena: Arena, trial: TypeTrial, rules: SamplingRules, seed: int) -> None:
-    """One greedy attempt at each problem that was attempted."""
-    asked = trial.problems[: len(trial.rates)]
-    if asked:
-        greedy = SamplingRules(0.0, 1.0, rules.proposal_tokens, rules.answer_tokens)
-        with _timing(trial) as drew:
-            rows, judged = arena.solve(None, asked, 1, seed, greedy)
-            drew(rows)
-        trial.greedily_asked = len(judged)
-        trial.greedy = sum(each.verdict is AttemptVerdict.CORRECT for each in judged)
 
 
 def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:

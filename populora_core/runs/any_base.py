@@ -19,7 +19,7 @@ def base_settings(name: str) -> dict[str, str]:
     """The keys of [base] for a base: a hub's name at its commit, the dialect by the tokenizer, the rest by the machine.
 
     The end tokens need no setting: they are read from the base wherever it is loaded. A tokenizer that has the
-    compact dialect's tokens speaks compact, any other small base repl, and a large one instruct.
+    compact dialect's tokens speaks compact, any other small base assert, and a large one instruct.
 
     Raises:
         BaseModelError: it is no folder, cannot be fetched, or lacks a part of a checkpoint.
@@ -59,4 +59,4 @@ def _path(name: str) -> str:
 def _spoken(folder: Path) -> str:
     """What a base that was not trained for compact can speak: instruct asks for much."""
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    return "repl" if size < SMALL else "instruct"
+    return "assert" if size < SMALL else "instruct"

@@ -1,18 +1,25 @@
 """Dialects: how a base model is asked and how its text is read."""
 
 from populora_core.problems.dialects.compact import CompactDialect
-from populora_core.problems.dialects.dialect import Dialect, seeds_of, thought_of
+from populora_core.problems.dialects.dialect import Dialect, seeds_of, stops_of, thought_of
 from populora_core.problems.dialects.instruct import InstructDialect
+from populora_core.problems.dialects.notation import ASSERT
 from populora_core.problems.dialects.repl import ReplDialect
 from populora_core.support.errors import ProblemError
 from populora_core.support.registry import Registry
 
-__all__ = ["DIALECTS", "Dialect", "dialect", "seeds_of", "thought_of"]
+__all__ = ["DIALECTS", "Dialect", "dialect", "seeds_of", "stops_of", "thought_of"]
 
 DIALECTS = Registry(
     {
         known.name: known
-        for known in (CompactDialect(), InstructDialect(), ReplDialect(), ReplDialect(thoughts=True))
+        for known in (
+            CompactDialect(),
+            InstructDialect(),
+            ReplDialect("assert", ASSERT),
+            ReplDialect(),
+            ReplDialect("repl-thoughts", thoughts=True),
+        )
     },
     group="populora.dialects",
     what="dialect",

@@ -27,7 +27,8 @@ class Dialect(Protocol):
 
     One that can put several inputs into a prompt (`propose.inputs`) also has a method `asking(inputs)`, which gives the
     dialect that does. One whose answers may have a thought before them has a method `thought(completion)`, see
-    `thought_of`. One that brings problems to show at the start has a method `seeds(problem_type)`, see `seeds_of`.
+    `thought_of`. One that brings problems to show at the start has a method `seeds(problem_type)`, see `seeds_of`. One
+    whose completions end differently by what they are has a method `stops(prompt)`, see `stops_of`.
     """
 
     @property
@@ -86,6 +87,12 @@ def seeds_of(spoken: Dialect, problem_type: str) -> Sequence[Problem]:
     """The problems that a dialect shows teachers before the run has its own; none where it brings none."""
     seeds: Callable[[str], Sequence[Problem]] | None = getattr(spoken, "seeds", None)
     return seeds(problem_type) if seeds else ()
+
+
+def stops_of(spoken: Dialect, prompt: str) -> tuple[str, ...]:
+    """Texts that end a completion of this prompt; the dialect's `stop` where they are the same for all."""
+    stops: Callable[[str], tuple[str, ...]] | None = getattr(spoken, "stops", None)
+    return tuple(stops(prompt) if stops else spoken.stop)
 
 
 def thought_of(spoken: Dialect, completion: str) -> str:

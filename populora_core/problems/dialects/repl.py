@@ -1,7 +1,7 @@
-r"""The repl dialect: programs, calls and results as a Python session shows them, for bases that merely go on with text.
+r"""The repl dialects: programs, calls and results as a session or a test shows them, for bases that go on with text.
 
 A small pretrained model follows no long instruction, but it goes on with what it sees. Every prompt is a comment,
-some examples and an open end; a completion runs to the first empty line.
+some examples and an open end. As `repl` writes it, a line each:
 
     role             prompt ends with                             completion
     propose code_o   {PROGRAM\n>>> f(ARGS)\nOUT\n\n}*K def f      (x):\n BODY\n>>> f(ARGS)\nOUT    (code_i too)
@@ -10,28 +10,29 @@ some examples and an open end; a completion runs to the first empty line.
     solve code_i     PROGRAM\n# A call that gives OUT:\n>>> f     (ARGS)
     solve code_f     {>>> f(ARGS)\nOUT\n}*shown def f             (x):\n BODY
 
+`assert` writes `assert f(ARGS) == OUT` instead, where the place for a result cannot be taken for prose. A completion
+runs to the first empty line; an output or arguments to the end of their line (`notation` says what is read of one).
 What a teacher writes as results is passed over: the sandbox finds them. With thoughts (`repl-thoughts`) an answer of
 code_o or code_i may have lines that start with `#` before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from populora_core.problems import types
 from populora_core.problems.dialects.dialect import Tokenizer, unspelt
+from populora_core.problems.dialects.notation import REPL, Notation
 from populora_core.problems.dialects.seeds import SEEDS, SHOWN, Seed
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
 from populora_core.problems.model import Draft, Problem
-from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
+from populora_core.problems.parsing import FormatError, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.sandbox.literals import written_arguments
 
-GRAMMAR_VERSION = "1"
-END = "\n\n"
-CALL = ">>> f"
+GRAMMAR_VERSION = "2"
+END, LINE_END = "\n\n", "\n"
 OPENING = "def f"
 COMMENT = "#"
 
@@ -40,19 +41,33 @@ class ReplDialect:
     """The grammar above, with the texts in templates/repl.
 
     Args:
+        notation: how calls are written.
         thoughts: whether examples of answers show a thought, and answers may have one.
     """
 
     stop = (END,)
     rules = TypeRules(code_f_inputs_min=3, code_f_inputs_max=6, code_f_shown=2)
 
-    def __init__(self, folder: Path = TEMPLATE_ROOT / "repl", thoughts: bool = False) -> None:
-        self.name = "repl-thoughts" if thoughts else "repl"
-        self._templates, self._thoughts = TemplateFolder(folder), thoughts
+    def __init__(
+        self,
+        name: str = "repl",
+        notation: Notation = REPL,
+        thoughts: bool = False,
+        folder: Path = TEMPLATE_ROOT / "repl",
+    ) -> None:
+        self.name, self._notation, self._thoughts = name, notation, thoughts
+        self._templates = TemplateFolder(folder)
 
     @cached_property
     def digest(self) -> str:
-        return self._templates.digest(self.name, GRAMMAR_VERSION, repr(self.rules), repr(SEEDS), str(SHOWN))
+        return self._templates.digest(
+            self.name, GRAMMAR_VERSION, repr(self._notation), repr(self.rules), repr(SEEDS), str(SHOWN)
+        )
+
+    def stops(self, prompt: str) -> tuple[str, ...]:
+        """The end of its line where the prompt ends with a call: that is what shows one result, or arguments."""
+        calls = prompt.rstrip(LINE_END).rpartition(LINE_END)[2].startswith(self._notation.mark)
+        return (LINE_END,) if calls and not self._thoughts else self.stop
 
     def seeds(self, problem_type: str) -> list[Problem]:
         """The problems that references are drawn from before there are others; a copy of one is no new problem."""
@@ -64,7 +79,10 @@ class ReplDialect:
 
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
         own = types.problem_type(problem_type).templates.get(f"{self.name}/propose")
-        shown = "".join(f"{each.program}\n{calls(each, range(len(each.inputs)))}{END}" for each in references)
+        shown = "".join(
+            f"{each.program}\n{self._notation.calls(each, range(len(each.inputs)))}{END}"
+            for each in references
+        )
         return self._templates.fill("propose", own, references=shown)
 
     def solve_prompt(self, problem: Problem) -> str:
@@ -75,10 +93,10 @@ class ReplDialect:
             kind.templates.get(f"{self.name}/solve"),
             examples=examples,
             program=problem.program,
-            call=call(problem.inputs[0]),
+            call=self._notation.call(problem.inputs[0]) + self._notation.then,
             output=problem.outputs[0],
-            calls=calls(problem, kind.shown(problem, self.rules)),
-            opening="" if self._thoughts else CALL,
+            calls=self._notation.calls(problem, kind.shown(problem, self.rules)),
+            opening="" if self._thoughts else self._notation.mark,
         )
 
     def _example(self, seed: Seed, form: AnswerForm) -> str:
@@ -86,32 +104,38 @@ class ReplDialect:
         several = form is AnswerForm.PROGRAM
         problem = seed.problem(form, 0, self.rules.code_f_shown if several else 1)
         thought = f"{COMMENT} {seed.thought(form)}\n" if self._thoughts and not several else ""
+        call, result = self._notation.call(problem.inputs[0]), self._notation.result(problem.outputs[0])
         match form:
             case AnswerForm.OUTPUT:
-                return f"{problem.program}\n{call(problem.inputs[0])}\n{thought}{problem.outputs[0]}{END}"
+                thought = f"\n{thought.rstrip()}" if thought else ""
+                return f"{problem.program}\n{call}{thought}{result}{END}"
             case AnswerForm.ARGUMENTS:
                 asked = self._templates.fill("wanted", output=problem.outputs[0])
-                return f"{problem.program}\n{asked}\n{thought}{call(problem.inputs[0])}{END}"
+                compared = result if self._notation.compared else ""
+                return f"{problem.program}\n{asked}\n{thought}{call}{compared}{END}"
             case AnswerForm.PROGRAM:
-                return f"{calls(problem, range(len(problem.inputs)))}\n{problem.program}{END}"
+                every = self._notation.calls(problem, range(len(problem.inputs)))
+                return f"{every}\n{problem.program}{END}"
 
     def parse_proposal(self, problem_type: str, completion: str) -> Draft:
-        program, *blocks = _text(OPENING + completion).split(f"\n{CALL}")
+        program, *blocks = _text(OPENING + completion).split(f"\n{self._notation.mark}")
         if not blocks:
-            raise FormatError(f"expected a line that starts with `{CALL}(` after the program")
-        inputs = tuple(_arguments(block.split("\n", 1)[0]) for block in blocks)
+            raise FormatError(f"expected a line that starts with `{self._notation.mark}(` after the program")
+        inputs = tuple(self._notation.arguments(block.split(LINE_END, 1)[0]) for block in blocks)
         most = types.problem_type(problem_type).input_count(self.rules)[1]
         return Draft(problem_type, read_program(program), inputs[:most], message="")
 
     def parse_answer(self, problem: Problem, completion: str) -> str:
         match types.problem_type(problem.problem_type).answer_form:
             case AnswerForm.OUTPUT:
-                return read_output(self._after_thought(completion))
+                return self._notation.output(self._after_thought(completion))
             case AnswerForm.ARGUMENTS:
                 line = self._after_thought(completion)
-                return _arguments(line.removeprefix(CALL) if self._thoughts else line)
+                return self._notation.arguments(
+                    line.removeprefix(self._notation.mark) if self._thoughts else line
+                )
             case AnswerForm.PROGRAM:
-                return read_program(_text(OPENING + completion).split(f"\n{CALL}")[0])
+                return read_program(_text(OPENING + completion).split(f"\n{self._notation.mark}")[0])
 
     def thought(self, completion: str) -> str:
         """The comments before an answer."""
@@ -128,24 +152,6 @@ class ReplDialect:
         if first == len(lines):
             raise FormatError("expected an answer after the thought")
         return lines[first]
-
-
-def call(arguments: str) -> str:
-    """The call with an argument tuple: `(3, [1, 2])` gives `>>> f(3, [1, 2])`."""
-    return f"{CALL}({', '.join(written_arguments(arguments))})"
-
-
-def calls(problem: Problem, indices: Iterable[int]) -> str:
-    """Calls with their results, as a session shows them."""
-    return "\n".join(f"{call(problem.inputs[index])}\n{problem.outputs[index]}" for index in indices)
-
-
-def _arguments(line: str) -> str:
-    """The argument tuple of `(ARGS)`, as written."""
-    text = line.strip()
-    if not (text.startswith("(") and text.endswith(")")):
-        raise FormatError("expected the arguments of a call in parentheses")
-    return read_arguments(text[1:-1])
 
 
 def _text(completion: str) -> str:
