@@ -23,49 +23,54 @@ from typing import Any
 import numpy as np
 import torch
 
-from populora_core.compute.members import heir
-from populora_core.config.sections import (
-    BaseSection,
-    EvolveSection,
-    GradeSection,
-    MatchSection,
-    RatingSection,
-    UpdateSection,
+from populora_core import (
+    AdapterLayout,
+    AttemptVerdict,
+    Buffer,
+    Config,
+    Limits,
+    Member,
+    MemberState,
+    ProposalVerdict,
+    Request,
+    Role,
+    Sandbox,
+    StackedAdapters,
+    TorchSampler,
+    TrainingRow,
+    UpdateRules,
+    advantages,
+    check_proposals,
+    dialect,
+    draw_matches,
+    heir,
+    ids,
+    judge_attempts,
+    load_base,
+    make_child,
+    open_sandbox,
+    plan_evolution,
+    rating,
+    student_reward,
+    teacher_reward,
+    update_members,
+    verify_or_raise,
 )
-from populora_core.learner.estimators import advantages
-from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.update import update_members
-from populora_core.model.base import load_base
-from populora_core.model.layout import AdapterLayout
-from populora_core.model.stacked import StackedAdapters
-from populora_core.model.state import MemberState
-from populora_core.population import rating
-from populora_core.population.matchmaking import draw_matches
-from populora_core.population.member import Member, Role
-from populora_core.population.replacement import plan_evolution
-from populora_core.population.variation import make_child
-from populora_core.problems.buffer import Buffer
-from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import check_proposals, judge_attempts
-from populora_core.problems.rewards import student_reward, teacher_reward
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sampler.requests import Request
-from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits, Sandbox
-from populora_core.sandbox.verify import verify_or_raise
-from populora_core.support import ids
 
 TYPES = ("code_o", "code_i", "code_f")  # predict the output, find an input, write the program
-RATING, REWARD = RatingSection(), GradeSection()
-BREEDING = EvolveSection(
-    every=2,
-    fraction=0.25,  # of each role, at least one
-    minimum_age=2,  # a newborn is untried
-    crossover_probability=0.5,
-    mutations=("svd_perturbation", "layer_gaussian"),
-    crossovers=("svd_mix", "average"),
+SETTINGS = Config.model_validate(
+    {
+        "evolve": {
+            "every": 2,
+            "fraction": 0.25,  # of each role, at least one
+            "minimum_age": 2,  # a newborn is untried
+            "crossover_probability": 0.5,
+            "mutations": ("svd_perturbation", "layer_gaussian"),
+            "crossovers": ("svd_mix", "average"),
+        }
+    }
 )
+RATING, REWARD = SETTINGS.rating, SETTINGS.grade
 # A match, or one completion: who wrote it, prompt and tokens, later its verdict and reward.
 Row = dict[str, Any]
 
@@ -74,7 +79,7 @@ class SelfPlay:
     """A population on the bundled base; `generation` is one turn of its life."""
 
     def __init__(self, sandbox: Sandbox, members: int, proposals: int, attempts: int, seed: int) -> None:
-        self.base, self.dialect, self.sandbox = load_base(BaseSection().folder()), dialect("compact"), sandbox
+        self.base, self.dialect, self.sandbox = load_base(SETTINGS.base.folder()), dialect("compact"), sandbox
         self.proposals, self.attempts, self.seed = proposals, attempts, seed
         self.layout = AdapterLayout.of(self.base.model, rank=8, alpha=16.0)
         # All members lie over one base, as a matrix [P, D]: one batch holds completions of several of them.
@@ -108,7 +113,7 @@ class SelfPlay:
         # [teachers, students]: the probability that the student wins, by what the ratings believe.
         p = rating.win_probabilities([s.rating for s in students], [t.rating for t in teachers], RATING)
         # PFSP: drawn by weights p (1 - p), without replacement; the floor keeps every pair possible.
-        pairs = draw_matches(p, MatchSection(), number, self.rng(number, "match"))
+        pairs = draw_matches(p, SETTINGS.match, number, self.rng(number, "match"))
         return [
             {"teacher": teachers[t].member_id, "student": students[s].member_id, "p": p[t, s]}
             for t, s in ((pair.teacher, pair.student) for pair in pairs)
@@ -187,7 +192,7 @@ class SelfPlay:
                 for row, value in zip(rows, values, strict=True)
             ]
         # Gradients are a matrix [P, D], too: a completion moves its own member's row and nothing else.
-        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules(UpdateSection()))
+        self.states, stats = update_members(self.stacked, self.states, training, UpdateRules(SETTINGS.update))
         return mean([each.entropy for each in stats.values() if each.entropy is not None] or [0.0])
 
     def evolve(self, number: int) -> list[str]:
@@ -197,7 +202,7 @@ class SelfPlay:
         fitness = {name: rating.lower_bound(member.rating) for name, member in self.members.items()}
         for role in (Role.TEACHER, Role.STUDENT):
             rng, eligible = self.rng(number, role), dict.fromkeys(fitness, True)
-            for plan in plan_evolution(number, self.of(role), fitness, eligible, BREEDING, rng):
+            for plan in plan_evolution(number, self.of(role), fitness, eligible, SETTINGS.evolve, rng):
                 # Module -> (A [rank, in], B [out, rank]). Operators work on the product B A, which is the policy:
                 # equal policies may have any factors, so that mixing these number by number would mean nothing.
                 parents = [self.states[name] for name in plan.parent_ids]

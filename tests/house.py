@@ -30,11 +30,11 @@ FLOORS: dict[str, int] = {
         13: "commands",
         12: "bench",
         11: "flows",
-        10: "study serving",
+        10: "study serving populora_core",  # the latter is its __init__.py: the public names
         9: "lifecycle",
         8: "trackers tasks",
         7: "report",
-        6: "stages populora_core",  # the latter is its __init__.py: open_run
+        6: "stages",
         5: "runs base_model",
         4: "compute benchmarks",
         3: "problems sampler learner population sharing",

@@ -230,3 +230,16 @@ def test_what_troubleshooting_quotes_is_what_the_program_says() -> None:
     )
     assert len(quoted) > 10
     assert [span for span in sorted(quoted) if span not in said] == []
+
+
+def test_what_the_table_of_changes_names_is_there() -> None:
+    section = ARCHITECTURE.read_text().partition("## To change X")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) >= 10
+    for row in rows:
+        _, _, opened, run, _ = row.split("|")
+        for path in re.findall(r"`([^`]+)`", opened):
+            own = path.startswith("verifier_image/")
+            assert (REPOSITORY / path if own else REPOSITORY / "populora_core" / path).is_file(), path
+        for path in re.findall(r"`([^`]+)`", run):
+            assert (REPOSITORY / path).is_file(), path

@@ -1,20 +1,29 @@
-"""The example that tells the method: it plays, learns and breeds, by public pieces alone."""
+"""The examples: the method in one file plays, learns and breeds, and what others add works by its place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from examples import run_from_python
 from examples.self_play import SelfPlay, main
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits
+from populora_core import (
+    GradeSection,
+    Limits,
+    ProposalVerdict,
+    Response,
+    make_child,
+    open_run,
+    open_sandbox,
+    teacher_reward,
+)
+from populora_core.benchmarks.benchmark import benchmark
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
-
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "self_play.py"
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +56,33 @@ def test_the_command_prints_a_line_for_each_generation(capsys: pytest.CaptureFix
     assert line.startswith("generation 1: ")
 
 
-def test_the_example_uses_no_file_and_no_stage() -> None:
-    imports = [line for line in EXAMPLE.read_text().splitlines() if "import" in line]
-    forbidden = ("prefect", "populora_core.stages", "populora_core.store", "populora_core.runs")
-    assert not [line for line in imports if any(name in line for name in forbidden)]
+def test_a_run_is_played_from_python_and_goes_on(tmp_path: Path) -> None:
+    small = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
+    run = run_from_python.play(tmp_path / "run", *small, generations=1)
+    run_from_python.play(tmp_path / "run", generations=2)
+    with open_run(run.directory) as catalogue:
+        assert catalogue.rows("SELECT max(generation) AS newest FROM figures_generation") == [{"newest": 2}]
+
+
+def test_the_operator_breeds_what_it_promises() -> None:
+    parent = {"layer": (torch.eye(2, 3), torch.ones(4, 2))}
+    child, record = make_child(
+        "examples.add_operator:shrink", [parent], np.random.default_rng(0), 1.0, {"keep": 0.5}
+    )
+    assert child["layer"][1].equal(parent["layer"][1] / 2)
+    assert record["keep"] == 0.5 and record["distances"] == [pytest.approx(0.5)]
+
+
+def test_the_reward_pays_most_in_the_middle() -> None:
+    rules = GradeSection(teacher_reward="examples.add_reward:hill")
+    paid = [teacher_reward(ProposalVerdict.VALID, p, rules) for p in (0.0, 0.25, 0.5, 1.0)]
+    assert paid == [0.0, 0.75, 1.0, 0.0]
+
+
+def test_the_benchmark_is_found_by_its_place_and_grades() -> None:
+    found = benchmark("examples.add_benchmark:Reversed")
+    items = found.load([{"word": "stone"}, {"word": "pit"}])
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        scores = found.grade(items, [Response("enots"), Response("pit")], "compact", sandbox)
+    assert [score.correct for score in scores] == [True, False]
+    assert [item.stratum for item in items] == ["5 letters", "3 letters"]

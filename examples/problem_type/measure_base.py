@@ -18,14 +18,17 @@ import numpy as np
 from train_base import BATCH, STEPS, document, problem
 
 from base_model.measure import mean_interval, share_interval, solve_rates
-from populora_core.compute.arena import Arena, SamplingRules
-from populora_core.problems.dialects import dialect
-from populora_core.problems.model import Problem
-from populora_core.problems.verdicts import ProposalVerdict
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits
-from populora_core.sandbox.literals import parse_arguments
-from populora_core.support import ids
+from populora_core import (
+    Arena,
+    Limits,
+    Problem,
+    ProposalVerdict,
+    SamplingRules,
+    dialect,
+    ids,
+    open_sandbox,
+    parse_arguments,
+)
 
 KIND, ATTEMPTS = "countdown", 8
 Figures = dict[str, object]

@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import ast
 
-from populora_core.problems.model import Draft, Problem
-from populora_core.problems.parsing import entry_function, parse_program
-from populora_core.problems.types import AnswerForm, TypeRules
-from populora_core.problems.types.rules import OneExample, job, judge_outputs
-from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sandbox.jobs import Job, JobResult
-from populora_core.sandbox.literals import parse_arguments
+from populora_core import (
+    AnswerForm,
+    AttemptVerdict,
+    Draft,
+    Job,
+    JobResult,
+    OneExample,
+    Problem,
+    ProposalVerdict,
+    TypeRules,
+    entry_function,
+    job_for,
+    judge_outputs,
+    parse_arguments,
+    parse_program,
+)
 
 SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 
@@ -52,7 +61,7 @@ class Countdown(OneExample):
         return ProposalVerdict.TRIVIAL if outputs and outputs[0] in map(str, numbers) else None
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
-        return job(problem, answer, problem.inputs, answer)
+        return job_for(problem, answer, problem.inputs, answer)
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         return judge_outputs(result, problem.outputs) if calculates(answer) else AttemptVerdict.WRONG

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from populora_core.problems.model import Draft
+from populora_core import Draft
 
 SIGNS, LETTERS = "+-*", "abcdef"
 

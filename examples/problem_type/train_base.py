@@ -15,11 +15,7 @@ import torch
 from populora_countdown_anchors import LETTERS, draft, expression
 from torch.nn.functional import cross_entropy
 
-from populora_core.model.base import load_base
-from populora_core.problems.dialects import dialect
-from populora_core.problems.model import Problem
-from populora_core.sandbox.literals import literal
-from populora_core.support.shipped import shipped
+from populora_core import Config, Problem, dialect, literal, load_base
 
 STEPS, BATCH, LEARNING_RATE = 250, 16, 1e-3
 IGNORED = -100
@@ -45,7 +41,7 @@ def document(rng: np.random.Generator) -> tuple[str, str]:
 def main(out: Path, steps: int = STEPS) -> None:
     rng = np.random.default_rng(0)
     torch.set_num_threads(1)  # matrices this small lose time to threads
-    base = load_base(shipped("base_model", "tiny"), "float32")
+    base = load_base(Config().base.folder(), "float32")
     model, tokenizer = base.model.requires_grad_(True).train(), base.tokenizer
     optimiser = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, steps)

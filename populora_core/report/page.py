@@ -14,7 +14,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from populora_core import __version__
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures
 from populora_core.report.notes import Note, headline, notes
@@ -22,6 +21,7 @@ from populora_core.report.palette import variables
 from populora_core.report.sections import ReportSection, sections
 from populora_core.report.text import excerpt, number, percent, plain, seconds, signed, visible
 from populora_core.store.catalogue import run_labels
+from populora_core.support.version import VERSION
 
 VIEWS = "Every figure comes from the run's DuckDB views; populora query answers what it leaves open."
 
@@ -67,7 +67,7 @@ def page(
             script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
             colours=variables(),
             dark_colours=variables(dark=True),
-            version=__version__,
+            version=VERSION,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
     )

@@ -86,7 +86,7 @@ class CodeI(SeveralExamples):
     answer_form = AnswerForm.ARGUMENTS
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
-        return job(problem, problem.program, parts(answer), answer)
+        return job_for(problem, problem.program, parts(answer), answer)
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         return judge_outputs(result, problem.outputs)
@@ -119,7 +119,7 @@ class CodeF(PlainType):
         return tuple(range(min(rules.code_f_shown, len(problem.inputs))))
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
-        return job(problem, answer, problem.inputs, answer)
+        return job_for(problem, answer, problem.inputs, answer)
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         return judge_outputs(result, problem.outputs)
@@ -173,7 +173,7 @@ def reveals(message: str, program: str) -> bool:
     return _squeeze(program) in _squeeze(message)
 
 
-def job(problem: Problem, program: str, inputs: tuple[str, ...], answer: str) -> Job:
+def job_for(problem: Problem, program: str, inputs: tuple[str, ...], answer: str) -> Job:
     """A sandbox job whose name is one for each (problem, answer), so that equal answers can share a run."""
     digest = hashlib.sha256(answer.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     return Job(f"{problem.problem_id}-{digest}", program, inputs)
