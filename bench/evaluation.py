@@ -19,7 +19,7 @@ from bench.harness import BenchRow, interleaved, ratio
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Part, load_suite
-from populora_core.config.sections import EvaluateSection
+from populora_core.config.measuring import EvaluateSection
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler

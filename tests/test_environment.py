@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,16 +25,20 @@ from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
 from torch.nn.functional import cross_entropy
 
 from populora_core.benchmarks.heldout import HeldOut
+from populora_core.lifecycle.curriculum import Filters
+from populora_core.lifecycle.environment import SETTINGS, read_settings, write_environment
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Job, Limits
+from populora_core.sandbox.jobs import Job, Limits, python_of
 from populora_core.sandbox.verify import verify
 from populora_core.serving.grader import Grader
+from populora_core.support.errors import SandboxUnavailable
 
 pytestmark = [needs("verifiers", "trainers"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parent.parent
@@ -290,3 +296,47 @@ def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tm
     assert again.returncode == 2 and "is not free" in again.stderr
     both = populora("environment", finished, finished, "--to", tmp_path / "live", "--live")
     assert both.returncode == 2 and "one run" in both.stderr
+
+
+HUNGRY = "def f(n):\n    cells = [0] * (n * 1000000)\n    return len(cells) // 1000000 + 1"
+
+
+@pytest.fixture(scope="module")
+def hungry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of a run in which a problem takes 500 MiB."""
+    folder = tmp_path_factory.mktemp("hungry")
+    row = {"problem_type": "code_i", "program": HUNGRY, "inputs": ["(60,)"]}
+    (folder / "anchors.jsonl").write_text(json.dumps(row) + "\n")
+    config = small_config(
+        sandbox={"memory_mib": 1024},
+        anchors={
+            "share": 0.3,
+            "source": "dataset",
+            "parameters": {"path": str(folder / "anchors.jsonl")},
+        },
+    )
+    run = start(folder / "run", config)
+    with Session(run) as session:
+        train(session, 1)
+    return write_environment([run], folder / "package", Filters()).folder / "populora_run"
+
+
+def test_a_package_judges_by_the_limits_of_its_run(hungry: Path) -> None:
+    grader = Grader(hungry)
+    (asked,) = (problem for problem in grader.problems() if problem.program == HUNGRY)
+    assert [grader.reward(asked, answer, ended=True) for answer in ("60", "59")] == [RIGHT, WRONG]
+    beyond = replace(asked, inputs=("(200,)",), outputs=("201",))  # 1,600 MiB
+    assert grader.verdict(beyond, "200", ended=True) is AttemptVerdict.OUT_OF_MEMORY
+
+
+def test_a_package_is_judged_under_its_python_or_not_at_all(hungry: Path, tmp_path: Path) -> None:
+    settings = read_settings(hungry)
+    with open_sandbox("auto", Limits(), workers=2) as sandbox:
+        assert python_of(sandbox.identity).startswith(f"{settings['python']}.")
+    other = tmp_path / "other"
+    shutil.copytree(hungry, other)
+    (other / SETTINGS).write_text(json.dumps({**settings, "python": "3.9"}))
+    grader = Grader(other)
+    asked = next(problem for problem in grader.problems() if problem.program == HUNGRY)
+    with pytest.raises(SandboxUnavailable, match=r"no sandbox of this machine has Python 3\.9"):
+        grader.verdict(asked, "60", ended=True)

@@ -21,7 +21,7 @@ from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Job, Limits, Sandbox
+from populora_core.sandbox.jobs import Job, Limits, Sandbox, python_of
 from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, RunDirectoryError
@@ -107,6 +107,15 @@ def test_a_problem_tells_who_solved_it_how_often_in_which_generation(
         for each in row["students"]
     }
     assert own == {key: (sum(each) / len(each), len(each)) for key, each in right.items()}
+
+
+def test_every_problem_tells_which_python_its_outputs_are_of(
+    sets: dict[str, Rows], written: Path, sandbox: Sandbox
+) -> None:
+    python = python_of(sandbox.identity)
+    assert {row["python"] for row in sets["problems"]} == {python}
+    told = (written / "README.md").read_text()
+    assert f"Outputs are those of Python {python}." in told and "256 MiB of memory" in told
 
 
 def test_a_proposers_lineage_leads_back_to_founders(sets: dict[str, Rows], finished: Path) -> None:

@@ -19,7 +19,7 @@ from conftest import PATIENCE
 
 from populora_core.sandbox.backends import BACKENDS, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
-from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, python_of
 from populora_core.sandbox.jsonl import verify_lines
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
@@ -543,3 +543,13 @@ def test_nothing_runs_where_no_backend_works(monkeypatch: pytest.MonkeyPatch) ->
         open_sandbox("auto", LIMITS, workers=2)
     assert "broken" in caught.value.got
     assert caught.value.fix
+
+
+def test_auto_finds_a_sandbox_with_the_python_that_is_asked_for_or_none(sandbox: SandboxPool) -> None:
+    own = python_of(sandbox.identity).rpartition(".")[0]
+    with open_sandbox("auto", LIMITS, workers=2, python=own) as found:
+        assert python_of(found.identity).startswith(f"{own}.")
+    with pytest.raises(
+        SandboxUnavailable, match=rf"no sandbox of this machine has Python 3\.9, [^!]*Python {own}\."
+    ):
+        open_sandbox("auto", LIMITS, workers=2, python="3.9")

@@ -280,13 +280,20 @@ def test_half_a_stage_is_not_shown(tmp_path):
 # Where it can be opened
 
 
-@pytest.mark.parametrize("name", ["it's", "a [b] c", "star*", "lr=3", "generation=9", "ünïcode"])
+@pytest.mark.parametrize(
+    "name", ["it's", "a [b] c", "star*", "really?", "back\\slash", "lr=3", "generation=9", "ünïcode"]
+)
 def test_a_run_directory_may_have_any_name(tmp_path, name):
     with Catalogue(write_run(tmp_path / name, generations=1)) as opened:
         assert opened.query("SELECT DISTINCT generation FROM attempts").df()["generation"].tolist() == [1]
 
 
-@pytest.mark.parametrize("name", ["lr=0.1,seed=[7]", "all*"])
+def test_a_name_that_duckdb_cannot_read_is_said_to_be_one(tmp_path):
+    with pytest.raises(ArtifactError, match="another name"):
+        Catalogue(write_run(tmp_path / "both\\and*", generations=1))
+
+
+@pytest.mark.parametrize("name", ["lr=0.1,seed=[7]", "all*", "all?7", "all\\7"])
 def test_a_locked_catalogue_reads_its_own_folder_whatever_its_name(tmp_path, name):
     other = write_run(tmp_path / "all-7", generations=1)
     file = next(other.rglob("*.parquet"))

@@ -17,7 +17,6 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.report.text import visible
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits
 
 QUESTIONS = {
     AnswerForm.OUTPUT: "What does it return? (a Python literal)",
@@ -32,7 +31,7 @@ ROUNDS = 5
 def play(run: Run, teacher: str | None, student: str | None, kind: str | None, seed: int) -> None:
     """Let a teacher ask until the person leaves, with `q` or the end of input; then say who got how many right."""
     score: Counter[tuple[str, bool]] = Counter()
-    with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
+    with open_sandbox(run.config.sandbox.backend, run.limits, workers=2) as sandbox:
         with narrated("loading the members ..."):
             table = PlayTable(run, sandbox, teacher, student, seed)
         console.print(f"Enter alone lets a student answer; {LEAVE} leaves.")

@@ -22,11 +22,11 @@ from populora_core.config.machinery import (
     StoreSection,
     TrackersSection,
 )
+from populora_core.config.measuring import EvaluateSection
 from populora_core.config.sections import (
     AdapterSection,
     AnchorSection,
     BaseSection,
-    EvaluateSection,
     EvolveSection,
     GradeSection,
     MatchSection,

@@ -12,7 +12,7 @@ Parquet. Which split a program is in follows from the program alone: two data se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from populora_core.problems.dialects import Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.runs.run import Run
+from populora_core.sandbox.jobs import Limits
 from populora_core.store.catalogue import Catalogue, run_labels
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
@@ -58,9 +59,11 @@ WITH judged AS (
 SELECT p.run, p.problem_id, p.generation, p.problem_type, p.program, p.inputs, p.outputs, p.message,
        p.level, p.slack, p.lines_of_code, p.ast_depth, p.cyclomatic_complexity, p.chance, p.novelty,
        s.solve_rate, s.n_attempts, s.students, c.copies,
-       p.teacher_id, m.parent_ids AS teacher_parents, m.operator AS teacher_operator, p.program_key
+       p.teacher_id, m.parent_ids AS teacher_parents, m.operator AS teacher_operator, p.program_key,
+       nullif(regexp_extract(v.sandbox, '-python(.+)$', 1), '') AS python
 FROM problems p JOIN by_student s USING (run, problem_id) JOIN copied c USING (run, problem_id)
 LEFT JOIN members m ON m.run = p.run AND m.member_id = p.teacher_id
+LEFT JOIN stages v ON v.run = p.run AND v.generation = p.generation AND v.stage = 'verify'
 WHERE s.solve_rate BETWEEN $least AND $most AND p.lines_of_code BETWEEN $shortest AND $longest
       AND p.level BETWEEN $lowest AND $highest AND p.novelty >= $novelty
 ORDER BY p.run, p.generation, p.problem_id
@@ -157,7 +160,7 @@ def write_curriculum(
                 part = table.filter(pc.equal(table["split"], split)).drop_columns("split")
                 if part.num_rows:  # the library of data sets cannot read a file without rows
                     pq.write_table(part, new / name / f"{split}.parquet", compression="zstd")
-        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), left_out)
+        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), limits_of(runs), left_out)
         (new / CARD).write_text(told, encoding="utf-8")
     return Curriculum(to, rows, left_out)
 
@@ -201,6 +204,17 @@ def curriculum_tables(
             "preferences": connection.sql(PREFERENCES).to_arrow_table(),
         }
     return tables, kept.count(False)
+
+
+def limits_of(runs: Iterable[Path]) -> Limits:
+    """The least limits that every problem of these runs was found within."""
+    each = [Run.open(run).limits for run in runs]
+    return Limits(
+        cpu_seconds=max(limits.cpu_seconds for limits in each),
+        wall_seconds=max(limits.wall_seconds for limits in each),
+        memory_bytes=max(limits.memory_bytes for limits in each),
+        output_bytes=max(limits.output_bytes for limits in each),
+    )
 
 
 def split_of(program_key: str, tested: float) -> str:

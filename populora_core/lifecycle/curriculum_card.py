@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
 
 import pyarrow as pa
 
 from populora_core.report.text import markdown_table
+from populora_core.sandbox.jobs import Limits
 from populora_core.support.aliases import Row
 from populora_core.support.ids import ANCHOR
 
@@ -22,12 +23,12 @@ FILTERS = {
 DEEP = 10
 """Levels from here on are one line."""
 COLUMNS = """\
-`problems`: `program` with `inputs` and the `outputs` that the sandbox found; `examples` are the pairs that a student is
-shown where it must write the program; `level` counts the statements beside `def` and `return` that matter; `chance` is
-how often a blind guess would be right; `students` has the solve rate of each student in each generation;
-`teacher_lineage` the proposer and all that it descends from. `supervised`: a `prompt` with a correct `completion`,
-which is split into its `thought` and its `answer`. `preferences`: of one prompt a right completion, `chosen`, and a
-wrong one, `rejected`."""
+`problems`: `program` with `inputs` and the `outputs` that the sandbox found; `examples` are the pairs that a student
+is shown where it must write the program; `level` counts the statements beside `def` and `return` that matter;
+`chance` is how often a blind guess would be right; `python` is the version that the outputs are of; `students` has
+the solve rate of each student in each generation; `teacher_lineage` the proposer and all that it descends from.
+`supervised`: a `prompt` with a correct `completion`, which is split into its `thought` and its `answer`.
+`preferences`: of one prompt a right completion, `chosen`, and a wrong one, `rejected`."""
 
 
 def card(
@@ -35,6 +36,7 @@ def card(
     splits: Sequence[str],
     filters: Mapping[str, float],
     unfiltered: Mapping[str, float],
+    limits: Limits,
     left_out: int,
 ) -> str:
     """The card as Markdown, its header in the hub's own layout.
@@ -42,6 +44,7 @@ def card(
     Args:
         filters: that were set.
         unfiltered: the same settings where nothing is asked for.
+        limits: of a program.
         left_out: problems that a held-out suite has.
     """
     problems = tables["problems"].to_pylist()
@@ -57,6 +60,7 @@ def card(
         f" row: {copies} further copies were joined to theirs. {left_out} problems were left out because a held-out"
         " suite has them.",
         *_anchors(problems),
+        judged_by((row["python"] for row in problems), limits),
         "",
         markdown_table(
             ("configuration", *splits),
@@ -96,6 +100,16 @@ def _anchors(problems: Sequence[Row]) -> list[str]:
         [f"{anchors} are anchors (`teacher_id` is `{ANCHOR}`), under the terms of their source."]
         if anchors
         else []
+    )
+
+
+def judged_by(pythons: Iterable[str | None], limits: Limits) -> str:
+    """By what whoever judges answers to such problems must judge."""
+    known = sorted({python for python in pythons if python})
+    told = f"Outputs are those of Python {', '.join(known)}. " if known else ""
+    return (
+        f"{told}A program may take {limits.cpu_seconds:g} s of CPU for all its inputs, {limits.wall_seconds:g} s by "
+        f"the clock, {limits.memory_bytes >> 20} MiB of memory and {limits.output_bytes >> 10} KiB of output."
     )
 
 

@@ -2,7 +2,8 @@
 
     OUT/pyproject.toml, OUT/README.md
     OUT/NAME/__init__.py        load_environment(), and the taskset of verifiers 0.4 and later
-    OUT/NAME/settings.json      the dialect, and of a live one the run whose teachers write
+    OUT/NAME/settings.json      the dialect, the limits and the Python of the sandbox that found the problems valid,
+                                and of a live one the run whose teachers write
     OUT/NAME/problems.parquet   the problems, where they are not written live
 
 What asks and grades is in `populora_core.serving`: the package holds data and names.
@@ -11,16 +12,18 @@ What asks and grades is in `populora_core.serving`: the package holds data and n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import NotRequired
 
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from populora_core.lifecycle.curriculum import Filters, curriculum_tables
+from populora_core.lifecycle.curriculum import Filters, curriculum_tables, limits_of
+from populora_core.lifecycle.curriculum_card import judged_by
 from populora_core.runs.run import Run
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import ConfigError
@@ -91,6 +94,8 @@ environment = load_environment()                     # or dialect="instruct", fo
 An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
 cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer
 (the rubrics of verifiers up to 0.3 log the error and write 0).
+
+$judged Another Python is refused.
 """)
 
 
@@ -102,11 +107,27 @@ class LiveSettings(TypedDict):
     seed: int
 
 
+class LimitSettings(TypedDict):
+    """What a program may take: the limits by which the problems were found valid."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    memory_bytes: int
+    output_bytes: int
+
+
 class EnvironmentSettings(TypedDict):
-    """What a package says of itself."""
+    """What a package says of itself.
+
+    Attributes:
+        python: version whose outputs the problems have, such as 3.13; None where it is not known, or does not matter,
+            as with problems that are written live.
+    """
 
     dialect: str
     live: LiveSettings | None
+    limits: NotRequired[LimitSettings]
+    python: NotRequired[str | None]
 
 
 SETTLED = TypeAdapter(EnvironmentSettings)
@@ -139,7 +160,7 @@ def write_environment(
 
     Raises:
         RunDirectoryError: no problem passes the filters.
-        ConfigError: a live one of several runs, or runs of several dialects.
+        ConfigError: a live one of several runs, or runs of several dialects or Pythons.
         ArtifactError: `to` is not free, or could not be written.
     """
     to = to.expanduser()
@@ -157,14 +178,29 @@ def write_environment(
     written: LiveSettings | None = None
     if live:
         written = {"run": str(runs[0].directory), "teacher": teacher, "seed": seed}
-    problems = None if live else curriculum_tables([run.directory for run in runs], filters)[0]["problems"]
+    folders = [run.directory for run in runs]
+    problems = None if live else curriculum_tables(folders, filters)[0]["problems"]
+    limits = limits_of(folders)
+    pythons = [] if problems is None else problems["python"].to_pylist()
+    words["judged"] = judged_by(pythons, limits)
+    settings: EnvironmentSettings = {
+        "dialect": speech,
+        "live": written,
+        "limits": {
+            "cpu_seconds": limits.cpu_seconds,
+            "wall_seconds": limits.wall_seconds,
+            "memory_bytes": limits.memory_bytes,
+            "output_bytes": limits.output_bytes,
+        },
+        "python": _one_python(pythons),
+    }
     with new_folder(to) as new:
         inner = new / package
         inner.mkdir()
         (new / "pyproject.toml").write_text(PROJECT.substitute(words), encoding="utf-8")
         (new / "README.md").write_text(README.substitute(words), encoding="utf-8")
         (inner / "__init__.py").write_text(MODULE.substitute(words), encoding="utf-8")
-        (inner / SETTINGS).write_bytes(SETTLED.dump_json({"dialect": speech, "live": written}))
+        (inner / SETTINGS).write_bytes(SETTLED.dump_json(settings))
         if problems is not None:
             pq.write_table(problems, inner / PROBLEMS, compression="zstd")
     return WrittenEnvironment(to, package, None if problems is None else problems.num_rows)
@@ -185,3 +221,16 @@ def _one_dialect(runs: Sequence[Run], live: bool) -> str:
             fix="write one for each",
         )
     return found.pop()
+
+
+def _one_python(versions: Iterable[str | None]) -> str | None:
+    """The version without its last number, which outputs do not follow from; None where none was recorded."""
+    found = {version.rpartition(".")[0] for version in versions if version}
+    if len(found) > 1:
+        raise ConfigError(
+            "these runs do not make one environment",
+            expected="outputs of one version of Python",
+            got=", ".join(sorted(found)),
+            fix="write one for each",
+        )
+    return next(iter(found), None)

@@ -21,6 +21,7 @@ from populora_core.population.member import Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
+from populora_core.sandbox.jobs import python_of
 from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, SuiteItems, players_of
 from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
@@ -54,10 +55,9 @@ class Evaluated:
         """The sandbox and its Python: what programs come to can differ between them, as deep recursion does."""
         found = read_manifest(self.folder)
         identity = str(found.extra.get(SANDBOX, "")) if found else ""
-        backend, _, python = identity.rpartition("-python")
         return (
-            f"{backend.partition('-')[0]} with Python {python}"
-            if python
+            f"{identity.partition('-')[0]} with Python {python_of(identity)}"
+            if python_of(identity)
             else "a sandbox that is not recorded"
         )
 

@@ -15,6 +15,7 @@ from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.warm_start import start_digests
+from populora_core.sandbox.jobs import Limits
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
@@ -113,6 +114,17 @@ class Run:
             ) from error
         return cls(directory, config, record)
 
+    @property
+    def limits(self) -> Limits:
+        """What a program may take by which the run calls problems valid and answers right."""
+        settings = self.config.sandbox
+        return Limits(
+            cpu_seconds=settings.cpu_seconds,
+            wall_seconds=settings.wall_seconds,
+            memory_bytes=settings.memory_mib << 20,
+            output_bytes=settings.output_kib << 10,
+        )
+
     def adapter_folder(self, member_id: str, generation: int) -> Path:
         """The PEFT folder of a member after the given generation; ArtifactError where that leads out of the run."""
         return below(self.directory, f"members/{member_id}/g{generation:04d}")
@@ -196,7 +208,6 @@ def begin(directory: str | Path, config: Config) -> Run:
     from populora_core.model.base import base_digest, require_files
     from populora_core.sampler.engines import choose_engine
     from populora_core.sandbox.backends import open_sandbox
-    from populora_core.sandbox.jobs import Limits
 
     refuse_occupied(Path(directory).resolve())
     require_files(config.base.folder())

@@ -102,14 +102,7 @@ class Session:
 
     @cached_property
     def sandbox(self) -> Sandbox:
-        settings = self.run.config.sandbox
-        limits = Limits(
-            cpu_seconds=settings.cpu_seconds,
-            wall_seconds=settings.wall_seconds,
-            memory_bytes=settings.memory_mib << 20,
-            output_bytes=settings.output_kib << 10,
-        )
-        sandbox = self.open_sandbox(limits, hash_seed=self.run.config.run.seed)
+        sandbox = self.open_sandbox(self.run.limits, hash_seed=self.run.config.run.seed)
         self._exit.callback(sandbox.close)
         return sandbox
 

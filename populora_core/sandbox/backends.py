@@ -12,7 +12,7 @@ from typing import Literal
 from populora_core.sandbox import bubblewrap, cgroups, launcher
 from populora_core.sandbox.connection import Backend, CommandBackend
 from populora_core.sandbox.host import can_spare_uids
-from populora_core.sandbox.jobs import Job, Limits, Sandbox
+from populora_core.sandbox.jobs import Job, Limits, Sandbox, python_of
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
@@ -64,13 +64,16 @@ class BackendReport:
     gives: str = ""
 
 
-def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int = 0) -> Sandbox:
+def open_sandbox(
+    kind: SandboxKind, limits: Limits, workers: int, hash_seed: int = 0, python: str | None = None
+) -> Sandbox:
     """Start a sandbox; close it, or use it as a context manager.
 
     Args:
         kind: a backend, or `auto` for the first that works.
         workers: how many sandbox processes work at a time; at least two are started.
         hash_seed: names the pair of hash seeds that programs run under.
+        python: with `auto`, the version that it must have inside, such as 3.13; None for any.
 
     Raises:
         SandboxUnavailable: nothing works; names the one command to run. There is no unprotected fallback.
@@ -80,9 +83,23 @@ def open_sandbox(kind: SandboxKind, limits: Limits, workers: int, hash_seed: int
     failures: list[str] = []
     for name in BACKENDS:
         try:
-            return _open(name, limits, workers, hash_seed)
+            sandbox = _open(name, limits, workers, hash_seed)
         except SandboxUnavailable as error:
             failures.append(f"{name}: {_summary(error)}")
+            continue
+        found = python_of(sandbox.identity)
+        if python is None or found.startswith(f"{python}."):
+            return sandbox
+        sandbox.close()
+        failures.append(f"{name}: Python {found}")
+    if python is not None:
+        raise SandboxUnavailable(
+            f"no sandbox of this machine has Python {python}, and outputs can differ between versions",
+            expected=f"a sandbox with Python {python} inside",
+            got="; ".join(failures),
+            fix="start Docker, whose image brings the project's own Python; or let a run of this machine verify the "
+            "problems again, as anchors",
+        )
     raise SandboxUnavailable(
         "no sandbox can be started on this machine, and model-written code is never run without one",
         expected="docker, bubblewrap, or the right to make namespaces",

@@ -126,3 +126,8 @@ class Sandbox(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+def python_of(identity: str) -> str:
+    """The version of Python inside a sandbox of this identity, such as 3.13.5; empty for none."""
+    return identity.rpartition("-python")[2] if "-python" in identity else ""

@@ -36,7 +36,8 @@ KNOWN = 4096
 class Grader:
     """The problems of a package that `populora environment` wrote, and what their answers are worth.
 
-    The sandbox starts with the first program and ends with the process. Threads may share one grader.
+    The sandbox, with the limits and the Python of the run, starts with the first program and ends with the process.
+    Threads may share one grader.
 
     Args:
         folder: of the package.
@@ -102,6 +103,7 @@ class Grader:
 
     @cached_property
     def _sandbox(self) -> Sandbox:
-        sandbox = open_sandbox("auto", Limits(), WORKERS)
+        limits = Limits(**self._settings.get("limits", {}))
+        sandbox = open_sandbox("auto", limits, WORKERS, python=self._settings.get("python"))
         atexit.register(sandbox.close)
         return sandbox

@@ -14,6 +14,7 @@ from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
+    ctx.extra["sandbox"] = ctx.session.sandbox.identity
     problems = {problem.problem_id: problem for problem in ctx.problems()}
     attempts = ctx.rows("attempts", "attempt_id", "problem_id", "student_id", "completion", "finish_reason")
     judgements = judge_attempts(

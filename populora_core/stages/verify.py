@@ -25,6 +25,7 @@ from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
+    ctx.extra["sandbox"] = ctx.session.sandbox.identity
     proposals = ctx.rows(
         "proposals", "proposal_id", "teacher_id", "problem_type", "completion", "finish_reason"
     )

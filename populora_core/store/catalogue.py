@@ -22,6 +22,7 @@ from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.sql import (
     comments,
     full_disk_told,
+    has_database,
     heeding_signals,
     literal,
     literal_path,
@@ -44,13 +45,16 @@ RECENT = "recent"  # schema of the tables that the blocks' views join: of the ge
 def publish(run_dir: Path) -> Path:
     """Build catalogue.duckdb again and swap it in; readers of the old one go on undisturbed.
 
-    It holds absolute paths, so that any DuckDB client in any folder can open it.
+    It holds absolute paths, so that any DuckDB client in any folder can open it. In a folder whose name DuckDB takes
+    in no path none is built: readers get its views in memory.
 
     Raises:
         ArtifactError: it could not be built or written; the old catalogue is untouched.
     """
     run_dir = run_dir.resolve()
     target = run_dir / CATALOGUE
+    if not has_database(run_dir):
+        return target
     with durable.writing(target), durable.temporary_folder(run_dir, "catalogue") as folder:
         with full_disk_told(), duckdb.connect(folder / CATALOGUE) as connection:
             _build(connection, run_dir)
@@ -124,7 +128,7 @@ class Catalogue:
             self._connection.execute("; ".join(comments(view)))
 
     def _attach(self, directory: Path, attached: str) -> None:
-        in_memory = self._generations is not None
+        in_memory = self._generations is not None or not has_database(directory)
         if not in_memory and stale(directory):
             in_memory = not os.access(directory, os.W_OK)
             if not in_memory:

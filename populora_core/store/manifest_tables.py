@@ -26,7 +26,7 @@ _DECLARED = (
             Column(
                 "sandbox",
                 TEXT,
-                "Of an evaluation, the sandbox that judged it and the Python inside: what programs come to can differ.",
+                "Sandbox that ran programs, and the Python inside: results can differ; null where none was recorded.",
                 nullable=True,
             ),
             Column(

@@ -119,6 +119,21 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
 
 
+def has_database(path: Path) -> bool:
+    """Whether DuckDB can keep a database in this folder: it ends a path at `?`, and takes a backslash for `/`."""
+    return not {"?", "\\"} & set(str(path))
+
+
 def literal_path(path: Path | str) -> str:
-    """The path with its glob characters escaped."""
+    """The path with its glob characters escaped.
+
+    Raises:
+        ArtifactError: it has a backslash too, behind which DuckDB finds no pattern.
+    """
+    if "\\" in str(path) and re.search(r"[*?\[]", str(path)):
+        raise ArtifactError(
+            f"DuckDB finds no file under {path}",
+            expected="a path without a backslash, or without any of * ? [",
+            fix="give the folder another name",
+        )
     return re.sub(r"([*?\[])", r"[\1]", str(path))

@@ -15,7 +15,7 @@ from threading import Event
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import named_suite
 from populora_core.config.load import Config
-from populora_core.config.sections import EvaluateSection
+from populora_core.config.measuring import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.study.config import StudyConfig, load_study
 from populora_core.study.heldout import sampled_suite

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.config.sections import EvaluateSection
+from populora_core.config.measuring import EvaluateSection
 from populora_core.report.text import markdown_table, percent
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue

@@ -1,0 +1,50 @@
+"""The section of a run's configuration that says when the population is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from populora_core.config.fields import Count, Natural, Section
+from populora_core.config.sections import BUNDLED
+from populora_core.support.shipped import shipped
+
+
+class EvaluateSection(Section):
+    """When the population is measured on problems that it did not set (evaluate)."""
+
+    every: Natural = Field(0, description="generations between evaluations; 0: never")
+    suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
+    window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
+    guard: Literal["off", "mark", "stop"] = Field(
+        "off",
+        description="where a role is below the base on the validation half, at two evaluations in a row",
+    )
+    report_every: Natural = Field(
+        0,
+        description="generations between scores of solvers and base, from 0 on; 0: never",
+    )
+    report_problems: Count = Field(200, description="problems of each benchmark that these scores take")
+    yardstick: Natural = Field(
+        0,
+        description="of the run's first and newest problems, how many solvers and base answer "
+        "every report_every generations; 0: none",
+    )
+
+    @model_validator(mode="after")
+    def _taken_at_all(self) -> EvaluateSection:
+        if self.guard != "off" and not self.every:
+            raise ValueError("guard looks at every evaluation, so every must be 1 or more")
+        if self.yardstick and not self.report_every:
+            raise ValueError(
+                "yardstick is taken every report_every generations, so report_every must be 1 or more"
+            )
+        return self
+
+    def file(self) -> Path:
+        """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
+        if self.suite.startswith(BUNDLED):
+            return shipped("configs", "suites", f"{self.suite.removeprefix(BUNDLED)}.toml")
+        return Path(self.suite).expanduser()
