@@ -17,12 +17,13 @@ from house import FLOORS
 
 from populora_core.commands.app import app
 from populora_core.config.load import build_config
-from populora_core.runs.preflight import check_names
+from populora_core.runs.preflight import check_names, places
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sampler import torch_sampler
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
+from populora_core.support import trust
 from populora_core.support.shipped import REPOSITORY
 
 PAGES = [
@@ -79,6 +80,7 @@ def test_a_configuration_is_taken_as_it_stands(
     monkeypatch.syspath_prepend(tmp_path)
     data = tomllib.loads(text)
     built = build_config(data, page)
+    trust.remember(places(built))  # as every command does with a configuration of the user's own
     check_names(built, page)
     config = built.as_json()
     for section, settings in data.items():

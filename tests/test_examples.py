@@ -22,7 +22,9 @@ from populora_core import (
     teacher_reward,
 )
 from populora_core.benchmarks.benchmark import benchmark
+from populora_core.support import trust
 
+PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed")
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
@@ -32,6 +34,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def named_by_the_user() -> None:
+    trust.remember(f"examples.{place}" for place in PLACES)
 
 
 def test_two_generations_play_learn_and_breed() -> None:
