@@ -8,6 +8,7 @@ VENV_SUPPLY := .venv-supply
 BIN_VLLM := $(VENV_VLLM)/bin
 RUN_DIR ?= runs/demo
 SEED ?= 0
+HOURS ?= 2
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -55,6 +56,10 @@ sandbox: install ## make sure that a sandbox works, installing bubblewrap where 
 demo: install sandbox ## 2 teachers and 2 students learn from each other on this machine, under 8 minutes on two cores
 	@dir=$(RUN_DIR); n=2; while [ -e "$$dir" ]; do dir=$(RUN_DIR)-$$n; n=$$((n + 1)); done; \
 	  $(BIN)/populora run --config configs/frontier.toml --set run.seed=$(SEED) --run-dir "$$dir"
+
+real: install sandbox ## a real model plays: Qwen2.5-Coder-0.5B, two hours at most on two cores; it says first what it needs
+	@$(BIN)/populora suite fetch cruxeval-held-out --missing $(if $(CRUXEVAL),--from "$(CRUXEVAL)")
+	@$(BIN)/populora run --preset real --base qwen2.5-coder-0.5b --hours $(HOURS)
 
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui
@@ -129,4 +134,4 @@ $(VENV_SUPPLY)/.installed:
 clean: ## remove the environment and caches; runs stay
 	@rm -rf $(VENV) $(VENV_VLLM) $(VENV_SUPPLY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install extras vllm sandbox demo ui test test-rest test-all test-vllm audit lint format base-model docs site pictures lock sbom advisories clean
+.PHONY: help install extras vllm sandbox demo real ui test test-rest test-all test-vllm audit lint format base-model docs site pictures lock sbom advisories clean

@@ -106,6 +106,13 @@ def run(
     generations: Generations = None,
     settings: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the resolved plan and stop")] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="what the run may take: measured in some ten seconds before it starts, and refused if it takes more",
+        ),
+    ] = None,
     prefect: Prefect = None,
 ) -> None:
     """Start a run: found a population and train it."""
@@ -130,6 +137,10 @@ def run(
 
         print_plan(loaded, folder)
         return
+    if hours is not None:
+        from populora_core.commands.announce import announce
+
+        announce(loaded, folder, hours)
     chosen = trainer(prefect)
     train(begin(folder, loaded), loaded.run.generations, chosen)
 

@@ -32,6 +32,7 @@ def fetch(
         Path,
         typer.Option(help="the suite file that pins data sets", show_default="configs/suites/paper.toml"),
     ] = SUITES / "paper.toml",
+    missing: Annotated[bool, typer.Option("--missing", help="only those that are not here yet")] = False,
 ) -> None:
     """Get the rows of a suite's benchmarks, or of one, and keep them with their checksum.
 
@@ -45,12 +46,25 @@ def fetch(
     if given is not None and len(entries) > 1:
         entries = [entry for entry in entries if (given / entry.benchmark).is_dir()] or entries
     for entry in entries:
+        if missing and _is_here(entry):
+            continue
         source = given
         if given is not None and (given / entry.benchmark).is_dir():
             source = given / entry.benchmark
         with narrated(f"fetching {entry.benchmark} ..."):
             record = fetch_rows(entry, source)
         print(f"{entry.benchmark:<16} {record.rows:>6} problems   {fetched_file(entry)}")
+
+
+def _is_here(entry: Entry) -> bool:
+    """Whether the rows are on this machine, as they were fetched."""
+    from populora_core.benchmarks.fetch import fetched_file
+    from populora_core.support.errors import BenchmarkError
+
+    try:
+        return fetched_file(entry).is_file()
+    except BenchmarkError:
+        return False
 
 
 def entries_named(name: str, suite: Path) -> list[Entry]:

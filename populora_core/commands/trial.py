@@ -21,6 +21,8 @@ TYPES = ("code_o", "code_i", "code_f")
 TOKENS = {"compact": (160, 96), "assert": (120, 48), "repl": (120, 48), "repl-thoughts": (120, 96)}
 """Dialect -> tokens of a proposal and of an answer, where they are fewer than `LONG`."""
 LONG = (1024, 1024)
+TEMPERATURES = {"assert": (0.8, 0.6), "repl": (0.8, 0.6), "repl-thoughts": (0.8, 0.6)}
+"""Dialect -> temperature of proposals and of answers, as configs/real.toml has them, where they are not 1."""
 PROGRAM_TOKENS = 96
 """Tokens of an answer that is a program, where the dialect's are fewer."""
 
@@ -41,18 +43,21 @@ def try_base(
         arena.load({})
         for kind in kinds:
             rules = _rules(base.dialect, kind)
-            trial = Trying(arena, rules, seed, _full if full else _in_time, tell).type(kind)
+            trial = Trying(arena, *rules, seed, _full if full else _in_time, tell).type(kind)
             found.append(trial.ability())
             _show(trial)
     return next(each for each in (Ability.CAN, Ability.TOO_FEW, Ability.CANNOT) if each in found)
 
 
-def _rules(spoken: str, kind: str) -> SamplingRules:
+def _rules(spoken: str, kind: str) -> tuple[SamplingRules, SamplingRules]:
+    """How a base proposes, and how it answers."""
     proposal, answer = TOKENS.get(spoken, LONG)
-    several = kind == "code_f"
-    return SamplingRules(
-        proposal_tokens=proposal + proposal // 2 * several,
-        answer_tokens=max(answer, PROGRAM_TOKENS) if several else answer,
+    proposing, answering = TEMPERATURES.get(spoken, (1.0, 1.0))
+    if kind == "code_f":
+        proposal, answer = proposal + proposal // 2, max(answer, PROGRAM_TOKENS)
+    return (
+        SamplingRules(proposing, proposal_tokens=proposal),
+        SamplingRules(answering, answer_tokens=answer),
     )
 
 

@@ -23,7 +23,7 @@ from populora_core.support.aliases import Row
 LEAST = 16
 """Proposals, and attempts, of a round; a trial has at least one of each."""
 GROUP = 8
-"""Attempts at a problem at temperature 1."""
+"""Attempts at a problem, none of them greedy."""
 HOPELESS = 64
 """Proposals of which none is valid, after which no more are asked for: the share is below 6 %."""
 REFERENCES = 3
@@ -118,7 +118,8 @@ class Trying:
     """
 
     arena: Arena
-    rules: SamplingRules
+    proposing: SamplingRules
+    answering: SamplingRules
     seed: int
     enough: Callable[[int, float], bool]
     told: Callable[[str], None] = lambda line: None
@@ -142,7 +143,7 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.proposals} proposals ...")
             asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
             with _timing(trial) as drew:
-                rows, checks = self.arena.propose(None, asked, self.seed + turn, self.rules)
+                rows, checks = self.arena.propose(None, asked, self.seed + turn, self.proposing)
                 drew(rows)
             trial.proposals += len(rows)
             for row, check in zip(rows, checks, strict=True):
@@ -157,7 +158,7 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.answers} attempts ...")
             problems = trial.problems[start : start + step]
             with _timing(trial) as drew:
-                rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.rules)
+                rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.answering)
                 drew(rows)
             right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
             trial.answer = trial.answer or rows[0]["completion"]
@@ -172,7 +173,7 @@ class Trying:
             self.told(f"{trial.problem_type}: {len(asked)} greedy attempts ...")
             with _timing(trial) as drew:
                 rows, judged = self.arena.solve(
-                    None, asked, 1, self.seed, replace(self.rules, temperature=0.0)
+                    None, asked, 1, self.seed, replace(self.answering, temperature=0.0)
                 )
                 drew(rows)
             trial.greedily_asked = len(judged)

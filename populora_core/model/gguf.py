@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +52,8 @@ def dequantised(file: Path) -> str:
             (workshop / SOURCE).write_text(json.dumps({"sha256": sha256}) + "\n")
             with writing(folder):
                 fsync_tree(workshop)
-                os.rename(workshop, folder)
+                if not folder.is_dir():  # another process may have made the same meanwhile
+                    os.rename(workshop, folder)
     return path
 
 
@@ -59,7 +63,7 @@ def _convert(file: Path, to: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     place = {"gguf_file": file.name, "local_files_only": True}
-    with quiet_transformers():
+    with quiet_transformers(), _without_bar():
         try:
             model = AutoModelForCausalLM.from_pretrained(
                 file.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **place
@@ -77,6 +81,19 @@ def _convert(file: Path, to: Path) -> None:
                 fix="give a checkpoint folder of transformers, or another GGUF file",
             ) from error
     _leave_out_machine(to)
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """Hide the bar of tensors that transformers draws whatever its own settings say."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    drawn = reading.tqdm
+    reading.tqdm = partial(drawn, disable=True)
+    try:
+        yield
+    finally:
+        reading.tqdm = drawn
 
 
 def _leave_out_machine(to: Path) -> None:

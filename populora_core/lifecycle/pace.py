@@ -1,0 +1,160 @@
+"""How long a run will take on this machine, by some seconds of its own work on its own base."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from populora_core.compute.work import Worker
+from populora_core.config.load import Config
+from populora_core.learner.rows import TrainingRow, UpdateRules
+from populora_core.learner.update import update_members
+from populora_core.model.base import base_digest
+from populora_core.model.state import MemberState
+from populora_core.problems.dialects import Dialect, dialect, seeds_of
+from populora_core.report.text import seconds
+from populora_core.sampler.requests import Request
+from populora_core.sampler.spec import ModelSpec
+from populora_core.support import ids
+from populora_core.support.errors import ConfigError
+
+SECONDS = 10.0
+"""What measuring takes, about; loading the base comes on top."""
+ROWS, PROMPTS = 16, 4
+"""Completions under way at once, and how many different prompts they have."""
+LEAST_STEPS = 3
+LEARNED = 64
+"""Tokens of the prompt, and as many of the completion, of the update that is timed."""
+WRITTEN = 0.5
+"""Share of max_tokens that a completion has on average."""
+MEMBER = "measured"
+
+
+class _Enough(Exception):
+    """Ends sampling that is timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What this machine does.
+
+    Attributes:
+        reading: seconds of a prompt's token.
+        step: seconds of a step that draws a token for each of `ROWS` completions.
+        learning: seconds of a token of an update.
+        proposing, solving: tokens of a prompt.
+    """
+
+    reading: float
+    step: float
+    learning: float
+    proposing: int
+    solving: int
+
+    def seconds(self, config: Config, generations: int | None = None) -> float:
+        """A run's sampling, learning and scores; matching, the sandbox and starting are seconds beside them."""
+        count = config.run.generations if generations is None else generations
+        every = config.evaluate.report_every
+        reports = (math.ceil(count / every) + 1) if every and count else 0
+        return count * self._generation(config) + reports * self._report(config)
+
+    def generations(self, config: Config, limit: float) -> int:
+        """How many generations of the run so many seconds hold; at most as many as it has."""
+        return next(
+            (fewer for fewer in range(config.run.generations, 0, -1) if self.seconds(config, fewer) <= limit),
+            0,
+        )
+
+    def _generation(self, config: Config) -> float:
+        proposals, attempts = config.proposals, config.attempts
+        problems = attempts / config.solve.most_attempts
+        proposed = WRITTEN * config.propose.max_tokens * proposals
+        answered = WRITTEN * config.solve.max_tokens * attempts
+        prompts = proposals * self.proposing + problems * self.solving
+        sampling = self.reading * prompts + self.step * (proposed + answered) / ROWS
+        return sampling + self.learning * (prompts + proposed + answered)
+
+    def _report(self, config: Config) -> float:
+        players = config.population.students + config.population.solo + 1
+        answers = config.evaluate.report_problems * players
+        return answers * (self.reading * self.solving + self.step * WRITTEN * config.solve.max_tokens / ROWS)
+
+
+def measured(config: Config) -> Pace:
+    """The pace of this machine with as many threads as a shard of the run has."""
+    folder = config.base.folder()
+    spec = ModelSpec(config.base, config.adapters, base_digest(folder), members=config.members)
+    worker = Worker(spec, config.compute.threads)
+    worker.stacked.load({})
+    proposing, solving = _prompts(config, worker)
+    requests = [
+        Request(None, _turned(proposing, place % PROMPTS), seed=place, max_tokens=config.propose.max_tokens)
+        for place in range(ROWS)
+    ]
+    began, steps = time.perf_counter(), list[float]()
+
+    def drawn(places: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        steps.append(time.perf_counter())
+        if len(steps) > LEAST_STEPS and steps[-1] - began > SECONDS / 2:
+            raise _Enough
+
+    with suppress(_Enough):
+        worker.sampler.generate(requests, drawn=drawn)
+    read = sum(len(requests[place].prompt_ids) for place in range(PROMPTS))
+    step = (steps[-1] - steps[0]) / max(1, len(steps) - 1)
+    return Pace(
+        reading=max(0.0, steps[0] - began - step) / read,
+        step=step,
+        learning=_learning(worker, config, proposing),
+        proposing=len(proposing),
+        solving=len(solving),
+    )
+
+
+def _turned(prompt: tuple[int, ...], by: int) -> tuple[int, ...]:
+    """Another prompt of as many tokens: equal ones are read once."""
+    return prompt[by:] + prompt[:by]
+
+
+def _prompts(config: Config, worker: Worker) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A prompt of each kind, in tokens."""
+    spoken: Dialect = dialect(config.base.dialect)
+    tokenizer, kind = worker.vocabulary.tokenizer, config.propose.types[0]
+    shown = seeds_of(spoken, kind)[: config.propose.references[1]]
+    proposing = tuple(spoken.encode(tokenizer, spoken.propose_prompt(kind, shown)))
+    if not shown:
+        return proposing, proposing
+    return proposing, tuple(spoken.encode(tokenizer, spoken.solve_prompt(shown[0])))
+
+
+def _learning(worker: Worker, config: Config, prompt: tuple[int, ...]) -> float:
+    tokens = (prompt * 2 * LEARNED)[: 2 * LEARNED]
+    row = TrainingRow(MEMBER, tokens[:LEARNED], tokens[LEARNED:], (-1.0,) * LEARNED, 1.0)
+    newborn = MemberState.newborn(worker.layout.init_row(ids.generator(0)))
+    began = time.perf_counter()
+    update_members(worker.learn(), {MEMBER: newborn}, [row], UpdateRules(config.update))
+    return (time.perf_counter() - began) / len(tokens)
+
+
+def require_time(config: Config, pace: Pace, hours: float) -> float:
+    """The seconds that the run will take.
+
+    Raises:
+        ConfigError: they are more than these hours.
+    """
+    needed = pace.seconds(config)
+    if needed <= 3600 * hours:
+        return needed
+    fitting = pace.generations(config, 3600 * hours)
+    fewer = max(1, int(config.propose.per_type * 3600 * hours / needed))
+    raise ConfigError(
+        "this machine cannot hold the run in the time that --hours gives it; nothing was started",
+        expected=f"at most {seconds(3600 * hours)}",
+        got=f"about {seconds(needed)} for {config.run.generations} generations, as measured here just now",
+        fix=f"--set run.generations={fitting}"
+        if fitting
+        else f"--set propose.per_type={fewer}, or more --hours",
+    )

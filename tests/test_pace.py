@@ -1,0 +1,54 @@
+"""What a run will take here: counted from a pace, measured before it starts, refused where it is too long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_cli import populora
+
+from populora_core.config.load import Config, build_config
+from populora_core.lifecycle.pace import Pace, require_time
+from populora_core.support.errors import ConfigError
+
+PACE = Pace(reading=0.01, step=0.5, learning=0.02, proposing=300, solving=180)
+
+
+def config(generations: int = 16, per_type: int = 16, report_every: int = 0) -> Config:
+    given = {
+        "run": {"generations": generations},
+        "population": {"teachers": 1, "students": 1},
+        "propose": {"types": ["code_o"], "per_type": per_type, "max_tokens": 120},
+        "solve": {"attempts": 8, "max_tokens": 48},
+        "evaluate": {"report_every": report_every, "report_problems": 100},
+    }
+    return build_config(given, "test")
+
+
+def test_a_run_takes_what_its_generations_and_its_scores_take() -> None:
+    one, two = PACE.seconds(config(1)), PACE.seconds(config(2))
+    assert two == pytest.approx(2 * one) and one > 0
+    assert PACE.seconds(config(1, per_type=32)) == pytest.approx(2 * one)
+    scored = [PACE.seconds(config(count, report_every=8)) - PACE.seconds(config(count)) for count in (8, 16)]
+    assert scored[1] == pytest.approx(1.5 * scored[0])  # the first score is taken before the first generation
+
+
+def test_a_run_that_is_too_long_is_refused_with_as_many_generations_as_fit() -> None:
+    asked = config(16, report_every=8)
+    hours = PACE.seconds(config(10, report_every=8)) / 3600
+    with pytest.raises(ConfigError, match=r"about .* for 16 generations") as refused:
+        require_time(asked, PACE, hours)
+    setting, _, fitting = refused.value.fix.rpartition("=")
+    assert setting == "--set run.generations" and int(fitting) in (10, 11)
+    assert require_time(config(int(fitting), report_every=8), PACE, hours) <= hours * 3600
+    with pytest.raises(ConfigError, match=r"propose\.per_type"):
+        require_time(asked, PACE, PACE.seconds(config(1)) / 2 / 3600)
+
+
+@pytest.mark.thorough
+def test_a_run_is_timed_before_it_starts(tmp_path: Path) -> None:
+    """And nothing is there of one that is refused."""
+    asked = ("run", "--preset", "quick", "--set", "run.generations=2", "--run-dir", tmp_path / "run")
+    refused = populora(*asked, "--hours", "0.000001")
+    assert refused.returncode == 2 and "--hours" in refused.stderr, refused.stderr
+    assert not (tmp_path / "run").exists()
