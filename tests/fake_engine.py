@@ -37,7 +37,9 @@ class FakeEngine:
             seen = (int(self._loaded[request.member_id], 16) + 31 * request.seed) % 1000
             made.append(Completion((seen, request.seed), (-0.5, -1.0), FinishReason.LENGTH))
             if drawn is not None:
-                drawn([len(made) - 1] * 2, made[-1].token_ids, made[-1].logprobs)
+                alone = drawn([len(made) - 1] * 2, made[-1].token_ids, made[-1].logprobs)
+                if len(made) - 1 in (alone or ()):
+                    made[-1] = Completion((), (), FinishReason.LENGTH)
             if progress is not None:
                 progress(1)
             if self._deadly is not None and len(made) == 2:

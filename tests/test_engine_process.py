@@ -92,6 +92,13 @@ def test_tokens_are_told_as_they_are_drawn_and_never_by_two_processes(
     assert engine.generate(ASKED) == direct(MEMBERS), "the next batch has an engine again"
 
 
+def test_who_is_no_longer_waited_for_is_passed_on_to_the_engine(engine: EngineProcess) -> None:
+    engine.load(MEMBERS)
+    made = engine.generate(ASKED, None, lambda *drawn: [1])
+    assert [bool(each.token_ids) for each in made] == [place != 1 for place in range(len(ASKED))]
+    assert engine.generate(ASKED) == direct(MEMBERS)
+
+
 def test_one_that_was_killed_while_idle_is_replaced_too(engine: EngineProcess) -> None:
     engine.load(MEMBERS)
     assert engine.pid is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -118,6 +119,24 @@ def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: TorchSam
             assert completion.token_ids[-1] != STOP
         reasons.add(completion.finish_reason)
     assert reasons == set(FinishReason)
+
+
+def test_a_request_that_no_one_waits_for_ends_and_the_others_go_on(sampler: TorchSampler):
+    requests = some_requests()
+    whole = sampler.generate(requests)
+    longest = max(range(len(whole)), key=lambda place: len(whole[place].token_ids))
+    counts = Counter[int]()
+
+    def told(places, tokens, logprobs):
+        counts.update(places)
+        return [longest] if counts[longest] == 3 else None
+
+    found = sampler.generate(requests, drawn=told)
+    assert counts[longest] == len(found[longest].token_ids) == 3 < len(whole[longest].token_ids)
+    assert found[longest].token_ids == whole[longest].token_ids[:3]
+    assert [c.token_ids for i, c in enumerate(found) if i != longest] == [
+        c.token_ids for i, c in enumerate(whole) if i != longest
+    ]
 
 
 def test_greedy_completions_equal_transformers_generate_on_padded_prompts():

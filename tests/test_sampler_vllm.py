@@ -216,6 +216,17 @@ def test_on_a_gpu_no_request_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPat
     assert new_sampler(device="cuda").params(request).seed is None
 
 
+def test_a_request_that_no_one_waits_for_ends_and_the_others_go_on(sampler: VllmSampler) -> None:
+    requests = [replace(request, max_tokens=40) for request in asked("m0", None)]
+    whole = sampler.generate(requests)
+    longest = max(range(len(whole)), key=lambda place: len(whole[place].token_ids))
+    found = sampler.generate(requests, drawn=lambda places, *_: [longest])
+    assert len(found[longest].token_ids) < len(whole[longest].token_ids)
+    assert [c.token_ids for i, c in enumerate(found) if i != longest] == [
+        c.token_ids for i, c in enumerate(whole) if i != longest
+    ]
+
+
 def test_a_completion_ends_with_the_end_token_or_at_its_length(sampler: VllmSampler) -> None:
     requests = [replace(r, max_tokens=8 + index % 60) for index, r in enumerate(asked("m0", None, "m7"))]
     reasons = set()

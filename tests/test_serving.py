@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import socket
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
 
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request
+from populora_core.serving.batcher import Batcher
 from populora_core.serving.bodies import Message
 from populora_core.serving.fleet import Fleet, majority
+from populora_core.serving.metrics import Metrics
 from populora_core.serving.reply import MemberReply, reply_of, settled
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
@@ -335,6 +338,49 @@ def test_what_a_killed_client_asked_is_not_sampled(openai: ModuleType, fleet: Fl
         wait_for(lambda: counted(address, "abandoned_total") == {"": 1})
         assert client.completions.create(model="base", prompt=PROMPT, max_tokens=2).choices
         assert [request.max_tokens for batch in held.asked for request in batch] == [2, 2]
+
+
+class Awaiting(Held):
+    """A sampler that draws some tokens, and goes on once someone has left."""
+
+    def generate(self, requests, progress=None, drawn=None):  # type: ignore[no-untyped-def]
+        steps = itertools.count(1)
+
+        def told(*each: object) -> object:
+            if next(steps) == 3:
+                wait_for(lambda: drawn([], [], []))
+            return drawn(*each)
+
+        return super().generate(requests, progress, told)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_leaves_ends_what_is_sampled_for_it_alone(fleet: Fleet, stream: bool) -> None:
+    tokens = tuple(fleet.vocabulary.tokenizer(PROPOSE)["input_ids"])
+    requests = [Request(None, tokens, seed, max_tokens=100) for seed in range(8)]
+    alone = fleet.sampler.generate(requests)
+    longest = max(range(8), key=lambda place: len(alone[place].token_ids))
+    awaiting, metrics = Awaiting(fleet.sampler), Metrics()
+    awaiting.may.set()
+
+    async def ask() -> list[Completion]:
+        batcher = Batcher(awaiting, metrics)  # type: ignore[arg-type]
+        told = (lambda *each: None) if stream else None
+        leaving = asyncio.create_task(batcher.complete([requests[longest]], told))
+        staying = asyncio.create_task(batcher.complete(requests))
+        await asyncio.sleep(0)
+        working = asyncio.create_task(batcher.work())
+        await asyncio.to_thread(awaiting.began.wait, PATIENCE)
+        leaving.cancel()
+        found = await staying
+        working.cancel()
+        return found
+
+    assert [each.token_ids for each in asyncio.run(ask())] == [each.token_ids for each in alone]
+    counts = dict(line.rsplit(" ", 1) for line in metrics.text().splitlines() if not line.startswith("#"))
+    assert counts["populora_batches_total"] == counts["populora_abandoned_total"] == "1"
+    drawn = int(counts['populora_completion_tokens_total{member="base"}'])
+    assert 1 <= drawn - sum(len(each.token_ids) for each in alone) <= 3 < len(alone[longest].token_ids)
 
 
 def _gone(address: str, pid: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +86,11 @@ class DecodeBatch:
         """Which requests have not ended, and of each of the values [n] what is theirs."""
         going = ~self.state["ended"]
         return [each[going].tolist() for each in (self.state["index"], *values)]
+
+    def end(self, requests: Collection[int]) -> None:
+        """End the rows of these requests with what they have."""
+        index = self.state["index"]
+        self.state["ended"] |= torch.isin(index, torch.tensor([*requests], device=index.device))
 
     def join(self, new: Newcomers, columns: int) -> None:
         """Take in rows, each of which may come to so many tokens."""

@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -117,7 +118,7 @@ class EngineProcess:
                         raise value
                     if kind == "drawn":
                         assert drawn is not None
-                        drawn(*value)
+                        pipe.send(list(drawn(*value) or ()))
                         started = STARTS
                         continue
                     done += value
@@ -180,7 +181,7 @@ def serve_engine(pipe: Connection) -> None:
                     answer = sampler.generate(
                         requests,
                         lambda done: pipe.send(("progress", done)),
-                        (lambda *each: pipe.send(("drawn", each))) if told else None,
+                        partial(_tell, pipe) if told else None,
                     )
                 else:
                     answer = getattr(sampler, method)(*arguments)
@@ -199,6 +200,13 @@ def serve_engine(pipe: Connection) -> None:
                 _busy.clear()
     if sampler is not None:
         sampler.close()
+
+
+def _tell(pipe: Connection, *drawn: Sequence[float]) -> list[int]:
+    """Pass on what was drawn, and hear who waits no more."""
+    pipe.send(("drawn", drawn))
+    left_alone: list[int] = pipe.recv()
+    return left_alone
 
 
 def _end_with(pipe: Connection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,8 +11,11 @@ from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterError
 from populora_core.support.finish import FinishReason
 
-Drawn = Callable[[Sequence[int], Sequence[int], Sequence[float]], None]
-"""Told what a step drew: requests by their place, a token of each, and its log-probability as in `Completion`."""
+Drawn = Callable[[Sequence[int], Sequence[int], Sequence[float]], Collection[int] | None]
+"""Told what a step drew: requests by their place, a token of each, and its log-probability as in `Completion`.
+
+It answers which requests no one waits for any more: they end with what they have.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,10 @@ class TorchSampler:
                 batch = self._enter(batch, columns, self._read(requests, fresh, given))
             assert batch is not None  # with none under way, a request is admitted
             tokens, logprobs = draw(*batch.next_draw(restricted))
-            if drawn is not None:
-                drawn(*batch.under_way(tokens, logprobs))
+            left_alone = () if drawn is None else drawn(*batch.under_way(tokens, logprobs))
             self._append(batch, stopping, tokens, logprobs)
+            if left_alone:
+                batch.end(left_alone)
             alive = ~batch.state["ended"]
             left = int(alive.sum())
             if left <= (1.0 - DROP_SHARE) * len(batch):

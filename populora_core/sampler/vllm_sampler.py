@@ -167,7 +167,8 @@ class VllmSampler:
                     engine.add_request(name, prompt, row.params, lora_request=adapters[index])
                     working[name], places[name] = row, index
                 while working:
-                    ended = []
+                    ended: list[str] = []
+                    left_alone: set[int] = set()
                     for out in engine.step():
                         row = working[out.request_id]
                         before = len(row.token_ids)
@@ -175,7 +176,13 @@ class VllmSampler:
                             ended.append(out.request_id)
                         if drawn is not None:
                             fresh = row.token_ids[before:]
-                            drawn([places[out.request_id]] * len(fresh), fresh, row.logprobs[before:])
+                            of = [places[out.request_id]] * len(fresh)
+                            left_alone.update(drawn(of, fresh, row.logprobs[before:]) or ())
+                    ended += [
+                        name
+                        for name, row in working.items()
+                        if places[name] in left_alone and row.token_ids and name not in ended
+                    ]
                     engine.abort_request(ended)  # of these, the ones that a stop text ended still run
                     for name in ended:
                         del working[name]

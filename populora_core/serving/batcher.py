@@ -58,7 +58,7 @@ class Batcher:
             )
 
     async def complete(self, requests: Sequence[Request], told: Told | None = None) -> list[Completion]:
-        """One completion for each request, in order; cancelling it gives up those that still wait.
+        """One completion for each request, in order; cancelling it gives up those that are not whole yet.
 
         Args:
             told: of every token when it is drawn.
@@ -107,13 +107,14 @@ class Batcher:
     async def _sample(self, batch: Sequence[Waiting]) -> None:
         loop = asyncio.get_running_loop()
 
-        def drawn(places: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> None:
-            loop.call_soon_threadsafe(_tell, batch, places, tokens, logprobs)
+        def drawn(places: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> list[int]:
+            if any(row.told for row in batch):
+                loop.call_soon_threadsafe(_tell, batch, places, tokens, logprobs)
+            return [place for place, row in enumerate(batch) if row.done.done()]
 
         requests = [row.request for row in batch]
-        hook = drawn if any(row.told for row in batch) else None
         try:
-            found = await loop.run_in_executor(self._thread, self._sampler.generate, requests, None, hook)
+            found = await loop.run_in_executor(self._thread, self._sampler.generate, requests, None, drawn)
         except Exception as error:  # whatever the sampler raises belongs to those who wait for it
             for row in batch:
                 if not row.done.done():
@@ -122,7 +123,9 @@ class Batcher:
         self._metrics.add("batches_total")
         for row, completion in zip(batch, found, strict=True):
             self._metrics.completed(row.request, completion)
-            if not row.done.done():
+            if row.done.done():
+                self._metrics.add("abandoned_total")
+            else:
                 row.done.set_result(completion)
 
     def _count_waiting(self) -> None:

@@ -12,7 +12,7 @@ HELP = {
     "prompt_tokens_total": ("counter", "tokens of their prompts"),
     "completion_tokens_total": ("counter", "tokens drawn"),
     "batches_total": ("counter", "batches sampled"),
-    "abandoned_total": ("counter", "completions given up before they were sampled"),
+    "abandoned_total": ("counter", "completions given up before they were whole"),
     "waiting": ("gauge", "completions that wait"),
 }
 BARE = "base"
