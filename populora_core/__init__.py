@@ -18,7 +18,7 @@ from populora_core.support.version import VERSION
 if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it equal to _PUBLIC
     from populora_core.benchmarks.benchmark import Benchmark, Item, ItemScore, Response
     from populora_core.compute.arena import Arena, SamplingRules
-    from populora_core.compute.members import heir
+    from populora_core.compute.breeding import heir
     from populora_core.config.load import Config, load_config
     from populora_core.config.sections import GradeSection
     from populora_core.learner.estimators import advantages
@@ -98,7 +98,7 @@ _PUBLIC = {
     "population.matchmaking": "draw_matches",
     "population.replacement": "plan_evolution",
     "population.variation": "make_child",
-    "compute.members": "heir",
+    "compute.breeding": "heir",
     "compute.arena": "Arena SamplingRules",
     # Benchmarks
     "benchmarks.benchmark": "Benchmark Item ItemScore Response",

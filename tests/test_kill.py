@@ -37,7 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
     "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS)},
     "grade": {"new_cell_bonus": 0.5, "new_cell_window": 1},
-    "evolve": {"every": 1},
+    "evolve": {"every": 1, "average_every": 1, "average_share": 0.5},
     "compute": {"backend": "local", "shards": 1},
 }
 

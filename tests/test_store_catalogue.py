@@ -57,6 +57,7 @@ PROMISED = {
     "tokens": "generation member_id role slot prompt_tokens generated_tokens trained_tokens updates "
     "cumulative_prompt_tokens cumulative_generated_tokens cumulative_trained_tokens cumulative_updates",
     "ratings": "generation member_id mu sigma fitness external_fitness eligible",
+    "averages": "generation member_id role member_ids share distance energy_kept",
     "evolutions": "generation role removed_id child_id parent_ids operator operator_parameters "
     "removed_fitness",
     "evaluations": "generation member_id suite benchmark n n_correct score low high",

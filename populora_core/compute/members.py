@@ -1,4 +1,4 @@
-"""Work that writes members: founders, what an update makes of them, children. Each to the folder of its name."""
+"""Work that writes members: founders, and what an update makes of them. Each to the folder of its name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from populora_core.support.aliases import Progress
 from populora_core.support.errors import BaseModelError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from populora_core.model.layout import AdapterLayout
     from populora_core.model.state import MemberState
 
 Hashes = dict[str, str]  # file name -> sha256
@@ -165,82 +162,6 @@ def _mfu(
         read = sum(len(prompt) for _, prompt in {(row.member_id, row.prompt_ids) for row in learnt})
         needed += update_operations(shape, read + drawn, drawn)
     return needed / seconds / worker.peak
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A member to make from others.
-
-    Attributes:
-        operator: of `population.variation`; `parameters` are its settings, and `seed` is what it draws from.
-    """
-
-    member_id: str
-    parent_ids: Sequence[str]
-    operator: str
-    parameters: Mapping[str, Any]
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Breed:
-    """Children to make from the parents in the folders of `parents`.
-
-    Attributes:
-        inherit: a child takes its parents' moments and the mean of their step counts, so that it learns at the
-            rate of its parents' age; otherwise its optimiser starts fresh.
-    """
-
-    parents: Mapping[str, Path]
-    children: Sequence[Child]
-    inherit: bool = True
-
-    def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
-        """Make and write them.
-
-        Returns:
-            child member_id -> {"hashes": of its files, "record": what the operator drew and did}.
-        """
-        from populora_core.model.adapter_files import read_state, read_weights
-        from populora_core.model.state import MemberState
-        from populora_core.population.variation import make_child
-
-        layout = worker.layout
-        states = {
-            parent: read_state(path) if self.inherit else MemberState.newborn(read_weights(path, layout))
-            for parent, path in self.parents.items()
-        }
-        views = {parent: layout.views(state.weights) for parent, state in states.items()}
-        newborn, records = {}, {}
-        for child in self.children:
-            adapter, record = make_child(
-                child.operator,
-                [views[parent] for parent in child.parent_ids],
-                ids.generator(child.seed),
-                layout.scale,
-                child.parameters,
-            )
-            row = layout.row(adapter)
-            own = [states[parent] for parent in child.parent_ids]
-            state = heir(layout, row, own) if self.inherit else MemberState.newborn(row)
-            newborn[child.member_id] = state
-            records[child.member_id] = record | {"seed": child.seed, "steps": state.steps}
-        hashes = export(worker, newborn, folder)
-        return {member: {"hashes": hashes[member], "record": records[member]} for member in newborn}
-
-
-def heir(layout: AdapterLayout, weights: Tensor, parents: Sequence[MemberState]) -> MemberState:
-    """A child of these weights [D] with its parents' moments, and with as many steps as they made on average."""
-    from populora_core.model.state import MemberState
-    from populora_core.population.variation.moments import Moments, inherited
-
-    moments = inherited(
-        layout.views(weights),
-        [layout.views(parent.weights) for parent in parents],
-        [Moments(layout.views(parent.exp_avg), layout.views(parent.exp_avg_sq)) for parent in parents],
-    )
-    steps = round(sum(parent.steps for parent in parents) / len(parents))
-    return MemberState(weights, layout.row(moments.mean), layout.row(moments.square), steps)
 
 
 def export(worker: Worker, states: Mapping[str, MemberState], folder: Path) -> dict[str, Hashes]:

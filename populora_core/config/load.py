@@ -75,6 +75,15 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _somebody_to_average(self) -> Config:
+        if self.evolve.average_every and max(self.population.teachers, self.population.students) < 2:
+            raise ValueError(
+                "evolve.average_every averages the members of a role, but no role has two; set it to 0, or "
+                "population.teachers or population.students to 2 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_engine(self) -> Config:
         together = self.compute.backend == "inline" or self.base.device == "cpu"
         if (

@@ -331,7 +331,7 @@ class UpdateSection(Section):
 
 
 class EvolveSection(Section):
-    """When and how the weakest are replaced (evolve)."""
+    """When and how the weakest are replaced (evolve), and members averaged (update)."""
 
     every: Natural = Field(10, description="generations between replacements; 0: never")
     fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
@@ -355,6 +355,12 @@ class EvolveSection(Section):
     )
     last_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         1.0 / 3.0, description="share of the run, at its end, in which no one is born"
+    )
+    average_every: Natural = Field(
+        0, description="generations between averages of all members of a role; 0: never"
+    )
+    average_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0, description="how far each member moves towards the average; 1: all become it"
     )
     parameters: dict[str, dict[str, Setting]] = Field(
         {}, description="name of an operator or function above -> its settings"

@@ -27,7 +27,7 @@ from populora_core.benchmarks.scores import (
     shared_scores,
 )
 from populora_core.benchmarks.suite import Part, Suite
-from populora_core.compute.members import Breed, Child
+from populora_core.compute.breeding import Breed, Child
 from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session

@@ -12,9 +12,11 @@ from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
 from populora_core.config.machinery import ComputeSection
 from populora_core.population.replacement import last_birth
+from populora_core.stages.table import AVERAGE
 
 CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
+AVERAGING = ("average_every", "average_share")
 REPORTED = {
     "report_every",
     "report_problems",
@@ -39,6 +41,8 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
             return ("every",)
         case "evaluate":
             return settings.keys() - REPORTED
+        case "evolve" if not settings.get("average_every"):
+            return settings.keys() - {"average_share"}
         case _:
             return settings.keys()
 
@@ -54,6 +58,7 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         ProblemError: the data set of anchors, or the corpus, cannot be read.
     """
     everything = config.as_json()
+    everything[AVERAGE] = {key: everything["evolve"].pop(key) for key in AVERAGING}
     chosen = {
         section: {key: everything[section][key] for key in keys}
         for section in sections

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import asdict, replace
 
-from populora_core.compute.members import Breed, Child
+from populora_core.compute.breeding import Breed, Child
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from populora_core.config.load import Config
 
 
+AVERAGE = "average"
+"""Stands for the keys of [evolve] that decide averages, which are the update's and not evolution's."""
+
+
 class When(StrEnum):
     """Which artifact of the needed name a stage reads."""
 
@@ -184,13 +188,15 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     """The stage with what decides its result, where more does than usual.
 
     What was solved, where `solve` asks for it: the sandbox. How often, where `verify` asks the past again. What is
-    new, where `grade` pays for it: the past.
+    new, where `grade` pays for it: the past. Averages, where members are averaged once they have learnt.
     """
     if stage.name == "verify" and config.anchors.share and config.anchors.source == REPLAY:
         return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
     if stage.name == "solve" and config.solve.extra_attempts:
         read_by = ("grade",) if config.grade.cut_answers != "refuse" else ()
         return replace(stage, config=(*stage.config, "sandbox", *read_by), sandbox=True)
+    if stage.name == "update" and config.evolve.average_every:
+        return replace(stage, gives=(*stage.gives, "averages"), config=(*stage.config, AVERAGE))
     if stage.name == "grade" and config.grade.new_cell_bonus:
         return replace(stage, needs={**stage.needs, "problems": When.SO_FAR})
     return stage

@@ -14,6 +14,7 @@ from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages, alike_by_type
 from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
+from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
 from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
@@ -106,7 +107,8 @@ def run(ctx: StageContext) -> None:
     )
     ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
     ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
-    ctx.write_adapters({member: hashes for part in done for member, hashes in part["hashes"].items()})
+    hashes = {member: own for part in done for member, own in part["hashes"].items()}
+    ctx.write_adapters(hashes | average(ctx, members))
 
 
 def _steps(

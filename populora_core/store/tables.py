@@ -298,6 +298,27 @@ _DECLARED = (
             Column("largest_mismatch", FLOAT, "The largest of those differences.", nullable=True),
         ),
     ),
+    Table(
+        "averages",
+        ("update",),
+        "Members that moved towards the average of their role once they had learnt.",
+        (
+            GENERATION,
+            MEMBER_ID,
+            ROLE,
+            Column("member_ids", TEXTS, "Members that were averaged, itself among them."),
+            Column("share", FLOAT, "How far it moved: 1 is all the way."),
+            Column(
+                "distance",
+                FLOAT,
+                "Frobenius distance that its update moved, relative to its norm; null where it had none.",
+                nullable=True,
+            ),
+            Column(
+                "energy_kept", FLOAT, "Share of the squared norm of what it aimed at that the rank holds."
+            ),
+        ),
+    ),
     Table("proposal_advantages", ("update",), "Advantages of the proposals.", (PROPOSAL_ID, ADVANTAGE)),
     Table("attempt_advantages", ("update",), "Advantages of the attempts.", (ATTEMPT_ID, ADVANTAGE)),
     Table(

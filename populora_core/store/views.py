@@ -293,6 +293,7 @@ _DECLARED = (
             *_of("ratings", "eligible role productive_generation"),
         ),
     ),
+    _whole("averages"),
     _whole("evolutions"),
     _whole("evaluations"),
     _whole("evaluation_items"),

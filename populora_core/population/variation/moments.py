@@ -34,13 +34,20 @@ class Moments:
     square: Adapter
 
 
-def inherited(child: Adapter, parents: Sequence[Adapter], moments: Sequence[Moments]) -> Moments:
+def inherited(
+    child: Adapter,
+    parents: Sequence[Adapter],
+    moments: Sequence[Moments],
+    weights: Sequence[float] | None = None,
+) -> Moments:
     """The moments with which the child goes on learning where its parents stopped.
 
     Args:
         child: module -> (A [rank, in], B [out, rank]).
         parents, moments: those that it was made from, of one layout.
+        weights: how much each parent counts, 1 on average; alike unless said.
     """
+    counts = [1.0] * len(parents) if weights is None else weights
     mean: dict[str, Factors] = {}
     square: dict[str, Factors] = {}
     for name, (a, b) in child.items():
@@ -48,17 +55,21 @@ def inherited(child: Adapter, parents: Sequence[Adapter], moments: Sequence[Mome
         means, squares = [each.mean[name] for each in moments], [each.square[name] for each in moments]
         # The gradient of B goes with A's directions, and the gradient of A with B's.
         b_mean, b_square = _carried(
-            a.mT, [x.mT for x, _ in own], [m for _, m in means], [v for _, v in squares]
+            a.mT, [x.mT for x, _ in own], [m for _, m in means], [v for _, v in squares], counts
         )
         a_mean, a_square = _carried(
-            b, [x for _, x in own], [m.mT for m, _ in means], [v.mT for v, _ in squares]
+            b, [x for _, x in own], [m.mT for m, _ in means], [v.mT for v, _ in squares], counts
         )
         mean[name], square[name] = (a_mean.mT, b_mean), (a_square.mT, b_square)
     return Moments(mean, square)
 
 
 def _carried(
-    child: Tensor, parents: Sequence[Tensor], means: Sequence[Tensor], squares: Sequence[Tensor]
+    child: Tensor,
+    parents: Sequence[Tensor],
+    means: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    weights: Sequence[float],
 ) -> tuple[Tensor, Tensor]:
     """Moments [width, r] of one side, carried by the directions of the other.
 
@@ -68,14 +79,17 @@ def _carried(
         means, squares: each parent's moments [width, r].
     """
     fits = [_fit(child, parent) for parent in parents]
-    shares = torch.stack([share for _, share in fits]).sum(dim=0)  # [r]
-    mean = torch.stack([m @ fit.to(m) for (fit, _), m in zip(fits, means, strict=True)]).sum(dim=0)
-    square = torch.stack([v @ fit.square().to(v) for (fit, _), v in zip(fits, squares, strict=True)]).sum(
-        dim=0
-    )
-    usual = torch.stack([v.mean(dim=1) for v in squares]).mean(dim=0)  # [width]
+    reached = torch.stack([share for _, share in fits]).sum(dim=0)  # [r]
+    shares = torch.stack([w * share for w, (_, share) in zip(weights, fits, strict=True)]).sum(dim=0)
+    carried = list(zip(weights, fits, means, squares, strict=True))
+    mean = torch.stack([w * m @ fit.to(m) for w, (fit, _), m, _ in carried]).sum(dim=0)
+    square = torch.stack([w * v @ fit.square().to(v) for w, (fit, _), _, v in carried]).sum(dim=0)
+    usual = torch.stack([w * v.mean(dim=1) for w, _, _, v in carried]).mean(dim=0)  # [width]
     square = torch.where(shares >= KNOWN, square / shares.clamp(min=KNOWN).to(square), usual[:, None])
-    return mean / shares.clamp(min=1.0).to(mean), square
+    # What parents reach beyond a whole direction they have in common; what is reached in part is no more than that.
+    least = torch.finfo(shares.dtype).tiny
+    common = shares.clamp(min=least) / reached.clamp(min=least, max=1.0)
+    return mean / common.to(mean), square
 
 
 def _fit(child: Tensor, parent: Tensor) -> tuple[Tensor, Tensor]:
