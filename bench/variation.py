@@ -1,4 +1,4 @@
-"""Seconds a child, ratio to a copy, and peak memory of every variation operator at Qwen2.5-7B shapes.
+"""Seconds a child, ratio to a copy, and peak memory of every variation operator, and of averages, at Qwen2.5-7B shapes.
 
     populora bench variation [--json]
 
@@ -6,7 +6,8 @@ Rank 32 on the seven linear maps of 28 layers, float32, one core, process CPU se
 and every operator once, so that a slow moment of the machine meets both sides of the ratio. A copy is a new
 adapter with the same bytes, as a child is a new adapter; copying into memory that exists already costs less
 (no pages are made) and has a row of its own. Memory is what a child takes while it is bred, the child
-included; the parents, which are there before, are not.
+included; the parents, which are there before, are not. An average is of four members with their moments: all become
+it, or each moves half of the way.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from bench.adapters import QWEN_7B
 from bench.harness import MIN_SAMPLES, BenchRow, cpu_seconds, median, ratio, single
 from populora_core.model.layout import AdapterLayout
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
+from populora_core.population.variation.averaging import averaged
+from populora_core.population.variation.moments import Moments
 from populora_core.support.aliases import Say
 
 LAYERS = QWEN_7B["num_hidden_layers"]
 RANK, ALPHA = 32, 64.0
 SECONDS_GOAL, RATIO_GOAL, MEMORY_GOAL = "<= 2", "<= 8", "<= 3"
+AVERAGED, AVERAGE_GOAL = 4, "<= 60"
 
 
 def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> list[BenchRow]:
@@ -54,10 +58,16 @@ def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> l
             seconds["copy_in_place"].append(cpu_seconds(partial(room.copy_, parents[0])))
             for name in operators:
                 seconds[name].append(cpu_seconds(partial(_breed, layout, parents, name, sample)))
+        members = [_parent(layout, seed) for seed in range(1, AVERAGED + 1)]
+        averages = {
+            name: [cpu_seconds(partial(_average, layout, members, share)) for _ in range(samples)]
+            for name, share in (("average_of_4", 1.0), ("average_of_4_by_half", 0.5))
+        }
 
     typical = np.median([seconds[name] for name in operators], axis=0).tolist()
     return [
         *(median(f"seconds.{name}", seconds[name], "s", SECONDS_GOAL) for name in operators),
+        *(median(f"seconds.{name}", values, "s", AVERAGE_GOAL) for name, values in averages.items()),
         median("seconds.copy", seconds["copy"], "s"),
         ratio("median_over_copy", typical, seconds["copy"], RATIO_GOAL),
         ratio("median_over_copy_in_place", typical, seconds["copy_in_place"]),
@@ -86,6 +96,11 @@ def _parent(layout: AdapterLayout, seed: int) -> Tensor:
 def _breed(layout: AdapterLayout, parents: list[Tensor], operator: str, seed: int) -> None:
     chosen = [layout.views(row) for row in parents[: 1 if operator in MUTATIONS else 2]]
     make_child(operator, chosen, np.random.Generator(np.random.Philox(key=seed)), layout.scale)
+
+
+def _average(layout: AdapterLayout, members: list[Tensor], share: float) -> None:
+    views = [layout.views(row) for row in members]
+    averaged(views, [Moments(each, each) for each in views], share, np.random.default_rng(0))
 
 
 def _peak_adapters(layout: AdapterLayout, parents: list[Tensor], operator: str) -> float:

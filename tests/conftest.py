@@ -82,7 +82,7 @@ PAST = {  # what a run has instead in which past members play
     "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
     "grade": {"chance": "reject", "niche": 0.4},
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS), "decay_steps": 2},
-    "evolve": {"every": 1},
+    "evolve": {"every": 1, "average_every": 2, "average_share": 0.5},
 }
 
 

@@ -409,3 +409,21 @@ def test_every_generation_gives_the_loop_signal_in_every_type(
     )
     assert len(rows) == len(config.propose.types) * len(generations)
     assert all(row["problems"] > 0 and 0.0 < row["solve_rate"] < 1.0 for row in rows)
+
+
+def test_averages_take_all_members_of_a_role_when_they_are_due(
+    audited: Path, config: Config, generations: range
+) -> None:
+    every = config.evolve.average_every
+    played = ask(audited, "SELECT generation, role, member_id FROM ratings")
+    of_role: dict[tuple[int, str], set[str]] = {}
+    for row in played:
+        of_role.setdefault((row["generation"], row["role"]), set()).add(row["member_id"])
+    due = {key: own for key, own in of_role.items() if every and key[0] % every == 0 and len(own) > 1}
+    found = ask(audited, "SELECT * FROM averages")
+    assert {(row["generation"], row["role"], row["member_id"]) for row in found} == {
+        (*key, member) for key, own in due.items() for member in own
+    }
+    for row in found:
+        assert set(row["member_ids"]) == due[row["generation"], row["role"]]
+        assert row["share"] == config.evolve.average_share and 0.0 < row["energy_kept"] <= 1.0 + 1e-9

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.benchmarks.metrics import maj_at_k, mean_interval, paired_interval, pass_at_k
+from populora_core.benchmarks.metrics import maj_at_k, mean_interval, paired_interval, pass_at_k, voted
 
 COUNTS = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
 
@@ -53,6 +53,34 @@ def test_the_most_frequent_answer_decides(
     answers: list[str | None], correct: list[bool], k: int, expected: float
 ) -> None:
     assert maj_at_k(answers, correct, k) == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "place"),
+    [
+        (["a", "b", "b"], 1),
+        (["a", "b", "b", "a"], 0),
+        ([None, "b", "a"], 1),
+        ([None, None, "a"], 2),
+        ([None, None], None),
+        ([], None),
+    ],
+)
+def test_a_vote_gives_the_most_frequent_answer_and_of_equals_that_of_who_stands_higher(
+    answers: list[str | None], place: int | None
+) -> None:
+    assert voted(answers) == place
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=9))
+def test_a_vote_without_a_tie_is_the_majority_of_one_players_answers(answers: list[str | None]) -> None:
+    counts = sorted((answers.count(answer) for answer in {*answers} - {None}), reverse=True)
+    tied = len(counts) > 1 and counts[0] == counts[1]
+    place = voted(answers)
+    for right in "abc":
+        share = maj_at_k(answers, [answer == right for answer in answers], len(answers))
+        given = place is not None and answers[place] == right
+        assert share == float(given) or (tied and share in (0.0, 1 / 2, 1 / 3))
 
 
 def test_maj_at_one_is_pass_at_one() -> None:

@@ -105,12 +105,13 @@ def test_the_frontier_is_the_highest_level_with_so_many_solved(values: dict[tupl
     assert [values["frontier_tenth", part] for part in players] == [4.0, 5.0, 2.0]
 
 
-def test_a_vote_is_of_the_solvers_alone_and_ties_are_broken_evenly(
+def test_a_vote_is_of_the_solvers_alone_and_in_a_tie_the_better_by_validation_decides(
     values: dict[tuple[str, str], float],
 ) -> None:
-    # Level 3: right, and R against a. Level 4: R against a, a against b. Level 5: a against R, b against c.
-    assert [values[f"vote.level_{level}", "all"] for level in (2, 3, 4, 5)] == [1.0, 0.75, 0.25, 0.25]
-    assert values["vote.levels_2_5", "all"] == 0.5625
+    # The second has more of the other half. Level 3: right, and R against a. Level 4: R against a, a against b.
+    # Level 5: a against R, b against c.
+    assert [values[f"vote.level_{level}", "all"] for level in (2, 3, 4, 5)] == [1.0, 0.5, 0.0, 0.5]
+    assert values["vote.levels_2_5", "all"] == 0.5
 
 
 def test_what_a_user_takes_home_is_chosen_on_the_other_half(values: dict[tuple[str, str], float]) -> None:

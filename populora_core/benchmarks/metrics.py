@@ -6,7 +6,7 @@ A score is an array over problems, each value in [0, 1]; infrastructure never en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +49,23 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> Array:
     return 1.0 - np.prod(left / (drawn[..., None] - step), axis=-1)
 
 
+def voted(answers: Sequence[Hashable | None]) -> int | None:
+    """The place of the answer that a vote gives; None where no one answers.
+
+    The most frequent answer counts; of equally frequent ones, that whose first voter stands higher.
+
+    Args:
+        answers: of the voters as they stand, the best first, in a form in which equal answers are equal; None for
+            no answer, which casts no vote.
+    """
+    return next(iter(_leaders(answers)), None)
+
+
 def maj_at_k(answers: Sequence[str | None], correct: Sequence[bool], k: int) -> float:
-    """The chance that the most frequent of k answers is correct, for one problem.
+    """The chance that the most frequent of k answers by one player is correct, for one problem.
 
     Consecutive groups of k are averaged; what is left over counts for nothing. No answer casts no vote, ties
-    are broken evenly, and a group without any answer is wrong.
+    are broken evenly, since none of a player's own answers stands higher, and a group without any answer is wrong.
 
     Args:
         answers: in the order of sampling, in a form in which equal answers are equal.
@@ -69,12 +81,18 @@ def maj_at_k(answers: Sequence[str | None], correct: Sequence[bool], k: int) -> 
 
 
 def _majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
-    votes = Counter(answer for answer in answers if answer is not None)
-    if not votes:
+    leaders = _leaders(answers)
+    if not leaders:
         return 0.0
     right = {answer for answer, good in zip(answers, correct, strict=True) if good}
-    winners = [answer for answer, count in votes.items() if count == max(votes.values())]
-    return sum(winner in right for winner in winners) / len(winners)
+    return sum(answers[place] in right for place in leaders) / len(leaders)
+
+
+def _leaders(answers: Sequence[Hashable | None]) -> list[int]:
+    """The places at which the most frequent answers come first."""
+    votes = Counter(answer for answer in answers if answer is not None)
+    most = max(votes.values(), default=0)
+    return [answers.index(answer) for answer, count in votes.items() if count == most]
 
 
 def mean_interval(groups: Sequence[ArrayLike], rng: np.random.Generator) -> Interval:

@@ -18,6 +18,7 @@ from statistics import fmean
 
 import pyarrow as pa
 
+from populora_core.benchmarks.metrics import voted
 from populora_core.benchmarks.scores import (
     BASE,
     by_problem,
@@ -244,13 +245,8 @@ def _first(rows: Sequence[Row]) -> Row:
 
 
 def _voted(rows: Sequence[Row]) -> Row:
-    votes = Counter(row["answer"] for row in rows if row["answer"] is not None and row["correct"] is not None)
-    if not votes:
-        return rows[0]
-    most, _ = max(
-        votes.items(), key=lambda vote: vote[1]
-    )  # of equals the first, which is the better member's
-    return next(row for row in rows if row["answer"] == most)
+    place = voted([row["answer"] if row["correct"] is not None else None for row in rows])
+    return rows[place or 0]
 
 
 def _surest(rows: Sequence[Row]) -> Row:

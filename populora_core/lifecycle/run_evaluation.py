@@ -243,7 +243,11 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             row["member_id"]: row["adapter_sha256"] for row in rows if Role.STUDENT in Role(row["role"]).plays
         }
     if members == "best":
-        return {member: hashes[member] for member in _best(run, generation, rows)}
+        role = {row["member_id"]: row["role"] for row in rows}
+        best: dict[str, str] = {}
+        for member in by_play(run, generation):
+            best.setdefault(role[member], member)
+        return {member: hashes[member] for member in best.values()}
     try:
         name = member_named(members, hashes)
     except RunDirectoryError as error:
@@ -256,21 +260,18 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     return {name: hashes[name]}
 
 
-def _best(run: Run, generation: int, rows: list[Row]) -> list[str]:
-    """The fittest member of each role, by play alone: a choice by test scores would flatter them."""
+def by_play(run: Run, generation: int) -> list[str]:
+    """The members, role by role, the fittest first, by play alone: a choice by test scores would flatter them."""
     from populora_core.stages.context import member_of
 
-    members = [member_of(row) for row in rows]
+    members = [member_of(row) for row in read_table(_source(run, generation), "population").to_pylist()]
     eligible = {member.member_id: True for member in members}
     if generation > 0:
         ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
         eligible |= {row["member_id"]: row["eligible"] for row in ratings}
     fitness = {member.member_id: lower_bound(member.rating) for member in members}
-    best = []
-    for role in Role:
-        own = [member for member in members if member.role is role]
-        best += [member.member_id for member in rank(own, fitness, eligible)[:1]]
-    return best
+    ranked = [rank([m for m in members if m.role is role], fitness, eligible) for role in Role]
+    return [member.member_id for own in ranked for member in own]
 
 
 def _rows(folder: Path) -> list[Row]:

@@ -52,6 +52,11 @@ QUERIES = {
         SELECT generation, role, removed_id, child_id, parent_ids, operator, operator_parameters, removed_fitness
         FROM evolutions WHERE generation <= $last ORDER BY ALL
     """,
+    "averages": """
+        SELECT generation, role, count(*) AS members, any_value(share) AS share, avg(distance) AS distance,
+               avg(energy_kept) AS energy_kept
+        FROM averages WHERE generation <= $last GROUP BY ALL ORDER BY ALL
+    """,
     "evaluations": """
         SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric,
                CASE WHEN e.temperature > 0 THEN 'T ' || e.temperature END, e.part) AS benchmark, m.role,

@@ -119,3 +119,18 @@ def replacements(figures: Figures) -> list[dict[str, str]]:
         }
         for row in sorted(figures["evolutions"], key=lambda row: -row["generation"])
     ]
+
+
+def averages(figures: Figures) -> list[dict[str, str]]:
+    """One row an average of a role, the newest first, for a table; how far members moved is their mean."""
+    return [
+        {
+            "generation": str(row["generation"]),
+            "role": row["role"],
+            "members": str(row["members"]),
+            "share of the way": f"{row['share']:.0%}",
+            "moved by": "" if row["distance"] is None else f"{row['distance']:.0%}",
+            "energy kept": f"{row['energy_kept']:.0%}",
+        }
+        for row in sorted(figures["averages"], key=lambda row: (-row["generation"], row["role"]))
+    ]

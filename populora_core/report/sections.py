@@ -11,7 +11,7 @@ from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
 from populora_core.report.figures import Figures, SampleProblem
 from populora_core.report.lead import BASE_STYLE, lead_plots
-from populora_core.report.lineage import lineage_plot, replacements
+from populora_core.report.lineage import averages, lineage_plot, replacements
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import (
     BLUE,
@@ -269,7 +269,10 @@ def _evolution(figures: Figures) -> ReportSection:
         "Who descends from whom?",
         "The weakest of a role give way to children made in weight space.",
         drawn(lineage_plot(figures, role) for role in figures.roles()),
-        (ReportTable("Every replacement", replacements(figures)),),
+        (
+            ReportTable("Every replacement", replacements(figures)),
+            ReportTable("Every average", averages(figures)),
+        ),
     )
 
 

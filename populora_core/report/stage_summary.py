@@ -115,13 +115,18 @@ _QUERIES = {
         },
     ),
     "update": _Query(
-        """SELECT count(DISTINCT member_id) || ' members learned from ' || sum(tokens) || ' tokens'
-        FROM updates WHERE generation = $generation""",
+        """SELECT count(DISTINCT member_id) || ' members learned from ' || sum(tokens) || ' tokens' || (
+            SELECT CASE WHEN count(*) > 0 THEN ', ' || count(*) || ' of them were averaged' ELSE '' END
+            FROM averages WHERE generation = $generation
+        ) FROM updates WHERE generation = $generation""",
         {
             "steps": """SELECT member_id AS member, role, n_rows AS completions, tokens, loss,
                 grad_norm AS "gradient norm", entropy, clip_fraction AS "share clipped",
                 logprob_mismatch AS "mismatch with the sampler"
-                FROM updates WHERE generation = $generation ORDER BY 1, 2"""
+                FROM updates WHERE generation = $generation ORDER BY 1, 2""",
+            "averaged": """SELECT member_id AS member, share AS "share of the way", distance AS "moved by",
+                energy_kept AS "energy kept"
+                FROM averages WHERE generation = $generation ORDER BY 1""",
         },
     ),
     "evaluate": _Query(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from populora_core.benchmarks.metrics import voted
 from populora_core.compute.work import Worker
 from populora_core.lifecycle.naming import member_named
-from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
+from populora_core.lifecycle.run_evaluation import by_play, chosen_members, newest_generation
 from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.model import Problem
@@ -35,7 +35,7 @@ class Fleet:
 
     Attributes:
         sampler: with all members resident.
-        solvers: members that answer problems, of whom `vote` and `route` ask all.
+        solvers: members that answer problems, of whom `vote` and `route` ask all; the fittest by play first.
         best: the fittest of them by play.
         context: tokens that a prompt with its completion may have.
         usual: tokens that a completion may have where nothing is said.
@@ -85,9 +85,9 @@ def open_fleet(run: Run, length: int) -> Fleet:
     """
     config, newest = run.config, newest_generation(run)
     members = chosen_members(run, newest, "all")
-    solvers = tuple(sorted(chosen_members(run, newest, "solvers")))
-    best = [name for name in chosen_members(run, newest, "best") if name in solvers]
-    if not best:
+    answering = chosen_members(run, newest, "solvers")
+    solvers = tuple(name for name in by_play(run, newest) if name in answering)
+    if not solvers:
         raise RunDirectoryError(f"no living member of {run.directory} answers problems")
     engine = choose_engine("auto", config.base.device, config.base.bits)
     sampler = config.sampler.model_copy(update={"engine": engine})
@@ -103,7 +103,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
         dialect=dialect(config.base.dialect, config.propose.inputs),
         members=tuple(sorted(members)),
         solvers=solvers,
-        best=best[0],
+        best=solvers[0],
         context=int(min(length, _context(run))),
         usual=max(config.propose.max_tokens, config.solve.max_tokens),
     )
@@ -119,10 +119,9 @@ def surest(replies: Sequence[MemberReply]) -> int:
 
 
 def majority(speech: Dialect, replies: Sequence[MemberReply]) -> int:
-    """The first of those replies that give the answer most often given; the first of all where none can be read."""
+    """The reply that a vote gives (see `voted`); the first of all where none can be read."""
     read = [reading(speech, reply) for reply in replies]
-    counted = Counter(answer for answer in read if any(answer))
-    return read.index(counted.most_common(1)[0][0]) if counted else 0
+    return voted([answer if any(answer) else None for answer in read]) or 0
 
 
 def reading(speech: Dialect, reply: MemberReply) -> tuple[str | None, ...]:

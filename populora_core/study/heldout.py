@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from populora_core.benchmarks.metrics import maj_at_k, pass_at_k
+from populora_core.benchmarks.metrics import pass_at_k, voted
 from populora_core.benchmarks.scores import BASE, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.store.catalogue import Catalogue
@@ -75,9 +75,10 @@ def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]
         tokens = fmean(row["completion_tokens"] for row in own)
         yield Value(generation, "held_out_tokens", part, tokens)
     solvers = _solvers(rows)
-    voted = {level: _voted(items) for level, items in _levels(solvers).items()}
-    yield from _spread(generation, "vote", ALL, voted)
     asked = {row["member_id"] for row in solvers}
+    standing = sorted(asked, key=lambda member: (-validated.get(member, 0.0), member))
+    votes = {level: _vote(items, standing) for level, items in _levels(solvers).items()}
+    yield from _spread(generation, "vote", ALL, votes)
     best = best_of({member: fitness for member, fitness in validated.items() if member in asked})
     if best is not None:
         own = [row for row in solvers if row["member_id"] == best]
@@ -130,12 +131,18 @@ def _scores(rows: Iterable[Row]) -> dict[int, float]:
     }
 
 
-def _voted(items: AnswersByProblem) -> float:
-    """How often the most frequent answer of all is right; ties are broken evenly."""
-    return fmean(
-        maj_at_k([row["answer"] for row in rows], [row["correct"] for row in rows], len(rows))
-        for rows in items.values()
-    )
+def _vote(items: AnswersByProblem, standing: Sequence[str]) -> float:
+    """How often the vote of all is right.
+
+    Args:
+        standing: who votes, in the order of validation scores, which breaks ties.
+    """
+    right = []
+    for rows in items.values():
+        ordered = sorted(rows, key=lambda row: standing.index(row["member_id"]))
+        place = voted([row["answer"] for row in ordered])
+        right.append(place is not None and bool(ordered[place]["correct"]))
+    return fmean(right)
 
 
 def _pass_at_8(items: AnswersByProblem) -> float:

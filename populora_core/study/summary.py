@@ -22,7 +22,7 @@ from populora_core.support.received import parse_json, read_json
 ALL = "all"
 HELD_OUT = "held_out"
 
-VERSION = 2
+VERSION = 3
 """Raised whenever equal runs would be measured differently."""
 
 MOST_BYTES = 300_000
