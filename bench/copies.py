@@ -22,7 +22,7 @@ from unittest.mock import patch
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.config.load import apply_overrides
-from populora_core.config.sections import EvaluateSection
+from populora_core.config.measuring import EvaluateSection
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation
 from populora_core.population.member import Member, Role
