@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from populora_core.compute.breeding import Average
+from populora_core.compute.members import Hashes
 from populora_core.population.member import Member
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
-
-Hashes = Mapping[str, str]  # file name -> sha256
 
 
 def average(ctx: StageContext, members: Sequence[Member]) -> dict[str, Hashes]:
