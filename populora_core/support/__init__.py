@@ -1,1 +1,1 @@
-"""What every room stands on: errors, ids, durable files, processes."""
+"""Errors, ids, durable files and processes: the ground that every room stands on."""

@@ -16,11 +16,11 @@ from populora_core.support import leftovers
 
 SOCKET_CHARS = len("/pymp-abcdefgh/listener-abcdefgh")
 IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils")
-"""What every process with a model imports, most of the CPU seconds of its start."""
+"""Modules that every process with a model imports: most of the CPU seconds of its start."""
 
 
 def with_models(device: str) -> ForkServerContext | SpawnContext:
-    """Where a process that will hold a model comes from.
+    """Return the multiprocessing context that starts a process which will hold a model.
 
     On CPUs it is forked by a server that has imported torch and transformers, and nothing of ours: the server runs no
     thread and computes nothing. CUDA does not survive a fork, so on a GPU the process begins from nothing.
@@ -57,7 +57,7 @@ def end(process: BaseProcess, seconds: float) -> None:
 
 
 def end_with_parent() -> None:
-    """From now on, end this process once the one that started it is gone.
+    """End this process, from now on, once the one that started it is gone.
 
     A parent that was killed cannot end its children, so they look for it themselves.
     """

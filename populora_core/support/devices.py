@@ -88,7 +88,7 @@ class Gpu:
 
 
 def gpus(first: int = 0) -> list[Gpu]:
-    """Those of this machine, or so many of the first that are visible; none where the driver's tool does not answer."""
+    """List this machine's GPUs, or the first visible ones; empty if the driver's tool does not answer."""
     found = []
     chosen = [f"--id={','.join(visible_gpus()[:first])}"] if first else []
     told = _asked("--query-gpu=name,driver_version,compute_cap,memory.free,memory.total", *chosen)
@@ -100,7 +100,7 @@ def gpus(first: int = 0) -> list[Gpu]:
 
 
 def _number(text: str) -> float:
-    """Not one where the tool says [N/A]: of a GPU that has no memory of its own, or that is cut into parts."""
+    """A figure, or NaN where the tool says [N/A]: a GPU has no memory of its own, or is cut into parts."""
     try:
         return float(text)
     except ValueError:
@@ -171,7 +171,7 @@ def gpu_name(visible: str | None = None) -> str:
 
 
 def _asked(query: str, *options: str) -> str:
-    """What nvidia-smi answers; nothing where it cannot."""
+    """The output of nvidia-smi; empty if it cannot answer."""
     try:
         return subprocess.run(
             ["nvidia-smi", query, *options, "--format=csv,noheader"],

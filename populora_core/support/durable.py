@@ -175,5 +175,5 @@ def disk_full(error: BaseException | None) -> bool:
 
 
 def refused(error: BaseException) -> bool:
-    """Whether a disk of this machine will not take what is written to it."""
+    """True if a disk of this machine refused what was written to it."""
     return isinstance(error, OSError) and error.errno in _REFUSED

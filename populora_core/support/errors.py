@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
-"""What a command returns to the shell: it failed with an error of this tree, or was interrupted."""
+"""Exit codes of a command that failed with an error of this tree, or was interrupted."""
 
 
 class PopuloraError(Exception):

@@ -1,4 +1,4 @@
-"""Why a completion ended: samplers say it, grading reads it."""
+"""The reasons a completion ends: samplers record one, grading reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended."""
+    """The reason a completion ended."""
 
     STOP = "stop"
     """The model sampled an end token, or completed a stop text of the request."""

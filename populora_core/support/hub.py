@@ -38,7 +38,7 @@ def pinned(name: str) -> str:
 
 
 def cached_folder(path: str) -> Path:
-    """Where the hub's cache keeps the model of a pinned path, or would."""
+    """The folder in the hub's cache that holds the model of a pinned path; it need not exist."""
     from huggingface_hub import constants
 
     model, _, revision = path.removeprefix(HUB).partition("@")
@@ -46,7 +46,7 @@ def cached_folder(path: str) -> Path:
 
 
 def how_to_get(model: str, revision: str = "") -> str:
-    """What to type for a model, here or on a machine with a network."""
+    """The command that downloads a model, here or on a machine with a network."""
     at = f" --revision {revision}" if revision else ""
     return (
         f"hf download {model}{at}; without a network: hf download {model}{at} --local-dir FOLDER on another machine, "

@@ -12,7 +12,7 @@ ANCHOR = "anchor"
 
 
 def digits(members: int) -> int:
-    """How many digits the slots of a sub-population of so many members are written with."""
+    """Number of digits in the slot numbers of a sub-population of this size."""
     return max(2, len(str(members - 1)))
 
 

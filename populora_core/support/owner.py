@@ -1,4 +1,4 @@
-"""What this user keeps on this machine: a folder, and a key in it that marks what this user made.
+"""This user's own folder on this machine, and in it a key that marks what this user made.
 
 A run directory that somebody sent is data: its catalogue is opened only where the user's key marked it.
 """
@@ -16,7 +16,7 @@ FOLDER = "POPULORA_CONFIG"  # the environment variable that names another folder
 
 
 def folder() -> Path:
-    """Where the user's key and answers lie."""
+    """The folder of the user's key and answers."""
     above = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(os.environ.get(FOLDER) or Path(above) / "populora")
 

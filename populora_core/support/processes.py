@@ -14,7 +14,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def started(pid: int) -> str:
-    """When the process started, in ticks from boot; `GONE` if it has ended, collected by its parent or not.
+    """The process's start time in ticks from boot; `GONE` if it has ended, collected by its parent or not.
 
     Without /proc every living process gives the same text, so that it counts as the one meant.
     """
@@ -80,11 +80,11 @@ class Owner:
 
     @property
     def visible(self) -> bool:
-        """Whether its process ids are ours, so that what they stand for can be seen from here."""
+        """True if its process ids are ours, so that its state can be seen from here."""
         return self.boot == _boot() and self.namespace == _namespace()
 
     def is_gone(self) -> bool:
-        """Whether the process surely has ended; False where it cannot be seen from here."""
+        """True if the process has surely ended; False if it cannot be seen from here."""
         if self.boot != _boot():
             return True
         return self.visible and started(self.pid) != self.started

@@ -1,4 +1,4 @@
-"""What comes from outside is data: text is read by one parser, against a strict model, and no path leads out.
+"""Data from outside: text is read by one parser, against a strict model, and no path leads out.
 
 A run directory or a store may have been written by somebody else, damaged or on purpose.
 """

@@ -1,4 +1,4 @@
-"""What the configuration names: functions with settings, problem types, dialects, benchmarks.
+"""Registries of what the configuration names: functions with settings, problem types, dialects, benchmarks.
 
 A registry maps a name to a thing, or to its place as "package.module:name". Another package's joins in two ways
 without a line changed here: by an entry point of the registry's group, under a name of its own, or by its place,
@@ -26,7 +26,7 @@ Strength = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 def is_place(name: str) -> bool:
-    """Whether a name is a place "package.module:name" and not a key."""
+    """True if a name is a place "package.module:name" and not a key."""
     return ":" in name
 
 
@@ -129,7 +129,7 @@ class Registry(dict[str, Any]):
 
 
 def _parts(protocol: type) -> list[str]:
-    """What a class that follows the protocol must have."""
+    """The public names that a class must have to follow the protocol."""
     return [
         name for name in (*inspect.get_annotations(protocol), *vars(protocol)) if not name.startswith("_")
     ]

@@ -1,4 +1,4 @@
-"""Which code runs, ours and that of packages."""
+"""Revisions of the running code, ours and that of packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes with the modules: bases, presets, suites, the sandbox's runner.
+"""Paths of the files that come with the modules: bases, presets, suites, the sandbox's runner.
 
 In a clone they lie at the repository's top; in an installed package in its folder `shipped`.
 """

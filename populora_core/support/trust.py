@@ -54,7 +54,7 @@ def take(places: Iterable[str]) -> None:
 
 
 def is_trusted(place: str) -> bool:
-    """Whether the user named the place, and its code lies where it lay then."""
+    """True if the user named the place, and its code is where it was then."""
     return _known().get(place, "") == lies_in(place) != ""
 
 

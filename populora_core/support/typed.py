@@ -1,4 +1,4 @@
-"""How commands are shown: as the person at the terminal can type them, also where `populora` is not on their PATH."""
+"""Commands as the person at the terminal can type them, even where `populora` is not on their PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for the user between runs and can be made again: bases that were read from GGUF files."""
+"""The user's cache, kept between runs and made again if lost: bases that were read from GGUF files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def user_cache() -> Path:
 
 
 def dequantised_folder(path: str) -> Path:
-    """Where the checkpoint made of a GGUF file lies, or would."""
+    """The folder of the checkpoint made from a GGUF file; it need not exist."""
     name, _, sha256 = path.removeprefix(GGUF).rpartition("@")
     return user_cache() / "bases" / f"{name}-{sha256[:16]}"
