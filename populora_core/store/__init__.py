@@ -1,1 +1,1 @@
-"""What a run has on disk: declared tables, stage folders committed atomically, and the DuckDB catalogue."""
+"""A run on disk: declared tables, stage folders committed atomically, and the DuckDB catalogue."""

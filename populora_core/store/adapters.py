@@ -84,13 +84,13 @@ def read_probe(folder: Path) -> Probe:
 
 
 def adapter_whole(folder: Path, sha256: str) -> bool:
-    """Whether the folder holds an adapter whose weights file has the recorded sha256."""
+    """True if the folder holds an adapter whose weights file has the recorded sha256."""
     weights, config = (folder / name for name in ADAPTER_FILES)
     return config.is_file() and weights.is_file() and file_sha256(weights) == sha256
 
 
 def what_is_wrong(folder: Path) -> dict[str, str]:
-    """What came in place of a whole adapter and what to do about it, for an error."""
+    """The `got` and `fix` of an error about an adapter that is not whole."""
     if pruned(folder / WEIGHTS):
         return {
             "got": "nothing: populora prune removed the weights",
@@ -104,7 +104,7 @@ def what_is_wrong(folder: Path) -> dict[str, str]:
 
 
 def state_intact(folder: Path, hashes: Mapping[str, str]) -> bool:
-    """Whether a run's own folder is whole, the probe of these very weights included; what was pruned counts as whole.
+    """True if a run's own folder is whole, the probe of these very weights included; pruned files count as whole.
 
     Args:
         hashes: file name -> sha256, of `STATE_FILES`.
@@ -125,7 +125,7 @@ def _recorded(path: Path, sha256: str) -> bool:
 
 
 def staged_adapters(writer: StageWriter) -> Path:
-    """Where the members that a stage writes wait until it is committed, each in the folder of its name."""
+    """The folder in which a stage's new members wait for its commit, each in a folder of its name."""
     return writer.scratch / "adapters"
 
 

@@ -1,4 +1,4 @@
-"""What a query over a run's views gives: rows to take as a whole, or as they come."""
+"""The result of a query over a run's views: rows to take as a whole, or as they come."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class StageWriter:
         return folder
 
     def path(self, file_name: str) -> Path:
-        """Where to write a file that is not a table; what lies there at the commit is committed."""
+        """The path at which to write a file that is not a table; the commit takes it along."""
         return self._folder / file_name
 
     def write_table(self, name: str, table: pa.Table) -> None:
@@ -225,7 +225,7 @@ def sweep(run_dir: Path) -> list[Path]:
 
 
 def _used_up(shards: Path) -> bool:
-    """Whether the stage of the shards was committed, and nothing was added since."""
+    """True if the stage of these shards was committed, and nothing was added since."""
     manifest = shards.parent / shards.name.removeprefix(SHARDS_PREFIX) / MANIFEST
     if not manifest.exists():
         return False
@@ -259,7 +259,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _commits(run_dir: Path, target: Path) -> int:
-    """How often the stage of the folder has been committed, as far as manifests tell."""
+    """Number of commits of the folder's stage, as far as manifests tell."""
     earlier = (run_dir / _SUPERSEDED).glob(f"*/{target.relative_to(run_dir).as_posix()}")
     manifests = [read_manifest(folder) for folder in (target, *earlier)]
     return max((manifest.attempt for manifest in manifests if manifest), default=0)

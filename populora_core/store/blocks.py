@@ -77,7 +77,7 @@ class CatalogueBlock:
     generations: range
 
     def file(self, name: str) -> Path:
-        """Where it has the rows of a table or view."""
+        """The Parquet file with the rows of a table or view."""
         return self.folder / f"{name}.parquet"
 
 
@@ -203,7 +203,7 @@ def _manifests(run_dir: Path, generation: int) -> list[Manifest] | None:
 
 
 def _digest(run_dir: Path, generations: range) -> str:
-    """What a block is made from: the manifests, by when they were written, and the declared columns."""
+    """Digest of a block's inputs: the manifests, by when they were written, and the declared columns."""
     digest = hashlib.sha256(_declared().encode())
     for manifest in _manifest_files(run_dir, generations):
         try:

@@ -67,7 +67,7 @@ def publish(run_dir: Path) -> Path:
 
 
 def stale(run_dir: Path) -> bool:
-    """Whether the catalogue is missing, unreadable, or made for another place or other stage folders."""
+    """True if the catalogue is missing, unreadable, or made for another place or other stage folders."""
     run_dir = run_dir.resolve()
     if not _ours(run_dir):
         return True
@@ -181,7 +181,7 @@ class Catalogue:
 
 
 def _ours(run_dir: Path) -> bool:
-    """Whether this user published the catalogue: another's views are SQL that could read any file."""
+    """True if this user published the catalogue: another's views are SQL that could read any file."""
     try:
         if not (run_dir / CATALOGUE).is_file() or not (run_dir / MARK).is_file():
             return False

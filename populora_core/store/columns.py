@@ -1,4 +1,4 @@
-"""What a table or a view is: columns with a name, an Arrow type, a nullability and a meaning."""
+"""Declarations of tables and views: columns with a name, an Arrow type, a nullability and a meaning."""
 
 from __future__ import annotations
 

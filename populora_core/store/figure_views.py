@@ -26,7 +26,7 @@ SPENT = """(
 """Every completion by the role in which the member wrote it."""
 
 OWN_PROBLEMS = f"(SELECT * FROM problems WHERE teacher_id <> '{ANCHOR}')"
-"""What the teachers proposed: what is said of problems is said of these, and of anchors apart."""
+"""The teachers' proposals that became problems: figures of problems leave anchors out."""
 
 _JUDGED = "verdict <> 'infrastructure'"  # null, which no FILTER takes, before the verifier has looked
 _COUNT, _COUNT_JUDGED = "count(*)", f"count(*) FILTER ({_JUDGED})"

@@ -55,7 +55,7 @@ class FileRecord:
 
 
 class SamplerProof(TypedDict):
-    """What an update's tokens told of whether the sampler serves a member, as `sampler.proof.MemberProof` has it."""
+    """Evidence, from an update's tokens, that the sampler serves a member (see `sampler.proof.MemberProof`)."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
 
@@ -67,7 +67,7 @@ class SamplerProof(TypedDict):
 
 
 class Extra(TypedDict, total=False):
-    """What of a manifest's `extra` is read again.
+    """The part of a manifest's `extra` that is read back.
 
     Attributes:
         adapters: place below the run directory -> file name -> sha256, of the members that the stage wrote.
@@ -103,7 +103,7 @@ def _checked(extra: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a stage committed.
+    """The record of a committed stage.
 
     Attributes:
         key: sha256 over everything that decides the content.
@@ -227,12 +227,12 @@ def _place(manifest: Manifest) -> tuple[str, str]:
 
 
 def complete(folder: Path, manifest: Manifest) -> bool:
-    """Whether every recorded file is there with its recorded size, or was pruned."""
+    """True if every recorded file has its recorded size, or was pruned."""
     return all(_has_size(folder / file.name, file.bytes) for file in manifest.files)
 
 
 def intact(folder: Path, manifest: Manifest) -> bool:
-    """Whether every recorded file is there with its recorded bytes, or was pruned."""
+    """True if every recorded file has its recorded bytes, or was pruned."""
     return complete(folder, manifest) and all(
         file_sha256(folder / file.name) == file.sha256
         for file in manifest.files
@@ -241,7 +241,7 @@ def intact(folder: Path, manifest: Manifest) -> bool:
 
 
 def pruned(path: Path) -> bool:
-    """Whether the file was removed by `populora prune`, rather than lost."""
+    """True if the file was removed by `populora prune`, rather than lost."""
     return not path.exists() and path.with_name(path.name + PRUNED).exists()
 
 

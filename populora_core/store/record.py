@@ -17,14 +17,14 @@ StageOf = Annotated[str, StringConstraints(pattern=r"^[0-9]{4,9}/[a-z]+$")]
 
 
 class ForkOrigin(TypedDict):
-    """What a fork was taken from; it inherits the generations up to this one."""
+    """The origin of a fork, which inherits the generations up to this one."""
 
     run: str
     generation: Whole
 
 
 class RunRecord(TypedDict):
-    """What a run is. Later revisions may say more."""
+    """The content of run.json. Later revisions may add keys."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def heeding_signals(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """What DuckDB's work gives, or the exception of a signal that comes meanwhile, which ends the work.
+    """Return the result of DuckDB's work, or raise the exception of a signal that interrupts it.
 
     It is done beside the main thread: there, DuckDB turns what a signal's handler raises into a RuntimeError without a
     cause, and whoever catches errors would go on after a Ctrl-C.
@@ -50,7 +50,7 @@ def full_disk_told() -> Iterator[None]:
 
 @contextmanager
 def refusal_told(problem: str) -> Iterator[None]:
-    """What DuckDB refuses to read of committed stages is an ArtifactError; a full disk the OSError that it was."""
+    """Turn DuckDB's refusal to read committed stages into an ArtifactError, and a full disk into an OSError."""
     try:
         with full_disk_told():
             yield
@@ -105,7 +105,7 @@ def parquet(
 
 
 def _has(path: Path | str, columns: set[str]) -> bool:
-    """Whether a Parquet file has these columns; of a damaged one DuckDB tells."""
+    """True if a Parquet file has these columns, or is damaged: then DuckDB reports the damage."""
     try:
         return columns <= set(pq.read_schema(path).names)
     except (OSError, pa.ArrowException):
@@ -120,7 +120,7 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def has_database(path: Path) -> bool:
-    """Whether DuckDB can keep a database in this folder: it ends a path at `?`, and takes a backslash for `/`."""
+    """True if DuckDB can keep a database in this folder: it ends a path at `?`, and takes a backslash for `/`."""
     return not {"?", "\\"} & set(str(path))
 
 

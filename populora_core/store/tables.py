@@ -414,4 +414,4 @@ _DECLARED = (
 )
 
 TABLES: dict[str, Table] = {table.name: table for table in _DECLARED}
-"""What stages write as Parquet."""
+"""Tables that stages write as Parquet, by name."""

@@ -67,7 +67,7 @@ _COUNTS = (
 
 
 def _count(name: str, meaning: str, expression: str) -> ViewColumn:
-    """What one generation took, 0 for nothing."""
+    """Declare a column with the sum over one generation, 0 where nothing was recorded."""
     return ViewColumn(Column(name, LONG, meaning), f"coalesce(({expression})::BIGINT, 0)")
 
 
