@@ -89,9 +89,9 @@ def replay(
 
 
 def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share: float) -> list[Draft]:
-    """What `replay` draws around a frontier; what a length lacks, shorter programs fill up, then those at the frontier.
+    """Draw for `replay`: half one line beyond the frontier, a quarter at it; shorter ones fill up, then more at it.
 
-    Where no length is solved as often, the frontier is at the shortest.
+    If no length is solved often enough, the frontier is the shortest length.
     """
     lengths: dict[int, dict[str, Graded]] = {}  # program -> its newest solve rate, newest first
     for each in reversed(past):
@@ -232,7 +232,7 @@ def _required(given: Iterable[Draft], problem_type: str, source: str) -> Iterato
 
 
 def _known(draft: Draft, played: Buffer) -> bool:
-    """Whether its program was played; one that does not parse never was, and its verdict says so."""
+    """True if the draft's program was played. One that does not parse never was; its verdict will say so."""
     try:
         return played.knows(draft.problem_type, program_key(draft.program))
     except ProgramSyntaxError:

@@ -1,4 +1,4 @@
-"""What a worked solution answers: the boxed or the stated result. Text in, text out."""
+"""Final answers of worked solutions: the boxed or the stated result. Text in, text out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark is: rows in, problems with prompts out, and a grader of completions.
+"""The protocol of a benchmark: rows in, problems with prompts out, and a grader of completions.
 
 A benchmark knows its published schema, its prompt templates and its rules of grading; where its rows lie, how
 often and at which temperature they are answered stands in a suite (see `suite`).
@@ -47,7 +47,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ItemScore:
-    """What a grader found of one completion.
+    """The score of one completion.
 
     Attributes:
         answer: what was read from the completion, in a form in which equal answers are equal text as far as
@@ -95,7 +95,7 @@ class Benchmark(Protocol):
         ...
 
     def prompt(self, item: Item, family: str) -> str:
-        """What a model is asked.
+        """The prompt that puts an item to a model.
 
         Args:
             family: the model family, which is the dialect that the run speaks with its base: `compact` or

@@ -28,7 +28,7 @@ MODULES = (
     "pprint", "queue", "random", "secrets", "string", "struct", "sys", "threading", "time", "timeit", "traceback",
     "types", "unittest", "warnings", "zlib",
 )  # fmt: skip
-"""What solutions import beyond the modules of the static policy; nothing can be imported that is not listed."""
+"""Modules that solutions may import beyond those of the static policy; nothing else can be imported."""
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
@@ -150,7 +150,7 @@ def score_programs(
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one program came to under its own time limit.
+    """The result of one program under its own time limit.
 
     Attributes:
         verdict: None where every input was answered; it is for the caller to say whether rightly.

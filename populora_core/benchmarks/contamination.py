@@ -1,4 +1,4 @@
-"""How much of a suite a run has seen: n-gram overlap of the run's problems with the suite's.
+"""Overlap of a run's problems with a suite's, in n-grams: how much of the suite the run has seen.
 
 Exact copies cannot occur for the bundled suite, since the verify stage refuses them; what is reported is how alike
 the rest is. A small language repeats itself, so the overlap is to be read against that of fresh problems.

@@ -72,7 +72,7 @@ class Cruxeval(BundledBenchmark):
             return results
 
         def outputs(problem: Problem, answer: str) -> tuple[str, ...]:
-            """What the answer says, or comes to, the value of each output."""
+            """The value of each output that the answer states, or that its program computes."""
             kind = problem_type(problem.problem_type)
             if kind.answer_form is AnswerForm.OUTPUT:
                 return parts(answer)
@@ -101,12 +101,12 @@ cruxeval_i = partial(Cruxeval, "code_i")
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
-    """Whether the row has CRUXEval's columns."""
+    """True if the row has CRUXEval's columns."""
     return SCHEMA.keys() <= row.keys()
 
 
 def refused(row: Mapping[str, Any]) -> str:
-    """Why the row makes no problem; empty if it makes one."""
+    """The reason why a row makes no problem; empty if it makes one."""
     try:
         read_program(row["code"])
         read_arguments(row["input"])
@@ -125,7 +125,7 @@ def drafts(row: Mapping[str, Any]) -> list[Draft]:
 
 
 def same_value(first: str, second: str) -> bool:
-    """Whether two literals of plain data are equal as Python compares values."""
+    """True if two literals of plain data are equal as Python compares values."""
     try:
         return bool(parse_literal(first) == parse_literal(second))
     except NotPlainData:

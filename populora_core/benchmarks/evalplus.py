@@ -37,7 +37,7 @@ FACTOR = 5.0
 """A candidate may take this many times the CPU time of the reference on the same inputs, and always the floor."""
 CEILING_SECONDS = 20.0
 MEMORY_MIB = 4096
-"""As much as EvalPlus gives: one reference solution takes more than a third of it."""
+"""EvalPlus' own memory limit: one reference solution takes more than a third of it."""
 TOO_MUCH = frozenset({AttemptVerdict.TIMEOUT, AttemptVerdict.OUT_OF_MEMORY, AttemptVerdict.OUTPUT_LIMIT})
 
 SCHEMA: Schema = {
@@ -54,7 +54,7 @@ SCHEMA: Schema = {
 GROUPS = ("base_input", "plus_input")
 STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n#", "\n```")
 HEAD_STOPS = (*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
-"""Where the prompt is the head of the function."""
+"""Stop texts where the prompt is the head of the function."""
 
 
 Arguments = Callable[[str, Sequence[Any]], list[Any]]
@@ -127,7 +127,7 @@ class EvalPlus:
         jobs, results = jobs | more_jobs, results | more_results
 
         def ran(item: Item, program: str, part: Inputs) -> tuple[Ran, Ran]:
-            """What the reference came to, and the candidate in the time that the reference gives it."""
+            """The reference's result, and the candidate's in the time that follows from the reference's."""
             expected = read_result(results[item.item_id, reference(item), part], decoded=True)
             seconds = min(max(FLOOR_SECONDS, FACTOR * expected.cpu_seconds), sandbox.limits.cpu_seconds)
             own = item.item_id, program, part

@@ -15,7 +15,7 @@ import numpy as np
 
 RELATIVE_TOLERANCE = 1e-7
 FLOAT_TOLERANCE = 1e-6
-"""For floats of problems that state no tolerance."""
+"""Tolerance for floats of problems that state none."""
 
 SETS = frozenset(
     {
@@ -86,7 +86,7 @@ def mbpp_arguments(task_id: str, arguments: Sequence[Any]) -> list[Any]:
 
 
 def right(entry_point: str, arguments: Sequence[Any], answer: Any, expected: Any, atol: float) -> bool:
-    """Whether an answer is right by EvalPlus' rules.
+    """True if an answer is right by EvalPlus' rules.
 
     Args:
         expected: what the reference returned for the same arguments.

@@ -39,7 +39,7 @@ RELEASES = {
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where the rows of a benchmark are from.
+    """The origin of a benchmark's rows.
 
     Attributes:
         given: whether a person gave the files, whose revision we then cannot know.
@@ -57,7 +57,7 @@ class Record:
 
 
 def folder() -> Path:
-    """Where fetched rows lie: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data."""
+    """The folder of fetched rows: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data."""
     if named := os.environ.get(FOLDER_VARIABLE):
         return Path(named)
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -150,7 +150,7 @@ def _published_files(entry: Entry) -> tuple[str, ...]:
 
 
 def _is_address(entry: Entry) -> bool:
-    """Whether the data set is one file somewhere else than on the hub."""
+    """True if the data set is a single file, elsewhere than on the hub."""
     return entry.dataset.startswith("https://")
 
 

@@ -1,4 +1,4 @@
-"""What no run may train on: the problems of the bundled suites, by the normal form of their programs."""
+"""Problems that no run may train on: those of the bundled suites, by the normal form of their programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HeldOut:
                 self._whole.add(key)
 
     def holds(self, program: str, inputs: Sequence[str]) -> bool:
-        """Whether a problem of whatever type with this program and one of these inputs is held out.
+        """True if a problem of any type with this program and one of these inputs is held out.
 
         Raises:
             ProgramSyntaxError: the program does not parse.

@@ -26,7 +26,7 @@ from populora_core.sandbox.jobs import Job, Sandbox
 from populora_core.support.errors import BenchmarkError
 
 FLOOR_SECONDS = 3.0
-"""What HumanEval gives a program; five times what the reference takes, where that is more."""
+"""HumanEval's time limit of a program; raised to five times the reference's time where that is more."""
 CEILING_SECONDS = 15.0
 
 _CHECK = """

@@ -51,7 +51,7 @@ def suite_digest(suite: Suite) -> str:
 
 
 def rows_file(entry: Entry) -> Path:
-    """Where the rows of one benchmark of a suite lie, or would lie once fetched."""
+    """The file with the rows of one benchmark of a suite; it exists once fetched."""
     return entry.here or fetched_file(entry)
 
 
@@ -84,7 +84,7 @@ def part_of(items: Sequence[Item], part: Part, validation: float) -> list[Item]:
 
 
 def sample_of(items: Sequence[Item], problems: int) -> list[Item]:
-    """At most so many of the problems, evenly over strata; they depend on nothing but ids and number."""
+    """Choose up to this many problems, evenly over strata; the choice depends only on ids and number."""
     rounds = zip_longest(*_by_stratum(items))
     chosen = set(islice((name for turn in rounds for name in turn if name is not None), problems))
     return [item for item in items if item.item_id in chosen]

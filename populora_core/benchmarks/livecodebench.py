@@ -85,7 +85,7 @@ PRELUDE = "\n".join(
     + [f"import {module}" for module in _MODULES]
     + ["sys.setrecursionlimit(50000)"]
 )
-"""What LiveCodeBench imports for every solution."""
+"""Imports that LiveCodeBench puts before every solution."""
 
 
 @dataclass(slots=True)

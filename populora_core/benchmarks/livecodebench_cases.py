@@ -24,7 +24,7 @@ MAX_UNPACKED_BYTES = 1 << 30
 
 
 class TestType(StrEnum):
-    """How a case is put to a program."""
+    """The way a case reaches a program."""
 
     STDIN = "stdin"
     FUNCTIONAL = "functional"
@@ -90,13 +90,13 @@ def _unpack(text: str) -> str:
 
 
 def right_output(answer: str, expected: str) -> bool:
-    """Whether a standard output is right: equal line by line, blanks at the ends aside, numbers as decimals."""
+    """True if a standard output is right: equal line by line, blanks at the ends aside, numbers as decimals."""
     lines, wanted = _lines(answer), _lines(expected)
     return len(lines) == len(wanted) and all(map(_right_line, lines, wanted))
 
 
 def right_value(answer: Any, expected: str) -> bool:
-    """Whether a returned value is right: equal to the JSON value; a tuple counts as a list."""
+    """True if a returned value is right: equal to the JSON value; a tuple counts as a list."""
     if isinstance(answer, tuple):
         answer = list(answer)
     return bool(answer == json.loads(expected))

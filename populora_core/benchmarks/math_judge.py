@@ -1,4 +1,4 @@
-"""Whether two mathematical answers are equal, decided by math-verify in a process of ours that always ends.
+"""Equality of two mathematical answers, decided by math-verify in a process of ours that always ends.
 
 math-verify keeps its time limits by a signal that only the main thread can have, and no Python handler runs while
 C code multiplies. So comparisons run in a process that a CPU timer of the kernel ends, from whatever thread they
@@ -24,7 +24,7 @@ WORKER = Path(__file__).with_name("math_worker.py")
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 2 << 30
 WALL_SECONDS = 300.0
-"""Beside ten times the CPU time: after that a process that neither answers nor works counts as lost."""
+"""Wall time beside ten times the CPU time: after that, a process that neither answers nor works counts as lost."""
 TRIES = 2
 INSTALL = "pip install -e '.[evaluation]'"
 
@@ -44,7 +44,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a comparison, and a text of the answer that alike answers share; empty where it failed."""
+    """The result of a comparison, and a text that equal answers share; empty if the comparison failed."""
 
     verdict: AttemptVerdict
     canonical: str = ""

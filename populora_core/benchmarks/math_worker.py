@@ -30,7 +30,7 @@ from sympy.core.sympify import SympifyError
 from sympy.logic.boolalg import BooleanAtom
 
 SMALL = 1e-3
-"""Below this, math-verify's six decimals say too little: 1e-9 and 2e-9 would be one number."""
+"""Threshold below which math-verify's six decimals are too few: 1e-9 and 2e-9 would be one number."""
 RELATIVE = 1e-4
 ROUNDING = 1e-12
 """Numbers this close, relative to the larger, are one number if either is a decimal, which was rounded."""
@@ -55,7 +55,7 @@ NO_UNITS = replace(WITH_UNITS, normalization_config=replace(WITH_UNITS.normaliza
 
 
 def number(text: str, *_: Any, **__: Any) -> Any:
-    """In place of `sympy.parsing.parse_expr`: the number that a text is, without evaluating it.
+    """Read a number without evaluating the text; replaces `sympy.parsing.parse_expr`.
 
     Raises:
         SympifyError: the text is anything else.
@@ -69,7 +69,7 @@ def number(text: str, *_: Any, **__: Any) -> Any:
 
 
 def refuse(code: str, *_: Any) -> NoReturn:
-    """In place of the function of SymPy that calls `eval`."""
+    """Refuse to run code; replaces the function of SymPy that calls `eval`."""
     raise SympifyError(code)
 
 
@@ -101,7 +101,7 @@ def disarm() -> None:
 
 
 def parse_latex(latex: str) -> Any:
-    """In place of math-verify's: the expression, or that after the last sign of equality, its capitals kept."""
+    """Parse an expression, or that after the last equality sign; unlike math-verify's own, keep its capitals."""
     try:
         return latex2sympy(
             latex,
@@ -120,7 +120,7 @@ their_symbols_equal = math_verify.grader.sympy_compare_symbols
 
 
 def symbols_equal(gold: Any, found: Any) -> bool:
-    """In place of math-verify's: variables that differ by capitals are two, words that do are one."""
+    """True if two symbols are equal; unlike math-verify's own, variables differ by their capitals, words do not."""
     if {gold, found} == {sympy.Symbol("E", real=True), sympy.E}:
         return False
     if isinstance(gold, sympy.Symbol) and isinstance(found, sympy.Symbol) and gold.name != found.name:
@@ -130,7 +130,7 @@ def symbols_equal(gold: Any, found: Any) -> bool:
 
 
 def read(text: str, units: bool = True) -> list[Any]:
-    """What math-verify makes of one answer: an expression, the text itself, or both.
+    """Read one answer with math-verify: an expression, the text itself, or both.
 
     Args:
         units: letters behind a number may be a unit; else they are variables.
@@ -157,7 +157,7 @@ def compare(gold: str, answer: str, tolerance: float | None) -> dict[str, str]:
 
 
 def same_words(gold: str, answer: str) -> bool:
-    """Whether two answers in words, or two letters of a choice, are the same but for capitals."""
+    """True if two answers in words, or two letters of a choice, are the same but for capitals."""
     if not TEXT.match(gold):
         return False
     words = [WORDS.fullmatch(text) or LETTER.fullmatch(text) for text in (gold, answer)]
@@ -165,7 +165,7 @@ def same_words(gold: str, answer: str) -> bool:
 
 
 def named_alike(expected: list[Any], found: list[Any]) -> list[Any]:
-    """What was found, its `X = ...` as `x = ...` where that is expected: there the name is no part of the value."""
+    """Rename an answer `X = ...` to the expected `x = ...`: there the name is no part of the value."""
     relations = expected[:1] + found[:1]
     if len(relations) < 2 or not all(isinstance(part, sympy.Eq) and part.lhs.is_Symbol for part in relations):
         return found

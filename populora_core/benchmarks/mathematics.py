@@ -26,7 +26,7 @@ from populora_core.support.errors import BenchmarkError
 
 PublishedRow = Mapping[str, Any]
 NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")
-"""Where a base model that goes on after its solution has begun another problem."""
+"""Texts with which a base model that goes on after its solution begins another problem."""
 
 _SCIENTIFIC = re.compile(r"(?<![\w\\])(-?\d+(?:\.\d+)?)\s*[eE]\s*\{?([+-]?\d+)\}?(?!\w)")
 _MODULUS = re.compile(r"\s*\\(?:pmod\s*\{[^{}]*\}|bmod\s*\S+)\s*$")

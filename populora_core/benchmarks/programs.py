@@ -1,4 +1,4 @@
-"""Which part of a completion is the program that a benchmark asked for. Text in, text out; nothing here runs.
+"""Extraction of the program that a benchmark asked for from a completion. Text in, text out; nothing here runs.
 
 Backticks are no Python outside of strings and comments. So the fence that closes a block is the first one with which
 the block parses, and a fence inside a docstring closes nothing.
@@ -56,7 +56,7 @@ def code_blocks(text: str) -> list[str]:
 
 
 def defines(code: str, name: str) -> bool:
-    """Whether the code, as far as it parses, binds `name` at its top level."""
+    """True if the code, as far as it parses, binds `name` at its top level."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -208,7 +208,7 @@ def _bound(node: ast.AST) -> set[str]:
 
 
 def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
-    """Whether a statement belongs to what binds, fills or prepares one of the names."""
+    """True if a statement is part of what binds, fills or prepares one of the names."""
     if isinstance(statement, ast.ImportFrom) and (
         statement.module == "__future__" or statement.names[0].name == "*"
     ):

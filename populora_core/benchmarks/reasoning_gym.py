@@ -145,7 +145,7 @@ def _version() -> str:
 
 
 def _answer(text: str, family: str) -> str | None:
-    """What stands between the last pair of answer tags; of a base model the rest of its line."""
+    """The text in the last pair of answer tags, or the rest of the line for a base model; None if there is none."""
     if family == prompts.COMPLETION:
         return text.strip().partition("\n")[0].strip() or None
     found = ANSWER.findall(text)

@@ -1,4 +1,4 @@
-"""From judged completions to scores with intervals: the rows of `evaluations`."""
+"""Scores with intervals from judged completions: the rows of `evaluations`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from populora_core.support.aliases import Row
 
 ALL = "all"
 BASE = "base"
-"""What stands where a player has a member's id, for the base without an adapter."""
+"""The id under which scores of the base without an adapter are stored, in place of a member's."""
 YARDSTICK, FIRST, NEWEST = "yardstick", "first_problems", "newest_problems"
 """The suite made of a run's own problems, and its two benchmarks."""
 
@@ -35,7 +35,7 @@ class ScoreRule:
     votes: bool
 
     def score(self, rows: Sequence[Row]) -> float | None:
-        """Of one problem, from its completions in the order of sampling; None where too few were judged."""
+        """The score of one problem, from its completions in the order of sampling; None if too few were judged."""
         judged = [row for row in rows if row["correct"] is not None]
         if len(judged) < self.k:
             return None
@@ -79,7 +79,9 @@ NOTHING = "it tells nothing of this run: the base and everybody else score at th
 
 
 def tells_nothing(rows: Iterable[Row], suite: Suite) -> bool:
-    """Whether a suite is beyond base and members alike, or no better than guessed.
+    """True if a suite is too hard for base and members alike, or no better than guessed.
+
+    That is so where each one's interval ends below `FLOOR`, or its score is not above the suite's chance.
 
     That is where of each the interval ends below `FLOOR`, or the score is not above the suite's chance.
 

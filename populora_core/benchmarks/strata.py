@@ -19,7 +19,7 @@ def level_of(stratum: str) -> int | None:
 
 
 def by_stratum(items: Sequence[Row], suite: Suite, solvers: Sequence[str]) -> dict[str, list[Pairs]]:
-    """Of each stratum, the solvers' mean scores and the base's, problem by problem, of each benchmark that has it.
+    """Mean scores of solvers and base for each stratum: problem by problem, one entry per benchmark that has it.
 
     Levels come by number, other strata by name. Empty where no problem has a stratum, or all have the same.
 

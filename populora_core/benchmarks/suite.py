@@ -22,9 +22,9 @@ class Part(StrEnum):
     """A half of a suite; no problem is in both."""
 
     TEST = "test"
-    """What is reported."""
+    """The half that is reported."""
     VALIDATION = "validation"
-    """What selection by external fitness sees."""
+    """The half that selection by external fitness sees."""
 
 
 class Entry(BaseModel):
@@ -75,7 +75,7 @@ class Entry(BaseModel):
 
 
 class Suite(BaseModel):
-    """What `populora evaluate --suite FILE` measures.
+    """The content of a suite file: the benchmarks that `populora evaluate` measures.
 
     Attributes:
         validation: the share of each benchmark's problems, within each stratum, that only selection by external
