@@ -43,13 +43,13 @@ class BaseModel:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What turns text into tokens and back, and the token ids that end a completion."""
+    """The tokenizer of a base, and the token ids that end a completion."""
 
     tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
 
     def text(self, ids: Sequence[int]) -> str:
-        """What the tokens say, special ones included, to the last blank."""
+        """Decode the tokens, special ones included, to the last blank."""
         return str(
             self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         )

@@ -28,7 +28,7 @@ OF_MACHINE = ("transformers_version", "_name_or_path")  # what would make equal 
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins as GGUF files do."""
+    """True if a file begins as GGUF files do."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

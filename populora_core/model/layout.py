@@ -28,7 +28,7 @@ PEFT_PREFIX = "base_model.model."
 
 @dataclass(frozen=True, slots=True)
 class ModuleSlot:
-    """Where the factors of one linear module lie in a row: A [rank, in], B [out, rank]."""
+    """The place of one linear module's factors in an adapter's row: A [rank, in], B [out, rank]."""
 
     name: str
     in_features: int
@@ -75,7 +75,7 @@ class AdapterLayout:
 
     @property
     def scale(self) -> float:
-        """What B A is multiplied by."""
+        """The factor alpha / rank by which B A is multiplied."""
         return self.alpha / self.rank
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What the learner's own forward pass makes of a given text: what a sampler is held to."""
+"""Log-probabilities by the learner's own forward pass of a fixed text, which every sampler must reproduce."""
 
 from __future__ import annotations
 

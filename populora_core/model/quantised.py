@@ -21,7 +21,7 @@ LARGEST = {8: 127, 4: 7}
 
 
 class QuantisedLinear(nn.Linear):
-    """In place of a linear layer, from whose weights it is made.
+    """A linear layer with quantised weights, made from the one it replaces.
 
     Attributes:
         codes: int8 [out, in], or uint8 [out, in / 2] with two weights each.

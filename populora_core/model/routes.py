@@ -1,4 +1,4 @@
-"""Which member each row of a batch belongs to, and how the members' products are put together.
+"""Routes of a batch: the member of each row, and how the members' products are put together.
 
 Sorted by member, rows go through in blocks: all members in one batched product where their parts of the batch are
 multiples of a part that is long enough; else those with equal parts. Rows of a single token, whose products
@@ -20,7 +20,7 @@ from torch import Tensor
 COPY_TOKENS = 2
 """Times the rank: parts of as many tokens are worth a copy of their member's factors, so that one product has all."""
 FEW_BLOCKS = 2
-"""So many products are cheaper than bringing the rows of a step into parts of one length and back."""
+"""Number of products that cost less than bringing a step's rows into parts of one length and back."""
 FEW_PRODUCTS = {"cpu": 8192, "cuda": 0}
 """Rows of a step times all residents' ranks: up to here the product of every row with every member is cheapest.
 On a GPU it was not measured, and would cost memory: it wants a copy of all factors."""
@@ -91,7 +91,7 @@ class Scattered:
 
     @classmethod
     def of(cls, slots: Sequence[int | None], device: torch.device | None = None) -> Scattered:
-        """From the population row of each batch row, of which one at least has a member."""
+        """Build from the population row of each batch row; at least one row must have a member."""
         own: dict[int, list[int]] = {
             slot: [] for slot in sorted({slot for slot in slots if slot is not None})
         }
@@ -138,7 +138,7 @@ class Masked:
     def of(
         cls, slots: Sequence[int | None], members: int, rank: int, device: torch.device | None = None
     ) -> Masked:
-        """From the population row of each batch row."""
+        """Build from the population row of each batch row; None for a row without a member."""
         own = torch.tensor([-1 if slot is None else slot for slot in slots], device=device)
         return cls(torch.arange(members * rank, device=device) // rank != own[:, None, None])
 
@@ -151,7 +151,7 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which member each row of a batch belongs to. Rows without a member run on the base alone.
+    """The member of each row of a batch. Rows without a member run on the base alone.
 
     Attributes:
         mixed: stands for all blocks where rows come in any order.
@@ -196,7 +196,7 @@ def step_route(
 
 
 def _planned(slots: Sequence[int | None], shortest: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Of each block: its first row, the rows of a part, and the member of each part."""
+    """Yield (first row, rows per part, member of each part) for each block."""
     start = 0
     for adapted, stretch in groupby(slots, key=lambda slot: slot is not None):
         rows = list(stretch)
