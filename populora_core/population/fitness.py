@@ -53,7 +53,7 @@ FITNESS = Registry(
 )
 
 NEEDS_EVALUATION = frozenset({"external", "blend"})
-"""Which of them need every member's external fitness."""
+"""Fitness functions that need every member's external fitness."""
 
 
 def learnable_share(solve_rates: Iterable[float | None]) -> float | None:

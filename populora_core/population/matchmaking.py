@@ -1,4 +1,4 @@
-"""Who meets whom: prioritised fictitious self-play (PFSP) and its controls.
+"""Matchmaking: prioritised fictitious self-play (PFSP) and its controls.
 
 PFSP weights as in Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
 learning" (2019): p (1 - p) prefers even pairs, (1 - p)^k prefers pairs that are hard for one side.
@@ -152,7 +152,7 @@ def _weights(p_student_win: Array, rules: MatchSection, generation: int) -> Arra
 def _drawn(
     pool: list[int], weights: Array, rules: MatchSection, rng: np.random.Generator
 ) -> tuple[int, float]:
-    """Who is drawn, and taken, from the pool, and with which probability."""
+    """Draw one from the pool and remove it; return it and the probability with which it was drawn."""
     shares = _shares(weights, rules.uniform_floor)
     place = int(rng.choice(len(pool), p=shares))
     return pool.pop(place), float(shares[place])

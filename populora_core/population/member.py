@@ -9,7 +9,7 @@ from populora_core.population.rating import Rating
 
 
 class Role(StrEnum):
-    """What a member is, and what it plays."""
+    """The role of a member."""
 
     TEACHER = "teacher"
     """Proposes problems."""

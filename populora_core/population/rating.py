@@ -26,7 +26,7 @@ class Rating:
 
 
 class Outcome(StrEnum):
-    """Who won a match."""
+    """The outcome of a match."""
 
     TEACHER = "teacher"
     """The student solved less than the ratings predicted."""
@@ -77,7 +77,7 @@ def match_outcome(
     p_student_win: float,
     draw_band: float = 0.02,
 ) -> Outcome:
-    """Who won, from what the student solved against what the ratings predicted.
+    """Decide a match by the student's solve rate against what the ratings predicted.
 
     Problems that no one solved are left out of the solve rate, so that a teacher cannot win by writing
     impossible ones.

@@ -51,7 +51,7 @@ REPLACEMENTS = Registry(
 
 
 def evolves(rules: EvolveSection, generation: int, planned: int | None = None) -> bool:
-    """Whether members are replaced at the end of this generation.
+    """True if members are replaced at the end of this generation.
 
     Args:
         planned: generations of the whole run, in whose last share no one is born: a child has to learn before
@@ -86,7 +86,7 @@ def plan_evolution(
     rules: EvolveSection,
     rng: np.random.Generator,
 ) -> list[Replacement]:
-    """Who of one sub-population is replaced at the end of this generation, and how; first to go first.
+    """Choose the members of one role to replace at the end of this generation, weakest first, and how.
 
     Empty in every generation that is not a multiple of `rules.every`. Where only one member survives,
     children are mutants of it.

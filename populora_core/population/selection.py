@@ -48,7 +48,7 @@ def tournament(
 
 
 def rank_proportional(standing: Array, n: int, rng: np.random.Generator) -> Places:
-    """With probability in proportion to the rank, m for the fittest and 1 for the last; equals share theirs."""
+    """Draw n places in proportion to rank: m for the fittest, 1 for the last; equals share their mean rank."""
     ranks = np.arange(len(standing), 0, -1, dtype=np.float64)
     _, ties = np.unique(standing, return_inverse=True)
     weights = (np.bincount(ties, ranks) / np.bincount(ties))[ties]
@@ -100,7 +100,7 @@ def choose_parents(standing: Array, n: int, rules: EvolveSection, rng: np.random
 
 
 def checked_places(name: str, given: Iterable[int], among: int, n: int | None = None) -> list[int]:
-    """What the function of this name gave, once it is different places (n of them, where said) among so many.
+    """Return what a plug-in function chose, once it is different places (n of them, if given) below `among`.
 
     Raises:
         PopulationError: it is anything else.

@@ -31,7 +31,7 @@ CHUNK = 2048  # rows converted to float64 at once: what a core's own cache holds
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Below which share something is a rounding error and not a direction.
+    """Shares below which a figure is a rounding error and not a direction.
 
     Attributes:
         value: a singular value, of the largest.
@@ -61,7 +61,7 @@ class Triplets:
 
     @property
     def live(self) -> Tensor:
-        """Which directions the updates have, bool [n, m]."""
+        """Mask of the directions that the updates have, bool [n, m]."""
         return self.s > 0.0
 
     @property
@@ -108,7 +108,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """What the parents' updates span, over n modules; see the module's docstring."""
+    """The space that the parents' updates span, over n modules; see the module's docstring."""
 
     parents: tuple[Adapter, ...]
     outs: Side
@@ -280,7 +280,7 @@ def _mix(parts: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _blas() -> ThreadpoolController:
-    """What sets the threads of numpy's products."""
+    """The controller of numpy's BLAS threads."""
     return ThreadpoolController().select(user_api="blas")
 
 
