@@ -13,7 +13,7 @@ CHUNK_LOGITS = 1 << 24  # logits held at once
 
 @dataclass(frozen=True, slots=True)
 class TokenStats:
-    """What the loss found at each of n tokens, all [n]; `kl` is 0 where no reference was given."""
+    """Loss and statistics of n tokens, all [n]; `kl` is 0 without a reference."""
 
     loss: Tensor
     entropy: Tensor
@@ -22,7 +22,7 @@ class TokenStats:
     mismatch: Tensor
 
     def at(self, chosen: Tensor) -> TokenStats:
-        """Those tokens alone, chosen by bools [n]."""
+        """The tokens selected by a boolean mask [n]."""
         columns = (getattr(self, column.name) for column in fields(self))
         return TokenStats(*(column[chosen.to(column.device)] for column in columns))
 

@@ -31,7 +31,7 @@ class Pack:
 
     @property
     def shared(self) -> bool:
-        """Whether the prompt is that of several completions."""
+        """True if several completions share the prompt."""
         return len(self.rows) > 1
 
 

@@ -1,4 +1,4 @@
-"""What goes into an update and what comes out of it, as plain records."""
+"""Inputs and results of an update, as plain records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Paid(Protocol):
-    """What has an advantage for a member, or is a text of a corpus for it."""
+    """A row that has an advantage for a member, or is a text of a corpus for it."""
 
     @property
     def member_id(self) -> str: ...
@@ -80,7 +80,7 @@ class CorpusText:
 
 @dataclass(frozen=True, slots=True)
 class MemberRules:
-    """What one member does otherwise than all; None: it does not."""
+    """Overrides for one member; None keeps the shared setting."""
 
     learning_rate: float | None = None
     clip: float | None = None
@@ -89,7 +89,7 @@ class MemberRules:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRules:
-    """How members are stepped.
+    """The settings of an update, with overrides for single members.
 
     Attributes:
         settings: of all members.
@@ -118,7 +118,7 @@ class UpdateRules:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What an update did to one member, told by what was sampled; texts of a corpus are in no figure but grad_norm.
+    """Result of an update for one member, from sampled tokens; corpus texts count in grad_norm alone.
 
     Attributes:
         tokens: completion tokens of its rows with an advantage, the denominator of its loss.
@@ -148,8 +148,8 @@ class UpdateStats:
 
     @classmethod
     def over(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
-        """What several steps, each on its own rows, come to: sums of rows, tokens and steps, else means over the steps
-        that were taken. The mismatch is the first one's, at the weights that sampled.
+        """Combine steps, each on its own rows: sums of rows, tokens and steps, else means over the steps that were
+        taken. The mismatch is that of the first step, at the weights that sampled.
         """
         n_rows, tokens = sum(step.n_rows for step in steps), sum(step.tokens for step in steps)
         taken = [step for step in steps if step.steps]

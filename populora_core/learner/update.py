@@ -132,12 +132,12 @@ def _step(
 
 
 def _weights(tokens: int, texts: int, share: float) -> tuple[float, float]:
-    """What a sampled token and one of a corpus weigh in their member's loss, of which there are so many."""
+    """Loss weights of one sampled token and one corpus token of a member, given how many it has of each."""
     return ((1.0 - share) / tokens, share / texts) if texts else (1.0 / tokens, 0.0)
 
 
 def has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSection) -> bool:
-    """Whether the GPU has memory for all activations of a micro-batch: then backward need run no layer again."""
+    """True if the GPU has memory for all activations of a micro-batch: then backward need run no layer again."""
     tokens = max(settings.token_budget, *(pack.length for pack in packs))
     try:
         shape = shape_of(stacked.model.config.to_dict(), stacked.layout.rank)
@@ -149,7 +149,7 @@ def has_room(stacked: StackedAdapters, packs: Sequence[Pack], settings: UpdateSe
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """What the tokens of each member come to.
+    """Sums over the tokens of each member.
 
     Attributes:
         sums: [P, 6], tokens and the sums of loss, entropy, clipped, KL and mismatch.
