@@ -1,4 +1,4 @@
-"""What sections of a configuration are made of: their base class, and kinds of values."""
+"""Building blocks of a configuration's sections: their base class, and kinds of values."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Config(Section):
 
     @property
     def members(self) -> int:
-        """Of the whole population."""
+        """Number of members in the whole population."""
         return self.population.proposers + self.population.students
 
     @property

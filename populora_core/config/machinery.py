@@ -10,7 +10,7 @@ from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds
 
 
 class SandboxSection(Section):
-    """Where and how long a model-written program may run (verify, grade)."""
+    """The sandbox of model-written programs and their limits (verify, grade)."""
 
     backend: Literal["auto", "docker", "bubblewrap", "launcher", "gvisor"] = Field(
         "auto",
@@ -30,7 +30,7 @@ class SandboxSection(Section):
 
 
 class SamplerSection(Section):
-    """What members write with (propose, solve, evaluate); of it, only the engine decides results."""
+    """The sampler of proposals and answers (propose, solve, evaluate); only its engine decides results."""
 
     engine: Literal["auto", "torch", "vllm"] = Field(
         "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"
@@ -62,7 +62,7 @@ class SamplerSection(Section):
 
 
 class ComputeSection(Section):
-    """Where shards run; the shard plan is part of every stage key that it matters to."""
+    """The machines that shards run on; the shard plan is part of every stage key that it matters to."""
 
     backend: Literal["local", "inline", "ray"] = Field(
         "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
@@ -93,7 +93,7 @@ class ComputeSection(Section):
 
 
 class StoreSection(Section):
-    """What is kept, and where else than in the run directory."""
+    """Artifacts to keep, and a second place for them beside the run directory."""
 
     keep_states: Count | Literal["all"] = Field(
         "all",
@@ -115,7 +115,7 @@ class StoreSection(Section):
 
 
 class WandbSection(Section):
-    """How Weights & Biases is fed."""
+    """Settings of Weights & Biases."""
 
     project: str = Field("populora", description="that runs appear in")
     entity: str = Field("", description="the user or team; empty for the one that is logged in")
@@ -125,7 +125,7 @@ class WandbSection(Section):
 
 
 class TrackersSection(Section):
-    """Which trackers are told the figures of every generation (no stage, so it is in no stage's key)."""
+    """Trackers that receive every generation's figures (no stage, so in no stage's key)."""
 
     use: tuple[TrackerName, ...] = Field((), description="tensorboard, wandb, or both")
     wandb: WandbSection = Field(WandbSection(), description="how Weights & Biases is fed")

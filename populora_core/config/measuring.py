@@ -13,7 +13,7 @@ from populora_core.support.shipped import shipped
 
 
 class EvaluateSection(Section):
-    """When the population is measured on problems that it did not set (evaluate)."""
+    """Evaluation on problems that the population did not set (evaluate)."""
 
     every: Natural = Field(0, description="generations between evaluations; 0: never")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")

@@ -21,7 +21,7 @@ BUNDLED = "bundled:"
 
 
 class RunSection(Section):
-    """What the run is. `generations` is the target that `resume` goes on to."""
+    """The run's length and seed. `generations` is the target that `resume` goes on to."""
 
     generations: Count = Field(10, description="the target; `populora resume` goes on to it")
     seed: DrawSeed = Field(0, description="every draw of the run derives from it")
@@ -65,12 +65,12 @@ class BaseSection(Section):
         return self.dtype if self.bits == 16 else f"{self.dtype} from {self.bits} bits"
 
     def public_name(self) -> str:
-        """How others find it: a hub's name, else the path."""
+        """The name that others find it by: a hub's name, else the path."""
         return self.path.removeprefix(HUB).partition("@")[0] if self.path.startswith(HUB) else self.path
 
 
 class PopulationSection(Section):
-    """How many members each sub-population has: teachers and students, or one solo member (found)."""
+    """Members of each sub-population: teachers and students, or one solo member (found)."""
 
     teachers: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that write problems")
     students: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that answer them")
@@ -131,7 +131,7 @@ class RatingSection(Section):
 
 
 class MatchSection(Section):
-    """How teachers draw students (match)."""
+    """The pairing of teachers with students (match)."""
 
     scheme: str = Field(
         "pfsp", description="how pairs are drawn: pfsp, pfsp_hard, uniform, round_robin, or module:function"
@@ -146,7 +146,7 @@ class MatchSection(Section):
 
 
 class ProposeSection(Section):
-    """What a teacher is asked for in one generation (propose)."""
+    """The problems that each teacher writes in one generation (propose)."""
 
     types: tuple[str, ...] = Field(
         ("code_o", "code_i", "code_f"), description="problem types that teachers are asked for"
@@ -178,7 +178,7 @@ class ProposeSection(Section):
 
 
 class VerifySection(Section):
-    """Which proposals become problems (verify)."""
+    """Rules by which proposals become problems (verify)."""
 
     largest_chance: Share = Field(
         1.0, description="a problem that a blind guess solves more often than this is trivial"
@@ -204,12 +204,12 @@ class AnchorSection(Section):
     )
 
     def beside(self, proposals: int) -> int:
-        """How many anchors are asked for where teachers are asked for so many problems."""
+        """Number of anchors to draw beside this many proposals of the teachers."""
         return max(1, round(proposals * self.share / (1.0 - self.share))) if self.share else 0
 
 
 class SolveSection(Section):
-    """How a student answers (solve)."""
+    """The students' answers (solve)."""
 
     attempts: Annotated[Integer, Field(ge=1, le=99)] = Field(8, description="answers per problem")
     extra_attempts: Natural = Field(0, description="further answers to a problem that none of these solves")
@@ -232,7 +232,7 @@ class SolveSection(Section):
 
 
 class GradeSection(Section):
-    """What teachers and students are paid (grade)."""
+    """Rewards of teachers and students (grade)."""
 
     teacher_reward: str = Field(
         "one_minus_p", description="of a problem's solve rate: learnability, zone, azr, or module:function"
@@ -331,7 +331,7 @@ class UpdateSection(Section):
 
 
 class EvolveSection(Section):
-    """When and how the weakest are replaced (evolve), and members averaged (update)."""
+    """Replacement of the weakest members (evolve), and averages of members (update)."""
 
     every: Natural = Field(10, description="generations between replacements; 0: never")
     fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
