@@ -2,11 +2,14 @@
 
     python tests/plain_words.py
 
+A docstring opens with an imperative or a noun phrase, so not with a word of `NO_OPENER`.
+
 Records of what was measured (lab logs, studies) stay as they were written.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -29,6 +32,16 @@ RATE = re.compile(
 """A rate: 'per' says so."""
 PAGES = ("*.md", "docs/*.md", "base_model/*.md", "configs/**/*.toml")
 CODE = ("populora_core", "flows", "tasks", "base_model", "bench", "examples", "notebooks")
+NO_OPENER = re.compile(
+    r"[`*]*(what|whatever|whether|how|of|who|whom|whose|which|why|where|wherever|when|whenever|those|that|so|as|at|in|on|"
+    r"into|for|from|to|until|after|over|below|between|within|with|without|among|beside|than|otherwise|still|not|must|"
+    r"can|is|are|has|if|while)(?![\w-])",
+    re.IGNORECASE,
+)
+PRODUCT = tuple(
+    f"populora_core/{room}"
+    for room in ("support", "config", "store", "benchmarks", "model", "population", "learner")
+)
 RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
 
 
@@ -42,6 +55,15 @@ def found(text: str) -> Iterator[tuple[int, str, str]]:
             yield number, f"{counted} {article} {each}", f"{counted} per {each}"
 
 
+def openers(source: str) -> Iterator[tuple[int, str]]:
+    """Line and first word of each docstring, also below a constant, that opens with one of `NO_OPENER`."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                if opener := NO_OPENER.match(text.strip()):
+                    yield node.lineno, opener[1]
+
+
 def main() -> int:
     files = [path for pattern in PAGES for path in REPOSITORY.glob(pattern)]
     files += [path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py")]
@@ -50,6 +72,13 @@ def main() -> int:
         place = path.relative_to(REPOSITORY).as_posix()
         for number, word, plainer in [] if place in RECORDS else found(path.read_text()):
             print(f"{place}:{number}: write {plainer!r} instead of {word!r} (docs/style.md)")
+            count += 1
+    for path in sorted(path for folder in PRODUCT for path in (REPOSITORY / folder).rglob("*.py")):
+        place = path.relative_to(REPOSITORY).as_posix()
+        for number, word in openers(path.read_text()):
+            print(
+                f"{place}:{number}: open with an imperative or a noun phrase instead of {word!r} (docs/style.md)"
+            )
             count += 1
     return count > 0
 

@@ -84,5 +84,26 @@ def test_a_rate_without_per_is_found_and_what_is_none_is_not() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("planted", "opener"),
+    [
+        ('"""What a module is."""', (1, "What")),
+        ('def f():\n    """Whether it is so."""', (2, "Whether")),
+        ('async def f():\n    """\n    How it goes."""', (2, "How")),
+        ('class C:\n    x = 1\n    """Of each member."""', (3, "Of")),
+        ('LIMIT = 1\n"""For one program."""', (2, "For")),
+        ('def f():\n    """`Where` it lies."""', (2, "Where")),
+        ('def f():\n    """True if it is so, whether or not it was."""', None),
+        ('def f():\n    """Whatsit of a run."""', None),
+        ('def f():\n    return "What it is."', None),
+        ('""""""', None),
+    ],
+)
+def test_a_docstring_that_opens_with_neither_noun_nor_imperative_is_found(
+    planted: str, opener: tuple[int, str] | None
+) -> None:
+    assert list(plain_words.openers(planted)) == ([opener] if opener else [])
+
+
 def test_no_page_and_no_code_has_one() -> None:
     assert plain_words.main() == 0
