@@ -37,14 +37,14 @@ class Averaged:
 
 
 def weights_of(place: int, members: int, share: float) -> list[float]:
-    """How much each of so many members counts in what the one at this place becomes; they add up to 1."""
+    """Weights of all members in the average for the one at this place; they add up to 1."""
     return [share / members + (1.0 - share) * (other == place) for other in range(members)]
 
 
 def averaged(
     members: Sequence[Adapter], moments: Sequence[Moments], share: float, rng: np.random.Generator
 ) -> list[Averaged]:
-    """What the members become: of share 1 all the same, with factors and moments in common.
+    """Average the members; with share 1 all become the same, with factors and moments in common.
 
     Args:
         members: module -> (A [rank, in], B [out, rank]), of one layout.
