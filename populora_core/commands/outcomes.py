@@ -29,7 +29,13 @@ Novelty = Annotated[float, typer.Option(min=0, max=1, help="least novelty of the
 @outcomes_app.command(rich_help_panel=LOOK)
 def export(
     directory: RunDir,
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="a member's id or short name, e.g. S0·g8")],
+    member: Annotated[
+        str,
+        typer.Argument(
+            metavar="MEMBER",
+            help="a member's id or short name, e.g. S0·g8, or best: the fittest student, by play",
+        ),
+    ],
     to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
     generation: Annotated[
         int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
@@ -53,12 +59,13 @@ def export(
     from populora_core.commands.assemble import pushed
     from populora_core.commands.console import narrated
     from populora_core.lifecycle.export import CARD, export_member
+    from populora_core.lifecycle.run_evaluation import BEST, best_solver
     from populora_core.runs.run import Run
 
-    with narrated(f"exporting {member} ..."):
-        done = export_member(
-            Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
-        )
+    run = Run.open(directory)
+    name = best_solver(run, generation) if member == BEST else member
+    with narrated(f"exporting {name} ..."):
+        done = export_member(run, name, to, generation=generation, merge=merge, base_name=base_name)
     what = "merged checkpoint" if merge else "PEFT adapter"
     print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
     print(f"from Python:  see {done.folder / CARD}")

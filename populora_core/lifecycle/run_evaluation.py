@@ -33,8 +33,8 @@ from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 SELECTION, SANDBOX = "members", "sandbox"
-SOLVERS = "solvers"
-GROUPS = ("all", SOLVERS, "best")
+SOLVERS, BEST = "solvers", "best"
+GROUPS = ("all", SOLVERS, BEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
         return {
             row["member_id"]: row["adapter_sha256"] for row in rows if Role.STUDENT in Role(row["role"]).plays
         }
-    if members == "best":
+    if members == BEST:
         role = {row["member_id"]: row["role"] for row in rows}
         best: dict[str, str] = {}
         for member in by_play(run, generation):
@@ -258,6 +258,13 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             fix="name the generation that it lived in with --generation",
         ) from error
     return {name: hashes[name]}
+
+
+def best_solver(run: Run, generation: int | None = None) -> str:
+    """The fittest of those who answer, by play, after a generation; None for the newest."""
+    number = newest_generation(run) if generation is None else generation
+    solvers = chosen_members(run, number, SOLVERS)
+    return next(member for member in by_play(run, number) if member in solvers)
 
 
 def by_play(run: Run, generation: int) -> list[str]:

