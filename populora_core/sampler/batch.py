@@ -70,7 +70,7 @@ class DecodeBatch:
         return int((self.state["budget"] - self.state["taken"]).max())
 
     def next_draw(self, restricted: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """What each row's next token is drawn by: logits [n, V], a random number, temperature, top_p, what is given.
+        """Inputs of each row's next draw: logits [n, V]; random number, temperature, top_p, forced token, [n] each.
 
         Args:
             restricted: whether any request has a top_p below 1.
@@ -83,7 +83,7 @@ class DecodeBatch:
         return state["logits"], uniform, state["temperature"], top_p, given
 
     def under_way(self, *values: Tensor) -> list[list]:
-        """Which requests have not ended, and of each of the values [n] what is theirs."""
+        """The indices of the requests that have not ended, and the entries of each value [n] for them."""
         going = ~self.state["ended"]
         return [each[going].tolist() for each in (self.state["index"], *values)]
 
@@ -123,7 +123,7 @@ class DecodeBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much is sampled at once: completions, and tokens that the key-value cache has room for."""
+    """Limits of a batch: completions, and tokens that the key-value cache has room for."""
 
     rows: int = 256
     tokens: int = 65536

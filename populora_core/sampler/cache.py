@@ -113,7 +113,7 @@ class SlabCache(Cache):
         return made
 
     def reserve(self, rows: int = 0, columns: int = 0, longest: int = 0) -> None:
-        """See to it that one more token can follow, and `rows` rows in all, of `longest` tokens at the most.
+        """Make room for one more token, and for `rows` rows in all, of at most `longest` tokens.
 
         Args:
             columns: tokens that a row may come to.

@@ -54,7 +54,7 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the engine's process, while there is one."""
+        """The engine's process id, or None if it is not running."""
         return None if self._process is None else self._process.pid
 
     def load(self, adapters: Sequence[Served]) -> None:

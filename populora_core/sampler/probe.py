@@ -33,7 +33,7 @@ class EnginesDiffer(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What the proof found.
+    """Result of the proof that the sampler serves every member.
 
     Attributes:
         refused_from: the mean difference that is refused.
@@ -114,7 +114,7 @@ def prove(
 
 
 def reason(finding: MemberProof, members: set[str], back: bool = False) -> str:
-    """What is served in the place of a member that is not.
+    """Say what is served in place of a member.
 
     Args:
         members: whose adapters were loaded.
@@ -171,12 +171,12 @@ def _probe_of(adapter: Served) -> Probe:
 
 
 def _twice(logprobs: Sequence[float]) -> Logprobs:
-    """What a text should be given, whole and without its last token."""
+    """Expected log-probabilities of a text, whole and then without its last token."""
     return np.asarray([*logprobs, *logprobs[:-1]])
 
 
 def _earlier(adapter: Served) -> dict[str, Logprobs]:
-    """What the learner recorded for the versions that this one came from, where they are kept."""
+    """Log-probabilities that the learner recorded for this adapter's earlier versions, where they are kept."""
     known = {}
     for folder in (probe.parent for probe in adapter.earlier):
         try:
@@ -187,5 +187,5 @@ def _earlier(adapter: Served) -> dict[str, Logprobs]:
 
 
 def _answers(own: Logprobs, served: Logprobs, limits: MismatchLimits) -> bool:
-    """Whether a member's own numbers were served in the place of another."""
+    """True if a member's own log-probabilities were served in place of another's."""
     return own.shape == served.shape and float(np.abs(own - served).mean()) < limits.refuse

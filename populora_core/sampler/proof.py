@@ -1,4 +1,4 @@
-"""Whether sampled numbers are those of one policy or of another, from log-probabilities of the same tokens.
+"""Proof that sampled log-probabilities are those of one policy and not of another, from the same tokens.
 
 Two engines never agree to the bit: in bfloat16 they differ by 0.1 nats per token, and by 0.3 on one in 25. A single
 difference therefore proves nothing, but many tokens do. Let s be what was served, o the member's own numbers and a
@@ -23,9 +23,9 @@ import numpy.typing as npt
 Logprobs = npt.NDArray[np.float64]
 
 ROUNDING = {"float32": 3e-5, "bfloat16": 0.25}
-"""Nats that one token may be off by rounding: what is believed of the noise before there are tokens to measure."""
+"""Prior of one token's rounding error, in nats, for as long as there are too few tokens to measure it."""
 BELIEF = 10
-"""As many tokens' worth."""
+"""Weight of this prior, in tokens."""
 TELLING = 0.06
 """The share's standard error from which on it tells: 0 and 1 are then eight from 0.5, and half the scale is seen."""
 EXACT = 2e-4
@@ -37,7 +37,7 @@ SCALED = 0.2
 
 
 class ProofResult(StrEnum):
-    """What the tokens tell of a member."""
+    """Conclusion of the proof for one member."""
 
     APART = "told apart"
     NOT_YET = "cannot tell yet"
@@ -60,7 +60,7 @@ class MismatchLimits:
 
     @classmethod
     def of(cls, warn: float, refuse: float, *dtypes: str) -> MismatchLimits:
-        """For numbers computed in these; where none rounds to 16 bits, `EXACT` is refused."""
+        """Build the limits for numbers computed in these dtypes; if none rounds to 16 bits, `EXACT` is refused."""
         rounding = max(ROUNDING[dtype] for dtype in dtypes)
         if rounding == ROUNDING["float32"]:
             return cls(EXACT, EXACT, rounding)
@@ -69,7 +69,7 @@ class MismatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemberProof:
-    """What was found of one member.
+    """Evidence about one member.
 
     Attributes:
         tokens: compared.
@@ -179,7 +179,7 @@ def tokens_needed(effect: float, noise: float) -> int:
 
 
 def _along(moved: Logprobs, way: Logprobs) -> bool:
-    """Whether the numbers moved as they do when an adapter is scaled: to first order along one line."""
+    """True if the numbers moved as they do when an adapter is scaled: to first order along one line."""
     length = float(np.linalg.norm(moved) * np.linalg.norm(way))
     return length > 0.0 and float(moved @ way) > 0.7 * length
 

@@ -1,4 +1,4 @@
-"""What a sampler is: adapters loaded by hash; requests in, completions out, in the same order."""
+"""The protocol of a sampler: adapters loaded by hash; requests in, completions out, in the same order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from populora_core.support.errors import AdapterError
 from populora_core.support.finish import FinishReason
 
 Drawn = Callable[[Sequence[int], Sequence[int], Sequence[float]], Collection[int] | None]
-"""Told what a step drew: requests by their place, a token of each, and its log-probability as in `Completion`.
+"""A callback after each step: requests by place, one drawn token of each, its log-probability (see `Completion`).
 
-It answers which requests no one waits for any more: they end with what they have.
+It returns the requests that no one waits for any more: they end with what they have.
 """
 
 
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What was sampled for one request.
+    """The tokens sampled for one request.
 
     Attributes:
         token_ids: where finish_reason is stop, the last is an end token, or completes a stop text and may go on

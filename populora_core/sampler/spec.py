@@ -1,4 +1,4 @@
-"""What a worker needs to load the frozen base and to sample."""
+"""The specification by which a worker loads the frozen base and samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from populora_core.config.sections import AdapterSection, BaseSection
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Everything that a worker needs to load the frozen base, lay adapters over it and sample.
+    """The base, the adapters' layout and the settings that a worker needs to sample.
 
     Attributes:
         digest: of the base's files.

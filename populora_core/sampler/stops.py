@@ -12,11 +12,11 @@ from functools import cache, lru_cache
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens, special ones included."""
 BROKEN = "\ufffd"
-"""How a decoder writes bytes that are no whole character."""
+"""The character that a decoder writes for bytes that are no whole character."""
 
 
 class StopTexts:
-    """Finds the token with which one of a request's stop texts is complete.
+    """A search for the token with which one of a request's stop texts is complete.
 
     Args:
         texts: none of them empty.
@@ -29,7 +29,7 @@ class StopTexts:
         self.may_end = cache(self._may_end)
 
     def ended(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these tokens completes a stop text; those before it completed none."""
+        """True if the last of these tokens completes a stop text; those before it completed none."""
         if not ids or not self.may_end(ids[-1]):
             return False
         start, seen = len(ids) - 1, 0
@@ -42,7 +42,7 @@ class StopTexts:
         return first_stop(self._decode(ids[start:]), self._texts) is not None
 
     def _may_end(self, token: int) -> bool:
-        """Whether a text that ends with this token may complete a stop text with it."""
+        """True if a text that ends with this token may complete a stop text with it."""
         piece = self._piece(token)
         if BROKEN in piece and not all(text.isascii() for text in self._texts):
             return True
@@ -53,7 +53,7 @@ class StopTexts:
 
 
 def stop_texts(decode: Decode) -> Callable[[tuple[str, ...]], StopTexts | None]:
-    """Makes a `StopTexts` of texts, None of none; each text's tokens are asked once, each token is decoded once."""
+    """Return a function that makes a `StopTexts` of texts, None of none; each text and token is examined once."""
 
     @cache
     def piece(token: int) -> str:

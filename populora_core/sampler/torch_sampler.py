@@ -33,8 +33,7 @@ from populora_core.support.finish import FinishReason
 DROP_SHARE = 0.05
 """Ended rows leave the batch once they are this share of it."""
 PASS_TOKENS = {"cpu": 64, "cuda": 4096}
-"""What a pass over the base costs beside its tokens, in tokens: so much padding is worth one pass less.
-4096 is a guess."""
+"""Fixed cost of a pass over the base, in tokens: padding up to this is worth one pass less. 4096 is a guess."""
 PASS_LIMITS = {"cpu": math.inf, "cuda": READ_TOKENS}
 """Tokens of a pass: on a GPU what a layer works in would else take the room of keys and values."""
 
@@ -77,10 +76,10 @@ class TorchSampler:
         self._stacked.load({adapter.member_id: read_weights(adapter.folder, layout) for adapter in adapters})
 
     def rest(self) -> None:
-        """Nothing to give back: base and adapters are the learner's."""
+        """Give nothing back: base and adapters are the learner's."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no engine to end."""
 
     @torch.no_grad()
     def generate(
@@ -142,7 +141,7 @@ class TorchSampler:
         return [completion.logprobs for completion in scored]
 
     def _fitting(self, requests: Sequence[Request]) -> BatchLimits:
-        """What the GPU has room for now; on a CPU, where the batches decide the last bits, always the same."""
+        """Limits that fit the GPU's free memory; fixed on a CPU, where the batches decide the last bits."""
         if self._stacked.device.type != CUDA or not requests:
             return BatchLimits()
         prompt = max(len(request.prompt_ids) for request in requests)
@@ -290,7 +289,7 @@ class TorchSampler:
         return output_layer(model)(states[:, -1])
 
     def _completions(self, batch: DecodeBatch, stopping: Sequence[StopTexts | None]) -> dict[int, Completion]:
-        """What the ended rows wrote, by request."""
+        """Completions of the ended rows, by request."""
         ended = batch.state["ended"]
         parts = (batch.state[name][ended].tolist() for name in ("index", "taken", "tokens", "logprobs"))
         done = {}

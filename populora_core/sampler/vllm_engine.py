@@ -97,7 +97,7 @@ def start_engine(spec: ModelSpec, rank: int, adapters: int) -> Any:
 
 
 def engine_arguments(spec: ModelSpec, rank: int, adapters: int) -> dict[str, Any]:
-    """What vLLM's `EngineArgs` takes for an engine with room for so many adapters of the rank from `room_for`."""
+    """Arguments of vLLM's `EngineArgs` for an engine with room for this many adapters of the rank from `room_for`."""
     settings = spec.sampler
     where: dict[str, Any] = (
         {

@@ -193,7 +193,7 @@ class VllmSampler:
 
     @staticmethod
     def batches(adapters: Sequence[LoRARequest | None]) -> tuple[list[int], list[int]]:
-        """Which rows run together: those with an adapter, then those of the base."""
+        """Split the rows into those with an adapter and those of the base, which run apart."""
         rows = range(len(adapters))
         return [i for i in rows if adapters[i] is not None], [i for i in rows if adapters[i] is None]
 
@@ -307,7 +307,7 @@ class _Asked:
 
     @property
     def stopped(self) -> bool:
-        """Whether the newest token completes a stop text."""
+        """True if the newest token completes a stop text."""
         return self.stopping is not None and self.stopping.ended(self.token_ids)
 
     def take(self, output: Any) -> bool:

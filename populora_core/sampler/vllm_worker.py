@@ -1,4 +1,4 @@
-"""What is added to vLLM's worker: log-probabilities under softmax(logits / temperature), before top_p.
+"""Addition to vLLM's worker: log-probabilities under softmax(logits / temperature), before top_p.
 
 vLLM reports them either raw, before temperature, or processed, after top_p has cut and renormalised. The
 learner's importance ratios need the distribution between the two, so the step that applies top_p and draws is
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Extension:
-    """Joins vLLM's worker class (`worker_extension_cls`); methods are called by `collective_rpc`."""
+    """Methods that join vLLM's worker class (`worker_extension_cls`), to be called by `collective_rpc`."""
 
     model_runner: Any
 
