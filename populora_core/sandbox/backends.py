@@ -32,8 +32,10 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "launcher": lambda: CommandBackend("launcher", launcher.command),
     "gvisor": partial(_docker, gvisor=True),
 }
-"""In the order in which `auto` tries them: from the strongest walls to those that need least. `gvisor` has more walls
-than `docker` and takes several times as long: it is chosen by name, as where it works `docker` does."""
+"""Backends in the order in which `auto` tries them: from the strongest walls to those that need least. `gvisor` has
+more walls than `docker` but takes several times as long, so it runs only by name: wherever it works, `docker` does
+too.
+"""
 
 _USER_NAMESPACE_SETTINGS = {
     "kernel/unprivileged_userns_clone": ("0", "1"),
@@ -49,7 +51,7 @@ TABLES_FACTOR = 2.3
 
 @dataclass(frozen=True, slots=True)
 class BackendReport:
-    """What `populora doctor` says of one backend.
+    """One backend's line in `populora doctor`.
 
     Attributes:
         reason: why it does not work; empty if it does.
@@ -109,7 +111,7 @@ def open_sandbox(
 
 
 def describe_backends() -> list[BackendReport]:
-    """What every backend comes to on this machine, found by running a program in each."""
+    """Report on every backend, after running a program in each on this machine."""
     return [_try_backend(name) for name in BACKENDS]
 
 
@@ -145,7 +147,7 @@ def _try_backend(name: str) -> BackendReport:
 
 
 def bounds(name: str) -> str:
-    """How far a backend that works goes beyond what every backend gives."""
+    """The walls of a working backend beyond those that every backend has."""
     if name in ("docker", "gvisor"):
         second = "; a second kernel" if name == "gvisor" else ""
         return f"a user id for each program; cgroup limits on memory, processes and CPU{second}"

@@ -53,7 +53,7 @@ def make(memory_bytes: int) -> Group | None:
 
 @cache
 def usable() -> bool:
-    """Whether groups can be made and entered here, found by doing so."""
+    """True if groups can be made and entered here, which a trial decides."""
     places = parents()
     _sweep(places)
     try:
@@ -66,7 +66,7 @@ def usable() -> bool:
 
 
 def parents() -> tuple[Path, ...]:
-    """Where groups are made: in the unified hierarchy, or in that of each controller; none where neither is there."""
+    """Parents of new groups: in the unified hierarchy, or in that of each controller; empty without either."""
     with suppress(OSError):
         lines = OWN.read_text().splitlines()
         own = {

@@ -39,11 +39,11 @@ class Connection(Protocol):
         ...
 
     def receive(self) -> bytes | None:
-        """What has come; empty if the other side has ended, None if nothing is there yet."""
+        """Bytes received so far; empty if the other side has ended, None if nothing is there yet."""
         ...
 
     def last_words(self) -> str:
-        """What the other side, or whoever started it, said when it failed."""
+        """The last message of the other side, or of whoever started it, when it failed."""
         ...
 
     def hang_up(self) -> None:

@@ -108,7 +108,7 @@ class DockerBackend:
         return ContainerConnection(self.options(limits, hash_seed))
 
     def options(self, limits: Limits, hash_seed: int) -> dict[str, Any]:
-        """What the daemon is asked for; the connection adds the link."""
+        """Options of the container for the daemon; the connection adds the link."""
         return {
             "image": self._image,
             "command": [runner_settings(limits, spare_uids=True, socket=SOCKET_INSIDE)],
@@ -241,7 +241,7 @@ class ContainerConnection:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, options: dict[str, Any]) -> None:
-        """In a thread, as the daemon takes its time."""
+        """Create and start the container, in a thread, as the daemon takes its time."""
         try:
             self._container = docker.from_env(timeout=DAEMON_SECONDS).containers.create(**options)
             if self._ended.is_set():

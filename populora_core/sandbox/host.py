@@ -1,4 +1,4 @@
-"""What a sandbox takes from the host: a Python interpreter, its libraries, the runner, and nothing else."""
+"""The parts of the host that a sandbox sees: a Python interpreter, its libraries, the runner, and nothing else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Everything that a sandbox contains; what is not listed here does not exist inside.
+    """The content of a sandbox; what is not listed here does not exist inside.
 
     Attributes:
         binds: read-only; path on the host and path inside.
@@ -160,7 +160,7 @@ def find_interpreter(modules: tuple[str, ...] = ()) -> Interpreter:
 
 
 def can_spare_uids() -> bool:
-    """Whether this process may give each program a user id of its own: root, capable, and the ids exist."""
+    """True if this process may give each program a user id of its own: root, capable, and the ids exist."""
     if os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text()

@@ -31,7 +31,7 @@ UNUSED = (
     "var/lib/apt",
     "var/log",
 )
-"""What a sandbox never reads."""
+"""Folders that a sandbox never reads."""
 
 BUILD_SECONDS = 600
 

@@ -1,4 +1,4 @@
-"""What a sandbox is to its callers: jobs in, results out, in the same order."""
+"""The interface of a sandbox: jobs in, results out, in the same order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job came to.
+    """The result of a job.
 
     Attributes:
         outputs: the literal of each output, a dict in its own order and a set in the order of its items' text; one an
@@ -50,7 +50,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program may take, with all its inputs together.
+    """Limits of one program, with all its inputs together.
 
     Attributes:
         cpu_seconds: time-outs are judged on CPU time, so that a busy machine does not change verdicts.

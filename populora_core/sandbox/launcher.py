@@ -67,7 +67,7 @@ def main(order: dict[str, Any]) -> NoReturn:
 
 
 def enter_namespaces(privileged: bool) -> None:
-    """As root keep the users; otherwise be NOBODY, alone, in a user namespace."""
+    """Enter new namespaces: as root with all users, otherwise alone as NOBODY in a user namespace."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", NAMESPACES if privileged else NAMESPACES | CLONE_NEWUSER)
     if privileged:
@@ -79,7 +79,7 @@ def enter_namespaces(privileged: bool) -> None:
 
 
 def die_with_parent() -> None:
-    """Must follow every change of credentials: the kernel forgets the wish on each."""
+    """Have the kernel kill this process with its parent; repeat after every change of credentials, which undoes it."""
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 

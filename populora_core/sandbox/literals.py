@@ -28,7 +28,7 @@ _ONE_STRING = re.compile(r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"""", re.D
 MAX_LITERAL_DEPTH = 50  # far beyond honest data; keeps the recursion here and in the parser shallow
 
 SPACED, COMPACT = (", ", ": "), (",", ":")
-"""Between items, and between a key and its entry."""
+"""Separators between items, and between a key and its entry."""
 
 _PARSER_ERRORS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 

@@ -45,7 +45,7 @@ _DUNDER = re.compile(r"__[A-Za-z]\w*?__")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a program is not run: `Status.FORBIDDEN` or `Status.SYNTAX_ERROR`, and the reason for people."""
+    """The refusal to run a program: `Status.FORBIDDEN` or `Status.SYNTAX_ERROR`, and the reason for people."""
 
     status: Status
     reason: str
@@ -98,7 +98,7 @@ def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -
 
 
 def _leads_elsewhere(module: str, name: str) -> bool:
-    """Whether an allowed module has a foreign one under that name, as `statistics.random` and `dataclasses.sys`."""
+    """True if an allowed module has a foreign one under that name, as `statistics.random` and `dataclasses.sys`."""
     found = getattr(importlib.import_module(module), name, None)
     return isinstance(found, ModuleType) and found.__name__ not in ALLOWED_MODULES
 

@@ -30,7 +30,7 @@ OUTER_MARGIN_SECONDS = 5.0
 
 
 def outer_seconds(limits: Limits) -> float:
-    """When the host calls a worker wedged: a margin after the runner must have ended any program.
+    """Seconds until the host calls a worker wedged: a margin after the runner must have ended any program.
 
     A program lasts one wall limit more than it can show progress for before its CPU time is used up.
     """
@@ -178,7 +178,7 @@ class SandboxPool:
             results.setdefault(index, JobResult(job.job_id, Status.TIMEOUT, error=reason))
 
     def _refusal(self, job: Job, body: bytes) -> str:
-        """Why the job is not sent; empty if it is. The runner evaluates inputs: only literals may get there."""
+        """The reason not to send the job, or "". The runner evaluates inputs, so only literals may get there."""
         if len(body) > self.limits.request_bytes:
             return f"program and inputs have more than {self.limits.request_bytes} bytes"
         try:

@@ -1,4 +1,4 @@
-"""What running a program in the sandbox came to."""
+"""Statuses of programs that ran in the sandbox."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """What running one program on its inputs came to."""
+    """The status of one program after running on its inputs."""
 
     OK = "ok"
     """Every input gave plain data."""

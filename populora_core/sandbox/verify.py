@@ -16,7 +16,7 @@ NEAR_LIMIT = 0.5
 """A program that used this share of its CPU time is tried once more alone."""
 
 _OF_THE_MACHINE = frozenset({Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INFRASTRUCTURE})
-"""How a second run may end differently without the program's result having changed."""
+"""Statuses with which a second run may end although the program's result has not changed."""
 
 
 def verify(
@@ -76,7 +76,7 @@ def verify_or_raise(
     alone: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> list[JobResult]:
-    """As `verify`, for whoever learns from the results: a batch that an outage cut short is worth nothing.
+    """Call `verify` for a caller that learns from the results: a batch that an outage cut short is worth nothing.
 
     Raises:
         SandboxUnavailable: the sandbox went down for good and left jobs unanswered.

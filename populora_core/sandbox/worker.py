@@ -47,7 +47,7 @@ class RunnerReply:
 
 
 def request_body(job: Job, repeat: bool = False) -> bytes:
-    """Whether it is a repeat, the program and every input, each after its length.
+    """Encode a job: one byte for a repeat, then the program and every input, each after its length.
 
     Lone surrogates are the program's to fail on.
     """
