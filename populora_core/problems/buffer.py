@@ -45,7 +45,7 @@ class Buffer:
         return True
 
     def knows(self, problem_type: str, key: str) -> bool:
-        """Whether a problem of this type and program (`program_key`) was added before."""
+        """True if a problem of this type and program (`program_key`) was added before."""
         return (problem_type, key) in self._known
 
     def sample(self, problem_type: str, k: int, rng: np.random.Generator) -> list[Problem]:

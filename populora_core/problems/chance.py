@@ -1,4 +1,4 @@
-"""How often a blind guess solves a problem: what its teacher should not be paid for.
+"""The chance that a blind guess solves a problem, for which its teacher should not be paid.
 
 No one knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
 any input of the right types, by repeating what other problems of the generation give, or by running it in part: who
@@ -38,9 +38,9 @@ BORROWED = 8
 RETURNS = 3
 """Returns of a function that who stops early may go to: the last ones."""
 MOST_CHARS = 2_000
-"""Of a drawn value: lists in lists would grow without end."""
+"""Longest text of a drawn value: lists in lists would grow without end."""
 LARGEST, LONGEST, LETTERS = 10, 6, "abcdefgh"
-"""Of drawn values: the largest number, the most items, the letters of texts."""
+"""Bounds of drawn values: the largest number, the most items, the letters of texts."""
 
 _ONE = ("a", "-a", "a+1", "a-1", "2*a", "a*a", "abs(a)", "a%2", "len(a)", "sum(a)", "a+a", "sorted(a)")
 _ITEMS = ("a[0]", "a[-1]", "a[1:]", "a[:-1]", "a[::-1]")
@@ -138,7 +138,7 @@ def _copying(problem: Problem, trial: Trial, found: Sequence[str | None]) -> flo
 def _guesses(
     problems: Sequence[Problem], trials: Sequence[Trial], run_jobs: RunJobs
 ) -> list[list[str | None]]:
-    """What each program gives on its inputs; where one of them ends the program, on a few that run alone."""
+    """Outputs of each program on its inputs; if one of them ends the program, on a few that run alone."""
     beside = [
         replace(trial, calls=[*((0, own) for own in problem.inputs), *trial.calls])
         for problem, trial in zip(problems, trials, strict=True)
@@ -183,7 +183,7 @@ def beginnings(program: str, place: int = 0) -> Iterator[str]:
 
 
 def _ways(body: Sequence[ast.stmt]) -> Iterator[list[list[ast.stmt]]]:
-    """For each return, in the order of the text, what stands before it in its block and in those round it."""
+    """Yield for each return, in the order of the text, the statements before it in its block and in those around it."""
     before: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.Return):
@@ -260,7 +260,7 @@ def _blind_inputs(problem: Problem, source: np.random.Generator, count: int) -> 
 
 
 class _Draw:
-    """Draws values like given ones until `MOST_CHARS` characters are drawn; from then on lists stay empty."""
+    """A source of values like given ones, up to `MOST_CHARS` characters; from then on lists stay empty."""
 
     def __init__(self, source: np.random.Generator, letters: str) -> None:
         self._source = source

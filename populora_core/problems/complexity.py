@@ -1,4 +1,4 @@
-"""How complex a program is, in four numbers."""
+"""Complexity of a program, in four numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class Complexity:
-    """What was measured of one program.
+    """The measures of one program.
 
     Args:
         ast_depth: nodes on the longest path of the syntax tree.

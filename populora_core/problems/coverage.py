@@ -17,7 +17,7 @@ from populora_core.problems.parsing import parse_program
 
 
 class Construct(StrEnum):
-    """What a program can be made of, as far as cells tell it apart."""
+    """The constructs of a program that cells distinguish."""
 
     ARITHMETIC = "arithmetic"
     BRANCH = "branch"
@@ -48,7 +48,7 @@ class Cell:
     constructs: tuple[Construct, ...]
 
     def __str__(self) -> str:
-        """As `problems.cell` has it: `3-1-2-1-branch+loop`; `none` where no construct is used."""
+        """The text in `problems.cell`: `3-1-2-1-branch+loop`; `none` where no construct is used."""
         return "-".join([*map(str, self.bins), "+".join(self.constructs) or "none"])
 
     @classmethod

@@ -1,4 +1,4 @@
-"""From completions to verdicts: what a dialect reads, the sandbox runs, and a problem type decides.
+"""Grading: from completions to verdicts, by what a dialect reads, the sandbox runs, and a problem type decides.
 
 Stages, benchmarks and the base model's card all judge through these two functions.
 """
@@ -31,7 +31,7 @@ ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ProposalCheck:
-    """What became of one proposal before duplicates are decided.
+    """The check of one proposal before duplicates are decided.
 
     Attributes:
         draft: what the dialect read; None where it could not.

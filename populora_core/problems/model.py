@@ -52,5 +52,5 @@ class Problem:
         )
 
     def draft(self) -> Draft:
-        """What it was before it was verified."""
+        """The draft from before it was verified."""
         return Draft(self.problem_type, self.program, self.inputs, self.message)

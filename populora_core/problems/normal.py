@@ -20,7 +20,7 @@ from populora_core.support.caching import cached_within, texts_size
 
 NGRAM = 4
 CACHE_BYTES = 256 << 20
-"""Of normal forms: a hostile program of 10,000 characters takes 190 KiB, and there may be thousands."""
+"""Size of the cache of normal forms: a hostile program of 10,000 characters takes 190 KiB."""
 Ngram = tuple[str, ...]
 
 _ABSENT, _END = "-", "."

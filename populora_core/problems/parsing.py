@@ -81,7 +81,7 @@ def blocks_of(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def is_string(node: ast.AST) -> bool:
-    """Whether it is a statement that is only a string, as a docstring is: it counts as no line and does nothing."""
+    """True if a statement is only a string, as a docstring is: it counts as no line and does nothing."""
     match node:
         case ast.Expr(value=ast.Constant(value=str())):
             return True
@@ -159,7 +159,7 @@ def name_beyond(program: str) -> str:
 
 
 def accepts(function: ast.FunctionDef, count: int) -> bool:
-    """Whether a call with `count` positional arguments fits the signature, as far as the text alone tells."""
+    """True if a call with `count` positional arguments fits the signature, as far as the text alone tells."""
     if function.decorator_list:  # a decorator may change the signature
         return True
     arguments = function.args
@@ -171,7 +171,7 @@ def accepts(function: ast.FunctionDef, count: int) -> bool:
 
 
 def ignores_arguments(function: ast.FunctionDef) -> bool:
-    """Whether the body never reads any parameter, so that every input gives the same output."""
+    """True if the body never reads any parameter, so that every input gives the same output."""
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     parameters += [star for star in (arguments.vararg, arguments.kwarg) if star is not None]

@@ -1,4 +1,4 @@
-"""What teachers and students are paid (PopuLoRA, section on rewards; the constants are AZR's).
+"""Rewards of teachers and students (PopuLoRA, section on rewards; the constants are AZR's).
 
 A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1, that
 `grade.teacher_reward` names: one of `TEACHER_REWARDS`, of another package's entry points, or a place.
@@ -83,7 +83,7 @@ def teacher_reward(
 def fitness_sharing(
     rewards: Sequence[float | None], niches: Sequence[Hashable], crowds: Sequence[Hashable], niche: float
 ) -> list[float | None]:
-    """What is earned in a niche that many sit in: fitness sharing (Goldberg and Richardson, 1987).
+    """Reduce rewards in a crowded niche: fitness sharing (Goldberg and Richardson, 1987).
 
     A positive reward is multiplied by min(1, niche / s), with s the share of its crowd that sits in its niche. So a
     niche earns as a whole what `niche` of the crowd would earn there, and it pays to go where few are.
@@ -107,7 +107,7 @@ def beyond_chance(solve_rate: float, chance: float) -> float:
 
 
 def luck(right: int, attempts: int, chance: float) -> float:
-    """How often blind guesses get at least so many of the attempts right: the binomial's upper tail."""
+    """Probability that blind guesses get this many attempts or more right: the binomial's upper tail."""
     return sum(
         comb(attempts, k) * chance**k * (1.0 - chance) ** (attempts - k) for k in range(right, attempts + 1)
     )
@@ -138,7 +138,7 @@ def _without_luck(solve_rate: float, chance: float, attempts: int, rules: GradeS
 
 
 def _unless_certain(solve_rate: float, rules: GradeSection, between: float) -> float:
-    """What is paid where attempts differ; what the rules say where none or all are right."""
+    """The given reward where attempts differ; the rules' own where none or all are right."""
     if solve_rate == 0.0:
         return rules.teacher_unsolved
     return rules.teacher_always_solved if solve_rate == 1.0 else between

@@ -1,4 +1,4 @@
-"""How much a program does on an input: a rewritten program that counts what it executes.
+"""Counting of what a program does on an input: a rewritten program counts what it executes.
 
 Source is rewritten here and run in a sandbox like any other program; nothing runs in this process.
 """
@@ -43,7 +43,7 @@ def counting(program: str) -> str:
 
 
 class _Counter(ast.NodeTransformer):
-    """Puts a tick before each statement of a function, and renames the entry, so that it can call itself."""
+    """A transformer that puts a tick before each statement of a function and renames the entry, which may recurse."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -102,6 +102,6 @@ class _Counter(ast.NodeTransformer):
 
 
 def _leads(node: ast.stmt) -> bool:
-    """Whether a statement must stay at the top: a docstring, or an import from the future."""
+    """True if a statement must stay at the top: a docstring, or an import from the future."""
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")

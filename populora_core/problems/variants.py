@@ -1,4 +1,4 @@
-"""What programs give on calls that may fail, and which variants of a program do the same as it.
+"""Outputs of programs on calls that may fail, and variants of a program that do the same as it.
 
 Starting a program costs more than running it, so all calls of a trial are one program: some twenty blind guesses, or a
 problem's five variants with a statement less. Where that does not end well they run one by one: what never ends must
@@ -104,7 +104,7 @@ def unchanged(
 
 
 def trusted(problem: Problem, outputs: list[str | None] | None) -> list[str | None] | None:
-    """What a trial gives after the problem's own outputs; None where these are others.
+    """Outputs of a trial after the problem's own; None if the problem's own are not reproduced.
 
     A program that answers otherwise beside other calls than alone looks at where it runs.
     """

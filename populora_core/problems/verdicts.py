@@ -8,7 +8,7 @@ from populora_core.sandbox.status import Status
 
 
 class ProposalVerdict(StrEnum):
-    """What became of a proposal."""
+    """The verdict on a proposal."""
 
     VALID = "valid"
     """It is a problem now."""
@@ -39,7 +39,7 @@ class ProposalVerdict(StrEnum):
 
 
 class AttemptVerdict(StrEnum):
-    """What became of an attempt."""
+    """The verdict on an attempt."""
 
     CORRECT = "correct"
     """The answer holds."""

@@ -1,4 +1,4 @@
-"""What a dialect is: the prompts a model gets, and the grammar its completions are read by."""
+"""The protocol of a dialect: the prompts a model gets, and the grammar its completions are read by."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dialect(Protocol):
 
     @property
     def rules(self) -> TypeRules:
-        """What it asks of the problem types."""
+        """The rules that it sets for the problem types."""
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -96,6 +96,6 @@ def stops_of(spoken: Dialect, prompt: str) -> tuple[str, ...]:
 
 
 def thought_of(spoken: Dialect, completion: str) -> str:
-    """What an answer that could be read says before its result; empty where the dialect has no such part."""
+    """The thought before the result of an answer that could be read; empty if the dialect has no such part."""
     thought: Callable[[str], str] | None = getattr(spoken, "thought", None)
     return thought(completion) if thought else ""

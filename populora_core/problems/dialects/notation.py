@@ -1,4 +1,4 @@
-"""How calls are written with their results, and what is read of a line that a model wrote as one.
+"""Notation of calls with their results, and the reading of a line that a model wrote as one.
 
 A value is read where Python would show or compare with it. Small models go on after it, in prose: that is passed
 over, unless it could be the rest of an expression. So no right value is lost, and none is gained from `1 + 2`.
@@ -30,7 +30,7 @@ _GOES_ON = re.compile(r"""\s*(?:[-+*/%@&|^~<>=!.,:;\[({'"\\]|(?:and|or|is|in|not
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How a call is written with its result.
+    """The notation of a call with its result.
 
     Args:
         mark: what a line with a call begins with.
@@ -49,7 +49,7 @@ class Notation:
         return f"{self.mark}({', '.join(written_arguments(arguments))})"
 
     def result(self, output: str) -> str:
-        """What follows the call."""
+        """The text that follows the call."""
         return f"{self.then}{self.blank}{output}"
 
     def calls(self, problem: Problem, indices: Iterable[int]) -> str:
@@ -91,7 +91,7 @@ ASSERT = Notation("assert f", f" {EQUALS}", " ", compared=True)
 
 
 def _compared_with(line: str) -> str:
-    """What Python compares with where `assert f() ==` stands before the line; a message after it is left out."""
+    """The value that Python would compare with after `assert f() ==`; a message after it is left out."""
     text = f"assert f() =={line}"
     try:
         statements = parse_program(text).body

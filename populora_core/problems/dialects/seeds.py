@@ -27,12 +27,12 @@ class Seed:
         return Problem(f"seed-{problem_type}-{number}", problem_type, self.program, inputs, outputs, "")
 
     def thought(self, form: AnswerForm) -> str:
-        """What leads to an answer of this form."""
+        """The thought that leads to an answer of this form."""
         return self.forth if form is AnswerForm.OUTPUT else self.back
 
 
 SHOWN = 2
-"""Of the seeds, the first so many are shown to students, with their answers."""
+"""Number of seeds, from the first on, that students see with their answers."""
 
 SEEDS = (
     Seed(

@@ -29,7 +29,7 @@ def problem_type(name: str) -> ProblemType:
 
 
 def ballot(name: str, answer: str | None) -> str | None:
-    """What votes count of an answer to a problem of that type: an output by its value, all else as written.
+    """The form in which votes count an answer to such a problem: an output by its value, all else as written.
 
     The order of entries may decide whether an input is right, never whether an output is.
     """

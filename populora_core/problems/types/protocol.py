@@ -1,4 +1,4 @@
-"""What a problem type must say about itself: five methods, and four facts that `rules.OneExample` has defaults for."""
+"""The protocol of a problem type: five methods, and four facts that `rules.OneExample` has defaults for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from populora_core.sandbox.jobs import Job, JobResult
 
 @dataclass(frozen=True, slots=True)
 class TypeRules:
-    """What a dialect asks of the types: how many inputs a code_f problem has, and how many of them a student sees.
+    """A dialect's rules for the types: how many inputs a code_f problem has, and how many of them a student sees.
 
     Attributes:
         inputs: of a problem of another type whose answer has a part for each.
@@ -29,7 +29,7 @@ class TypeRules:
 
 
 class AnswerForm(StrEnum):
-    """What a student writes; dialects read answers by form, so that they need not know the types."""
+    """The form of an answer; dialects read answers by form, so that they need not know the types."""
 
     OUTPUT = "output"
     """One literal for each input that is shown, a line each."""
@@ -44,15 +44,15 @@ class ProblemType(Protocol):
 
     @property
     def answer_form(self) -> AnswerForm:
-        """What a student writes."""
+        """The form of a student's answer."""
 
     @property
     def has_message(self) -> bool:
-        """Whether a teacher may tell the student something in words."""
+        """True if a teacher may add a message to the student in words."""
 
     @property
     def version(self) -> int:
-        """Raised whenever prompts or rules change: of a type that brings its own templates, part of the stage keys."""
+        """Version, to raise whenever prompts or rules change; in the stage keys if the type has its own templates."""
 
     @property
     def templates(self) -> Mapping[str, str]:
@@ -64,7 +64,7 @@ class ProblemType(Protocol):
     def refuse(
         self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
     ) -> ProposalVerdict | None:
-        """Why the draft is no problem, or None; asked twice.
+        """The reason why the draft is no problem, or None; called twice.
 
         Args:
             outputs: literals of what the program gives, one an input; None before the program has run.
@@ -74,7 +74,7 @@ class ProblemType(Protocol):
         """The indices of the examples that a student may see."""
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
-        """What the sandbox must run to judge the answer; None where the text alone decides."""
+        """The job that the sandbox must run to judge the answer; None where the text alone decides."""
 
     def judge(self, problem: Problem, answer: str, result: JobResult | None) -> AttemptVerdict:
         """The verdict on an answer that its dialect could read; `result` is that of `answer_job`."""

@@ -23,7 +23,7 @@ from populora_core.support.errors import ProblemError
 
 
 class PlainType:
-    """What a type is unless it says otherwise: no message, the dialects' own template files."""
+    """Defaults of a type: no message, the dialects' own template files."""
 
     has_message = False
     version = 1
@@ -163,13 +163,13 @@ def parts(answer: str) -> tuple[str, ...]:
 
 
 def echoes(arguments: str, output: str) -> bool:
-    """Whether the output is the single argument, unchanged."""
+    """True if the output is the single argument, unchanged."""
     values = parse_arguments(arguments)
     return len(values) == 1 and canonical(values[0]) == canonical_text(output)
 
 
 def reveals(message: str, program: str) -> bool:
-    """Whether the message contains the program, however its white space is set."""
+    """True if the message contains the program, however its white space is set."""
     return _squeeze(program) in _squeeze(message)
 
 
