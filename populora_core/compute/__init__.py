@@ -1,1 +1,1 @@
-"""Where the shards of a stage run; every backend runs the same shards."""
+"""Compute backends for the shards of a stage; every backend runs the same shards."""

@@ -33,7 +33,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # which Ray puts into tracebacks
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an actor runs.
+    """The process that an actor runs in.
 
     Attributes:
         environment: what of it decides results, such as versions.
@@ -50,7 +50,7 @@ class Site:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Something to do.
+    """A call of an actor's `perform`.
 
     Attributes:
         arguments: of the actor's `perform`.
@@ -101,7 +101,7 @@ def _own_exit_code() -> Iterator[None]:
 
 
 class ActorPool:
-    """See the module.
+    """A pool of actors; see the module.
 
     An actor has the methods `ready`, which returns its `Site` once it can work, however often it is asked;
     `perform`; `items`, which tells how far that is; and `close`, which ends what the actor started.
@@ -279,7 +279,7 @@ class ActorPool:
             ray.kill(actor.handle)  # unreachable is not dead: what is given up must not go on
 
     def _stranded(self) -> bool:
-        """Whether there is no actor that works or can."""
+        """True if there is no actor that works or can."""
         return all(actor.starts for actor in self._all())
 
     def _require_actors(self) -> None:
@@ -308,4 +308,4 @@ class ActorPool:
 
 
 def _ignore(more: int) -> None:
-    """No progress is asked for."""
+    """Ignore progress, for calls that want none."""

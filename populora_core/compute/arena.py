@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRules:
-    """How completions are drawn."""
+    """Rules by which completions are drawn."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Hashes = dict[str, str]  # file name -> sha256
 TOKENS = ("prompt_ids", "completion_ids", "logprobs")
 CORPUS = "corpus"
-"""Stands where the role stands, of a lesson that no member sampled."""
+"""The role of a lesson that no member sampled."""
 WRITERS = 4  # members that are written at a time, while the learner makes their probes
 
 
@@ -63,7 +63,7 @@ class Lesson:
 
     @property
     def supervised(self) -> bool:
-        """Whether it is a text of a corpus."""
+        """True if the lesson is a text of a corpus."""
         return self.role == CORPUS
 
 
@@ -123,7 +123,7 @@ class Update:
         }
 
     def _rows(self, worker: Worker) -> Iterator[tuple[list[TrainingRow], UpdateRules]]:
-        """What each role's steps learn from. Tokens are read here: they pass through no driver and no key."""
+        """Yield the training rows of each role's steps. Tokens are read here: they pass no driver and no key."""
         tables = {role: pq.ParquetFile(file).read(TOKENS) for role, file in self.completions.items()}
 
         def row(lesson: Lesson) -> TrainingRow:
@@ -145,7 +145,7 @@ class Update:
 def _mfu(
     worker: Worker, steps: Sequence[tuple[Sequence[TrainingRow], UpdateRules]], seconds: float
 ) -> float | None:
-    """What the steps' tokens need over what one large product reaches in the same time.
+    """Share of the peak: the work that the steps' tokens need over that of one large product in the same time.
 
     Each different prompt of a member counts once per step, since completions of one may share its pass.
     """

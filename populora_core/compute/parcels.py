@@ -33,7 +33,7 @@ class Parcel:
 
 
 class Outbox:
-    """Puts what shards read into a store, each content once."""
+    """A sender that puts what shards read into a store, each content once."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from populora_core.model.state import MemberState
 
 TOKENS = 512
-"""Of a member that are compared. Under the noise of two engines so many catch a policy 0.1 nats per token away."""
+"""Tokens of a member that are compared: under two engines' noise, enough to catch a policy 0.1 nats per token off."""
 EARLIER = "its version before"
 SAMPLED_AGAIN = "nothing was learnt from it; populora rerun with --stage propose samples the generation again"
 
@@ -96,7 +96,7 @@ def first_tokens(rows: Sequence[TrainingRow], count: int) -> list[TrainingRow]:
 def _scored(
     stacked: StackedAdapters, weights: Mapping[str, Tensor], rows: Sequence[TrainingRow]
 ) -> tuple[list[Logprobs], list[Logprobs]]:
-    """What the learner gives the completions under the first of the adapters, the bare base, and the rest.
+    """Score the completions with the learner under the first adapter, the bare base, and the rest.
 
     Returns:
         Rounded as the engine rounds, and in float32.

@@ -162,7 +162,7 @@ class RayCluster:
 
 
 def _left(processes: Mapping[int, str]) -> list[int]:
-    """Those of the processes, each with the time of its start, that have not ended after a while."""
+    """List the processes that have not ended after a while, given each one's start time."""
     deadline = time.monotonic() + END_SECONDS
     while (
         left := [pid for pid, when in processes.items() if started(pid) == when]

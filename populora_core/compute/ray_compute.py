@@ -28,7 +28,7 @@ from populora_core.support.errors import BaseModelError, ClusterUnavailable, Sto
 from populora_core.support.revision import version_of
 
 PACKAGES = ("torch", "transformers", "populora-core")
-"""Whose versions must be the same on every machine; Ray sees to its own and Python's."""
+"""Packages whose versions must be the same on every machine; Ray sees to its own and Python's."""
 
 
 class RayCompute:
@@ -133,7 +133,7 @@ class ShardWorker:
         return worker.perform(replace(shard, work=inbox.unpack(shard.work, store)), self._count)
 
     def items(self) -> int:
-        """Of the shard that it is at."""
+        """Items finished in the current shard."""
         return self._items
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class ShardWorker:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide results."""
+    """Versions of the packages that decide results."""
     return {package: version_of(package) or "absent" for package in PACKAGES}
 
 

@@ -182,7 +182,7 @@ class SandboxWorker:
         return Judged(results, socket.gethostname(), os.getpid(), time.perf_counter() - started)
 
     def items(self) -> int:
-        """Of the shard that it is at."""
+        """Items finished in the current shard."""
         return self._items
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a shard's function returned, as bytes: a table as an Arrow file, anything else as JSON."""
+"""Results of a shard's function as bytes: a table as an Arrow file, anything else as JSON."""
 
 from __future__ import annotations
 

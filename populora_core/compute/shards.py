@@ -158,7 +158,7 @@ class Shards:
 
 
 def towards(progress: Callable[[int, int], None], total: int, done: int = 0) -> Progress:
-    """Reports what shards do, in parts, as progress towards a total, of which some is done."""
+    """Return a report of shards' partial progress as progress towards a total, of which some is done."""
 
     def count(more: int) -> None:
         nonlocal done
@@ -169,7 +169,7 @@ def towards(progress: Callable[[int, int], None], total: int, done: int = 0) -> 
 
 
 def _plain(value: object) -> object:
-    """What stands in a shard's key for something that JSON does not know."""
+    """A JSON form, for a shard's key, of a value that JSON does not know."""
     if isinstance(value, Path):
         return [(place, file_sha256(path)) for place, path in files_below(value).items()]
     if isinstance(value, Section):
@@ -355,6 +355,6 @@ def _listen(
 
 
 def _defect(shard: Shard) -> PopuloraError:
-    """What stands for the exception that is being handled."""
+    """The error that stands for the exception being handled."""
     problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
     return PopuloraError(problem, fix="nothing committed was lost; resume goes on")

@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 PROBE_TYPE = "code_o"
 PROBE_PROGRAM = "def f(s):\n t = s[::-1]\n return t + str(len(s))"
 PROBE_TOKENS = 6
-"""What members are probed on (see `sampler.probe`): the last tokens of this program, after a prompt for it and its
-beginning. Every token scored is a step of the sampler at every load; what stands before costs one pass."""
+"""Length of the probe (see `sampler.probe`): the last tokens of this program, after a prompt for it and its
+beginning. Every token scored is a step of the sampler at every load; those before cost one pass.
+"""
 
 
 class Work(Protocol):
-    """What one worker is asked to do: a frozen dataclass, which travels by value. Its paths are read, never written."""
+    """The work of one worker: a frozen dataclass, which travels by value. Its paths are read, never written."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -81,13 +82,13 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What records call its work."""
+        """The name of its work in records."""
         return type(self.work).__name__.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a shard committed: hashes and counts, while the data is in the store.
+    """The record of a committed shard: hashes and counts, while the data is in the store.
 
     Attributes:
         result: sha256 of what the work returned (see `results`).
@@ -111,12 +112,12 @@ _COMMITTED = TypeAdapter(Committed)
 
 
 def document(key: str) -> str:
-    """Where a shard's `Committed` stands in its store."""
+    """The name of a shard's `Committed` in its store."""
     return f"{SHARDS}/{key}.json"
 
 
 def committed(store: ObjectStore, key: str) -> Committed | None:
-    """What the shard of that key committed; None where it is not done, or cannot be read."""
+    """The record of the shard of that key; None if it is not done, or cannot be read."""
     data = store.get(document(key))
     try:
         return None if data is None else validated(_COMMITTED, data, document(key))
@@ -197,7 +198,7 @@ class Worker:
 
     @cached_property
     def base_logprobs(self) -> tuple[float, ...]:
-        """What the bare base gives the probe's completion; it never changes."""
+        """Log-probabilities of the probe's completion under the bare base; they never change."""
         from populora_core.model.probe import given_logprobs
 
         return given_logprobs(self.stacked, None, *self.probe_text)
@@ -358,7 +359,7 @@ class Generate:
 
 
 def tokens_of(tables: Iterable[pa.Table]) -> Counter[str]:
-    """What manifests say of the tables that `Generate` made: tokens drawn, of prompts, and of these in the cache."""
+    """Token counts, for manifests, of the tables that `Generate` made: drawn, of prompts, and of these in the cache."""
     found: Counter[str] = Counter()
     for table in tables:
         found["tokens"] += sum(table["completion_tokens"].to_pylist())
