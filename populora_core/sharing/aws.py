@@ -1,4 +1,4 @@
-"""What AWS' own tools read and obstore does not: profiles, and the certificates of a private authority."""
+"""AWS settings that AWS' own tools read and obstore does not: profiles, and certificates of a private authority."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Stored:
 
 
 class ObjectStore(Protocol):
-    """Where shards, stages and adapters are shared between machines.
+    """A store that machines share: shards, stages and adapters.
 
     Every method raises StoreUnavailable where the store does not answer or refuses, once retries are spent; what
     was stored before is untouched then.
@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
         """Remove what `key` holds, if anything."""
 
     def listing(self, prefix: str = "") -> Iterator[Stored]:
-        """What is stored below the folder `prefix`, in no order; nothing that must be right rests on it."""
+        """Yield the entries below the folder `prefix`, in no order; nothing that must be right rests on it."""
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
         """Remove what began to be written before the moment and was never finished; what was removed."""
@@ -89,7 +89,7 @@ def object_key(sha256: str) -> str:
 
 
 def whole(data: bytes | None, sha256: str, url: str) -> bytes:
-    """What was read of an object; raises DamagedObject if that is nothing, or not what the name says."""
+    """Return the bytes of an object; raise DamagedObject if there are none, or they do not match its name."""
     if data is None:
         raise missing(sha256, url)
     require_digest(hashlib.sha256(data).hexdigest(), sha256, url)

@@ -1,4 +1,4 @@
-"""Where a store can be: a folder, which machines may share, or S3-compatible storage."""
+"""Places of a store: a folder, which machines may share, or S3-compatible storage."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class LocalObjects:
         return self.root / require_key(key)
 
     def _refresh(self, sha256: str) -> bool:
-        """Whether the object is there whole. It counts as new again: a sweep must not take it from under us."""
+        """True if the object is there whole. It counts as new again: a sweep must not take it from under us."""
         path = self._path(object_key(sha256))
         with _reading(self.url):
             try:

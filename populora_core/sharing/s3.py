@@ -61,7 +61,7 @@ _NEVER = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a request may take and how often it is tried again.
+    """Time limits of a request, and pauses between tries.
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
@@ -166,7 +166,7 @@ class S3Objects:
             yield Stored(item["path"], item["size"], item["last_modified"].timestamp())
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        """Nothing: what is put in one request is never half there. For files of over 5 GB see docs/scale-out.md."""
+        """Clear nothing: what one request puts is never half there. For files of over 5 GB see docs/scale-out.md."""
         return []
 
     def _put(self, sha256: str, data: memoryview) -> None:
@@ -238,7 +238,7 @@ class S3Objects:
             raise self._unavailable("nothing was asked of it yet", Trouble.of(error)) from error
 
     def _try(self, what: str, request: Callable[[], _Answer]) -> _Answer:
-        """What the request answers, tried again while the trouble may pass.
+        """Send a request, again while the trouble may pass, and return its answer.
 
         Raises:
             FileNotFoundError: there is no such key.

@@ -47,7 +47,7 @@ _MEMBER = (*ADAPTER_FILES, MOMENTS, PROBE)  # the files of a member's folder
 
 @dataclass(frozen=True, slots=True)
 class SharedStage:
-    """What a stage is, for every run directory of the run.
+    """The shared record of a stage, the same for every run directory of the run.
 
     Attributes:
         adapters: the files of its PEFT folders; names are relative to the run directory.
@@ -109,7 +109,7 @@ class SharedRun:
     """The shared store of one run, as one of its run directories sees it."""
 
     def __init__(self, objects: ObjectStore, run_dir: Path, redraws: Mapping[str, int]) -> None:
-        """Raises RunDirectoryError where another machine redrew a stage that this directory knows nothing of."""
+        """Open it; raise RunDirectoryError if another machine redrew a stage that this directory knows nothing of."""
         self._objects = objects
         self._run_dir = run_dir
         history = read_history(objects)
@@ -118,7 +118,7 @@ class SharedRun:
             raise self._rewritten()
 
     def find(self, generation: int, stage: str, key: str) -> SharedStage | None:
-        """What the stage is under this key, if any machine has made it."""
+        """The stage under this key, or None if no machine has made it."""
         name = entry_key(generation, stage, key)
         data = self._objects.get(name)
         return None if data is None else SharedStage.from_bytes(data, self._objects.url, name)
@@ -343,7 +343,7 @@ def _rewrite(number: int) -> str:
 
 
 def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a record is the same in every run directory: all but where that one finds the store."""
+    """The part of a record that is the same in every run directory: all but the place of its store."""
     config = {name: section for name, section in record["config"].items() if name != "store"}
     return {**record, "config": config}
 

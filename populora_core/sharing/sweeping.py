@@ -18,7 +18,7 @@ _SHA256 = re.compile(rb"\b[0-9a-f]{64}\b")
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep removes.
+    """Objects and files that a sweep removes.
 
     Attributes:
         stored: objects that no document names, and documents of probes and shards that were cut short.

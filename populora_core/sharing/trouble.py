@@ -1,4 +1,4 @@
-"""Why a request to S3-compatible storage failed, whether it may pass, and what to do about it."""
+"""Failures of requests to S3-compatible storage: the cause, the fix, and whether it may pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REGION = "incorrectly configured region"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a request failed, read from the text of obstore's error: its classes tell apart less.
+    """The cause of a failed request, read from the text of obstore's error: its classes distinguish less.
 
     Attributes:
         status: of HTTP; None where nothing was answered.
@@ -38,12 +38,12 @@ class Trouble:
 
     @property
     def no_login(self) -> bool:
-        """Whether there was nothing to sign with."""
+        """True if there was nothing to sign with."""
         return _METADATA in self.text or re.search(r"Missing \w*(Key|Id)", self.text) is not None
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same request may fare better later: no answer, or one that says so."""
+        """True if the same request may succeed later: there was no answer, or one that says so."""
         if self.no_login or _REGION in self.text:
             return False
         if self.status is None or self.status in _TRANSIENT:
