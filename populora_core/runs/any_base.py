@@ -57,6 +57,6 @@ def _path(name: str) -> str:
 
 
 def _spoken(folder: Path) -> str:
-    """What a base that was not trained for compact can speak: instruct asks for much."""
+    """The dialect for a base that was not trained for compact: instruct asks for much."""
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return "assert" if size < SMALL else "instruct"

@@ -1,4 +1,4 @@
-"""What a configuration asks of its GPUs, in the numbers that `planning.gpus` reckons with."""
+"""A configuration's demands on its GPUs, in the numbers that `planning.gpus` takes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
 
 
 def rates_of(config: Config) -> Rates:
-    """What the GPU keeps up, as configured."""
+    """The GPU's sustained rates, as configured."""
     return Rates(config.compute.gpu_tflops * 1e12, config.compute.gpu_tb_per_s * 1e12)
 
 
@@ -60,7 +60,7 @@ def card_of(config: Config) -> float:
 
 
 def engine_sleeps(config: Config) -> bool:
-    """Whether an engine has to give its memory back while the learner works: only where both do not fit."""
+    """True if an engine must give its memory back while the learner works, as the two do not fit together."""
     try:
         return _plan(config, card_of(config)).fit is not Fit.RESIDENT
     except BaseModelError:  # nothing can be said of this base

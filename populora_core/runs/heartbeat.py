@@ -26,11 +26,11 @@ from populora_core.support.received import read_json
 HEARTBEAT = "heartbeat.json"
 BEAT_SECONDS = 3.0
 SILENT_SECONDS = 60.0
-"""After this long without a beat a process that cannot be seen from here counts as dead."""
+"""Seconds without a beat after which a process that cannot be seen from here counts as dead."""
 
 
 class Life(StrEnum):
-    """What a heartbeat comes to."""
+    """The state of a process, by its heartbeat."""
 
     ALIVE = "alive"
     ENDED = "ended"  # in order: finished, interrupted, or by an error that was told
@@ -88,7 +88,7 @@ class Beat:
 
 
 class Heartbeat:
-    """Beats from a thread for as long as the block lasts; a beat that cannot be written is left out.
+    """A beat from a thread for as long as the block lasts; a beat that cannot be written is left out.
 
     Args:
         children: gives the process ids of the workers there are now.

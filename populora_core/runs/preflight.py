@@ -1,6 +1,7 @@
-"""Whether a configuration can run here: its names are known, its folders are there, its packages installed.
+"""Checks that a configuration can run here: its names are known, its folders exist, its packages are installed.
 
-What it says of itself was checked when it was read (`config/load.py`); here it is held against the world.
+The configuration was checked against itself when it was read (`config/load.py`); here it is checked against the
+world.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def check_folders(config: Config, source: str) -> None:
 
 
 def _how_to_get(path: str) -> str:
-    """What to do where the folder of a base is not there."""
+    """The fix for an error about a base whose folder is not there."""
     if path.startswith(HUB):
         return how_to_get(*path.removeprefix(HUB).split("@"))
     for name, base in NAMED.items():
@@ -253,7 +254,7 @@ def places(config: Config) -> list[str]:
 
 
 def _check_name(source: str, registry: Registry, name: str, parameters: Mapping[str, Setting]) -> None:
-    """What another package brings can be imported and is whole, and a function has the settings that it is given."""
+    """Check that another package's contribution can be imported and is whole, and that a function has its settings."""
     if name in registry and not parameters:
         return  # ours, which need not be imported to be known
     if name not in registry.names() and not is_place(name):

@@ -1,4 +1,4 @@
-"""Clearing up after a process that was killed: what it started, and what it left half-written."""
+"""Cleanup after a process that was killed: what it started, and what it left half-written."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Run:
 
     @property
     def limits(self) -> Limits:
-        """What a program may take by which the run calls problems valid and answers right."""
+        """Limits of a program by which the run calls problems valid and answers right."""
         settings = self.config.sandbox
         return Limits(
             cpu_seconds=settings.cpu_seconds,

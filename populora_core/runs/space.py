@@ -15,7 +15,7 @@ GB = 10**9
 
 
 def disk_needed(config: Config) -> Disk:
-    """What a generation writes, all completions as long as they may be.
+    """Disk that a generation takes, if every completion is as long as it may be.
 
     Raises:
         BaseModelError: nothing can be said of this base.
@@ -35,7 +35,7 @@ def whole_run(config: Config, disk: Disk) -> int:
 
 
 def free_bytes(folder: Path) -> int:
-    """What is free on the disk where a folder is, or would be."""
+    """Free bytes on the disk of a folder, which need not exist yet."""
     there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     return shutil.disk_usage(there).free
 
