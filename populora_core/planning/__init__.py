@@ -1,1 +1,1 @@
-"""What memory and time a run will take."""
+"""Estimates of a run's memory and time."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def deal(sizes: Sequence[float], workers: int) -> list[int]:
-    """Which worker gets each piece: the largest first, always to the one that has least.
+    """Deal pieces to workers: the largest first, always to the worker that has least.
 
     The fullest then has at most 4/3 - 1 / (3 workers) times what the best dealing gives it (Graham 1969, longest
     processing time first).

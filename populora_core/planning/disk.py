@@ -1,4 +1,4 @@
-"""How much disk a run takes, from shapes alone: what `--dry-run` prints, and what is free before each generation."""
+"""Estimate of a run's disk space, from shapes alone: `--dry-run` prints it; it must be free before each generation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Disk:
 
 
 def disk_of(shape: ModelShape, members: int, tokens: int) -> Disk:
-    """What a generation writes.
+    """Bytes that a generation writes.
 
     Args:
         tokens: that are sampled in it at most.

@@ -1,4 +1,4 @@
-"""How long a generation takes on a GPU, from shapes alone: what `--dry-run` prints beside memory.
+"""Estimate of a generation's time on a GPU, from shapes alone: `--dry-run` prints it beside memory.
 
 For completions of a given length, by the roofline: a step of sampling reads all weights and the cache once, or computes
 for its rows, whichever takes longer, and waits for its host; an update computes. Left out: the sandbox, which works on
@@ -20,7 +20,7 @@ STEP_SECONDS = {"vllm": 0.006, "torch": 0.025}  # of a token step, beside the GP
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a GPU keeps up: operations a second, and bytes a second from its memory."""
+    """Sustained rates of a GPU: operations per second, and bytes per second from its memory."""
 
     operations: float
     bytes: float

@@ -1,4 +1,4 @@
-"""Whether learner and sampler fit one GPU together, and how long a generation takes on some, from shapes alone.
+"""Estimates from shapes alone: whether learner and sampler fit one GPU together, and a generation's time.
 
 A learner never leaves its GPU: its base and adapters stay while an engine with a base of its own works. What an engine
 takes is a share of the whole GPU, whatever is in use. So both stay awake where the learner's peak fits beside that
@@ -34,7 +34,7 @@ LOAD_SECONDS = 1.0  # for an adapter of a 7B: read, hash and copy, twice a gener
 
 @dataclass(frozen=True, slots=True)
 class GpuJob:
-    """What a run asks of its GPUs.
+    """Demands of a run on its GPUs.
 
     Attributes:
         proposals, attempts: of one generation.
@@ -65,7 +65,7 @@ class GpuJob:
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """What becomes of a job on so many GPUs of one size.
+    """The plan for a job on GPUs of one size.
 
     Attributes:
         needed: by tensors, on each GPU.
@@ -96,7 +96,7 @@ class GpuPlan:
 
 
 def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: float = 1.0) -> GpuPlan:
-    """Reckon a job.
+    """Estimate a job.
 
     Args:
         card: bytes of one GPU.

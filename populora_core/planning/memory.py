@@ -1,4 +1,4 @@
-"""How much memory a run needs, from shapes alone: what `--dry-run` prints before anything is loaded.
+"""Estimate of a run's memory, from shapes alone: `--dry-run` prints it before anything is loaded.
 
 Every figure is the peak of what tensors take, in bytes. Left out: the interpreter with its libraries, the
 context of a GPU (together about 1 GB) and what an allocator loses between tensors. Tests count the tensors of an
@@ -31,7 +31,7 @@ RESERVED = (
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What of a checkpoint decides memory, in numbers (not bytes).
+    """The sizes of a checkpoint that decide memory, in numbers (not bytes).
 
     Attributes:
         parameters: of the base.
@@ -130,7 +130,7 @@ def shape_of(config: Mapping[str, Any], rank: int) -> ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What one process does.
+    """The workload of one process.
 
     Attributes:
         members: adapters resident at once.
@@ -191,7 +191,7 @@ class Estimate:
 
     @property
     def resident(self) -> int:
-        """What is there all the time."""
+        """Bytes that are taken all the time."""
         return self.base + self.adapters
 
     @property
@@ -309,7 +309,7 @@ def _of_token(shape: ModelShape, work: Workload) -> tuple[int, int]:
 
 
 class Fit(StrEnum):
-    """How sampler and learner share the memory of one device."""
+    """Ways for sampler and learner to share the memory of one device."""
 
     RESIDENT = "both stay resident"
     TURNS = "one sleeps while the other works"
@@ -317,7 +317,7 @@ class Fit(StrEnum):
 
 
 def fit(learner: int, sampler: int, capacity: float) -> Fit:
-    """What can be done with a learner and a sampler that hold a base each."""
+    """Decide whether a learner and a sampler that hold a base each can stay together, take turns, or do not fit."""
     if learner + sampler <= capacity:
         return Fit.RESIDENT
     return Fit.TURNS if max(learner, sampler) <= capacity else Fit.TOO_LARGE
