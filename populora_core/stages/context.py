@@ -1,4 +1,4 @@
-"""What a stage sees: its inputs, its settings, its random streams, and the services it may use."""
+"""The context of a stage: its inputs, its settings, its random streams, and the services it may use."""
 
 from __future__ import annotations
 
@@ -363,5 +363,5 @@ def member_of(row: Row) -> Member:
 
 
 def _expected(prompt: Prompt) -> float:
-    """How many tokens a prompt is likely to take: a quarter of its letters to read, and of its limit to write."""
+    """Expected tokens of a prompt: a quarter of its letters to read, and of its limit to write."""
     return len(prompt.text) / 4 + prompt.max_tokens / 4

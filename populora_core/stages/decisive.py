@@ -1,4 +1,4 @@
-"""What of a configuration decides results, said once: the engine's keys and a study's comparison ask here."""
+"""The settings that decide results, listed once: the engine's keys and a study's comparison ask here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
 
 
 def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What of these sections decides results: section -> key -> value.
+    """The settings of these sections that decide results: section -> key -> value.
 
     A section of which nothing does is left out. A suite, a corpus, and a data set of anchors, count by their content,
     not by their place. Adapters to start from are left out: their content is an input of the stage `found`.
@@ -100,5 +100,5 @@ def kept_out(config: Config) -> Suite | None:
 
 
 def shard_plan(compute: ComputeSection) -> dict[str, int]:
-    """Into how many shards a stage is cut, and on how many threads each runs."""
+    """Number of shards that a stage is cut into, and of threads that each runs on."""
     return {key: getattr(compute, key) for key in SHARD_PLAN}

@@ -37,7 +37,7 @@ Guard = Callable[[Sequence[FileRecord]], None]
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What became of one stage: made now, or found done."""
+    """Result of one stage: made now, or reused."""
 
     generation: int
     stage: str
@@ -84,7 +84,7 @@ def run_generation(session: Session, generation: int) -> list[StageResult]:
 def is_done(
     session: Session, generation: int, stages: Sequence[Stage] | None = None, past: Past | None = None
 ) -> bool:
-    """Whether every stage of the generation, or each of `stages`, is committed, intact, and follows from its inputs.
+    """True if every stage of the generation, or of `stages`, is committed, intact, and follows from its inputs.
 
     Args:
         past: of a walk over generations.
@@ -99,7 +99,7 @@ def is_done(
 
 
 def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
-    """Whether a committed stage has all its files and adapters."""
+    """True if a committed stage has all its files and adapters."""
     members: Mapping[str, Mapping[str, str]] = found.extra.get("adapters", {})
     return intact(folder, found) and all(
         state_intact(run.directory / path, hashes) for path, hashes in members.items()

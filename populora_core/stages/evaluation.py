@@ -46,7 +46,7 @@ SuiteItems = Sequence[tuple[Entry, Sequence[Item]]]
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who answers.
+    """A member, or the base, that answers.
 
     Attributes:
         adapter_sha256: of the member's weights; None is the base model without an adapter.
@@ -136,17 +136,17 @@ class Evaluation:
 
     @property
     def completions(self) -> int:
-        """How many are asked for in all."""
+        """Number of completions over all shards."""
         return sum(map(self._completions, self.shards))
 
     @property
     def most_tokens(self) -> int:
-        """How many tokens will be sampled at most."""
+        """Largest number of tokens that can be sampled."""
         return sum(self._completions(shard) * shard.entry.max_tokens for shard in self.shards)
 
     @property
     def done(self) -> int:
-        """How many of the completions have a file already; `run` reads it, and makes a damaged one again."""
+        """Number of completions that have a file already; `run` reads it, and makes a damaged one again."""
         return sum(
             self._completions(shard) for shard in self.shards if (self.finished / shard.file_name).is_file()
         )
@@ -221,7 +221,7 @@ class Evaluation:
         return self._table(rows)
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
-        """What is kept of a shard's completions."""
+        """The table of a shard's completions as it is stored."""
         return to_table(ITEMS, rows)
 
     @property

@@ -73,7 +73,7 @@ def run(ctx: StageContext) -> None:
 def _plan(
     ctx: StageContext, members: list[Member], ratings: dict[str, Row]
 ) -> tuple[list[Replacement], dict[str, float]]:
-    """Who is replaced and how, and the fitness that decided it: member_id -> fitness."""
+    """Choose who is replaced and how; return also the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
     external = {row["member_id"]: row["external_fitness"] for row in ctx.rows("external_fitness")}
     plan: list[Replacement] = []

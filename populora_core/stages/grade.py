@@ -120,7 +120,7 @@ def _in_new_cells(ctx: StageContext) -> set[str]:
 def _match_results(
     ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
 ) -> dict[str, Row]:
-    """Who won each match, over the problems that were solved at least once."""
+    """Outcome of each match, over the problems that were solved at least once."""
     by_match: dict[str, list[Row]] = defaultdict(list)
     for proposal in proposals:
         by_match[proposal["match_id"]].append(checks[proposal["proposal_id"]])

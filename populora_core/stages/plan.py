@@ -1,4 +1,4 @@
-"""What a stage would be made from, as it stands committed, and the key that follows: known before anything is made."""
+"""Plans of stages: what one would be made from, as it stands committed, and the key that follows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StagePlan:
 
 @dataclass(slots=True)
 class Past:
-    """What earlier generations gave, each looked at once by whoever walks over a whole run.
+    """Artifacts of earlier generations, each read once per walk over a whole run.
 
     A walk over n generations asks for the past of each; looking at all of it every time would take n * n reads.
     """

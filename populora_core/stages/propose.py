@@ -54,7 +54,7 @@ def run(ctx: StageContext) -> None:
 
 
 def _references(ctx: StageContext) -> Buffer | Archive:
-    """Where references are drawn from, made again from the rows of all earlier generations."""
+    """Rebuild the pool that references are drawn from, out of the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
         return ctx.buffer(ctx.config.propose.buffer_capacity)
     archive = Archive()

@@ -1,4 +1,4 @@
-"""What can still be made again, and what a run can still go on from, once older weights were pruned."""
+"""Limits that pruning sets: generations that can still be made again, and those that a run can go on from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from populora_core.support.errors import ArtifactError
 
 
 def startable(run: Run, generation: int) -> bool:
-    """Whether nothing was pruned that the generation after this one starts from."""
+    """True if nothing was pruned that the generation after this one starts from."""
     folders = (run.directory / "members").glob(f"*/g{generation:04d}")
     return not any(pruned(folder / name) for folder in folders for name in STATE_FILES)
 
 
 def redoable(run: Run, generation: int) -> bool:
-    """Whether nothing was pruned that a stage of the generation needs or gives."""
+    """True if nothing was pruned that a stage of the generation needs or makes."""
     return startable(run, generation) and (generation == 0 or startable(run, generation - 1))
 
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 AVERAGE = "average"
-"""Stands for the keys of [evolve] that decide averages, which are the update's and not evolution's."""
+"""The section name, in keys, of the settings in [evolve] that decide averages: they are the update's."""
 
 
 class When(StrEnum):
-    """Which artifact of the needed name a stage reads."""
+    """The generation from which a stage reads an artifact."""
 
     NOW = "now"  # from an earlier stage of the same generation
     BEFORE = "before"  # from the last stage of the previous generation that gives it

@@ -205,7 +205,7 @@ def _weighed(
     owner: str,
     cohorts: Sequence[str],
 ) -> Sequence[float | None]:
-    """What the advantages weigh in the loss, by what its mean is over."""
+    """Weigh advantages for the loss, by `update.token_mean`."""
     if ctx.config.update.token_mean == "member":
         return advantages
     tokens = [row["completion_tokens"] for row in rows]
@@ -213,7 +213,7 @@ def _weighed(
 
 
 def own_groups(members: Sequence[str], problem_ids: Sequence[str]) -> list[int]:
-    """Of each attempt, the number of its problem among those of its member, in the order in which they come.
+    """Number each attempt's problem among those of its member, in the order in which they come.
 
     Minibatches take turns over it, so that each has an even share of what a member was asked by its teacher, and of
     the anchors behind that. A number over all problems would not do: members are dealt anchors in turns too.
@@ -232,7 +232,7 @@ def _lessons(
     advantages: Iterable[float | None],
     groups: Iterable[int],
 ) -> list[Lesson]:
-    """What there is to learn from the rows of a role; those that infrastructure failed for are not in it."""
+    """Lessons from the rows of a role, without those that infrastructure failed for."""
     return [
         Lesson(role, number, row[owner], advantage, group)
         for number, (row, advantage, group) in enumerate(zip(rows, advantages, groups, strict=True))

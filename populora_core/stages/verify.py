@@ -79,12 +79,12 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
 
 
 def _asks_again(ctx: StageContext) -> bool:
-    """Whether anchors are problems of earlier generations."""
+    """True if anchors are problems of earlier generations."""
     return ctx.config.anchors.source == REPLAY
 
 
 def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
-    """How often a blind guess solves each valid proposal, by its id."""
+    """Chance that a blind guess solves each valid proposal, by the proposal's id."""
     valid = {
         proposal_id: check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         for proposal_id, check in checks.items()
