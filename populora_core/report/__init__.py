@@ -1,1 +1,1 @@
-"""What a run says about itself, for people."""
+"""Reports of a run, for people."""

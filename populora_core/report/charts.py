@@ -124,7 +124,7 @@ def line_plot(
 
 
 def _table(area: svg.Frame, axes: tuple[str, str], drawn: Sequence[Series], form: Format) -> PlotTable:
-    """What the lines show at each x, the newest among them; with a band, from where to where."""
+    """The table beside a plot: each line's value at each x, newest first, with its band."""
     known = [{x: y for x, y in item.points if y is not None} for item in drawn]
     bands = [{x: (low, high) for piece in item.bands for x, low, high in piece} for item in drawn]
 

@@ -90,7 +90,7 @@ def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSectio
 
 
 def _levels(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
-    """What the solvers of each run get right of each stratum of its suite, as it was asked last, and its base."""
+    """Share of each stratum that the solvers of each run, and its base, get right at the suite's last evaluation."""
     found = {
         label: own[-1]
         for label, figures in zip(labels, runs, strict=True)

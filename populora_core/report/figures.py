@@ -1,6 +1,6 @@
-"""What a report reads of a run: few, narrow queries over the views of the data contract, nothing else.
+"""Figures of a report: few, narrow queries over the views of the data contract, nothing else.
 
-What a figure means is said by the views `figures_*`; the other queries count, or list what a plot draws.
+The views `figures_*` define what a figure means; the other queries count, or list what a plot draws.
 """
 
 from __future__ import annotations

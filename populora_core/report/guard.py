@@ -70,7 +70,7 @@ class Fall:
 
 
 def standing(role: str, generation: int, rows: Sequence[Row]) -> Standing:
-    """How a role stands, from its rows of one evaluation by benchmark: `score` and `base` of each problem."""
+    """A role's gap to the base, from its rows of one evaluation by benchmark: `score` and `base` of each problem."""
     benchmarks = [list(own) for _, own in groupby(rows, itemgetter("benchmark"))]
     scores, base = ([[row[side] for row in own] for own in benchmarks] for side in ("score", "base"))
     gap = paired_interval(scores, base, ids.generator(generation, "guard", role), CONFIDENCE)
@@ -101,7 +101,7 @@ def falls(directory: Path, part: str = "validation", suite: str | None = None) -
 
 
 def stop_if_fallen(run: Run, generation: int) -> None:
-    """Where the guard is to stop the run, look at the evaluation after a generation.
+    """Stop the run if its guard says so and a role has fallen at this generation's evaluation.
 
     Raises:
         BelowBase: a role has fallen.

@@ -95,11 +95,11 @@ def index_page(runs: Sequence[RunGlance], link: Callable[[Path], str]) -> str:
 
 @lru_cache(KEPT)
 def _headline(directory: Path, newest: int) -> str:
-    """What was found, in one line; computed again when the run's report was written again."""
+    """The headline of a run, in one line; computed again once the run's report is written again."""
     return one_line(read_figures(directory, samples=False))
 
 
 def _newest(directory: Path) -> int:
-    """When the report was written, or where there is none the record, in ns."""
+    """Modification time, in ns, of the report, or of the record if there is none."""
     report = directory / REPORT
     return (report if report.is_file() else directory / RECORD).stat().st_mtime_ns

@@ -28,7 +28,7 @@ BASE_STYLE = Style(GREY, "4 4", "diamond")
 
 
 def lead_plots(figures: Figures) -> list[Plot]:
-    """What was measured beside the frozen base first, then what the curriculum did."""
+    """The leading plots: first measurements beside the frozen base, then figures of the curriculum."""
     found = (
         _yardstick(yardsticks(figures.run.directory)),
         *_held_out(scored(figures.run.directory)),
@@ -138,7 +138,7 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
 
 
 def _went(before: str, after: str, start: SampleMean, now: SampleMean) -> str:
-    """Where a figure came from; a direction only beyond the noise."""
+    """Compare a figure with its start, in words; name a direction only beyond the noise."""
     if before == after:
         return "as at first"
     if noise(start, now) is None:

@@ -1,4 +1,4 @@
-"""What a run has learnt, in plain words: solvers scored beside the base. No cause is named that was not measured."""
+"""A run's gains in plain words: solvers scored beside the base. No cause is named that was not measured."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def interval(gain: Interval) -> str:
 
 
 def score_lines(directory: Path, generation: int) -> list[str]:
-    """What was measured after a generation, a line each."""
+    """Measurements after a generation, a line each."""
     measured = [
         f"yardstick: base {percent(item.newest.base.value)} of the newest problems, {percent(item.first.base.value)} "
         f"of the first; solvers {percent(item.newest.solvers.value)} and {percent(item.first.solvers.value)}"
@@ -64,12 +64,12 @@ def score_line(item: Scored) -> str:
 
 
 def lines(directory: Path) -> list[str]:
-    """What was learnt, in a few sentences; empty where the solvers were never scored after an update."""
+    """The run's gains in a few sentences; empty if the solvers were never scored after an update."""
     return [line for part in (*measured(directory), _course(directory)) for line in part]
 
 
 def measured(directory: Path) -> list[list[str]]:
-    """What yardstick and held-out problems say, the sentences of each; empty where neither was taken."""
+    """Sentences on the yardstick and on held-out problems; empty where neither was taken."""
     taken = yardsticks(directory)
     return [part for part in (told(taken[-1]) if taken else [], _held_out(directory)) if part]
 
@@ -83,7 +83,7 @@ def brief(directory: Path) -> str:
 
 
 def yardstick_claim(item: Yardstick) -> str:
-    """Whether problems got harder and solvers better."""
+    """A claim on whether problems got harder and solvers better."""
     harder, gain = item.harder(), item.newest.gain()
     problems = way(
         harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
@@ -96,14 +96,14 @@ def yardstick_claim(item: Yardstick) -> str:
 
 
 def held_out_claim(item: Scored) -> str:
-    """Whether solvers are better than the base on problems that no one trains on."""
+    """A claim on whether solvers are better than the base on problems that no one trains on."""
     better = way(item.gain(), "better", "worse", "no better for sure")
     where = "" if item.own else f" of another suite, {item.suite},"
     return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain())}"
 
 
 def level_claim(item: Scored) -> str:
-    """What became of the first level that the base solves less than half of; empty where the suite has no levels."""
+    """A claim on the first level of which the base solves less than half; empty if the suite has no levels."""
     name = item.first_hard_level()
     if name is None:
         return ""
@@ -127,7 +127,7 @@ def fallen_most(item: Scored) -> str:
 
 
 def told(item: Yardstick) -> list[str]:
-    """What the yardstick tells apart: whether problems got harder, and whether solvers got better."""
+    """Sentences on the yardstick: whether problems got harder, and whether solvers got better."""
     harder, gain = item.harder(), item.newest.gain()
     newest, first = percent(item.newest.base.value), percent(item.first.base.value)
     went = way(
@@ -145,7 +145,7 @@ def told(item: Yardstick) -> list[str]:
 
 
 def way(change: Interval, up: str, down: str, unclear: str) -> str:
-    """What to say of a change, by the side of zero that its whole interval is on."""
+    """Pick the wording for a change, by the side of zero that its whole interval is on."""
     return up if change.low > 0 else down if change.high < 0 else unclear
 
 
@@ -170,7 +170,7 @@ def _held_out(directory: Path) -> list[str]:
 
 
 def _course(directory: Path) -> list[str]:
-    """How long answers and programs have become."""
+    """Sentences on the lengths of answers and programs, first against last."""
     found = _after_updates(directory)
     if not found:
         return []
@@ -185,7 +185,7 @@ def _course(directory: Path) -> list[str]:
 
 
 def verdict(item: Scored) -> str:
-    """Whether the solvers are better than the base, by the interval."""
+    """A sentence on whether the solvers are better than the base, by the interval."""
     gain = item.gain()
     if gain.low > 0:
         return f"It gets {100 * gain.value:.0f} points more than the base {interval(gain)}."

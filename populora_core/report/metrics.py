@@ -76,7 +76,7 @@ class Metric:
         return Series(label, style, points, one_error(points, self.errors(figures, part)), smooth)
 
     def reading(self, lines: Sequence[Series], bands: str = "Bands are") -> str:
-        """What it says, and what is what in a plot of such lines."""
+        """The caption of a plot of such lines: what the figure means, and what bands and thick lines are."""
         says = self.says + (f" {bands} one standard error." if any(line.bands for line in lines) else "")
         if any(line.smooth for line in lines):
             says += f" Thick lines are means of {SMOOTHED} generations."

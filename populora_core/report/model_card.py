@@ -118,7 +118,7 @@ def serve_command(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> 
 
 
 def _loaded(base: str) -> str:
-    """What code calls the base: of a bundled one its folder in a clone of the project."""
+    """The name of the base in code; for a bundled one, its folder in a clone of the project."""
     return f"base_model/{base.removeprefix(BUNDLED)}" if base.startswith(BUNDLED) else base
 
 

@@ -1,4 +1,4 @@
-"""What a reader should look at: a headline in words, and notes that are computed from the run's rows.
+"""A run's headline in words, and notes for the reader, computed from the run's rows.
 
 A change of the solve rate counts as one only beyond its 95 % interval over problems; below that the note says so.
 """
@@ -85,7 +85,7 @@ def one_line(figures: Figures) -> str:
 
 
 def _training(figures: Figures) -> str:
-    """How much of what teachers ask is solved, and how much of it teaches."""
+    """A sentence on how much of the teachers' problems is solved, and how much of it teaches."""
     newest = last_generations(figures)
     now, before = (
         metrics.SOLVE_RATE.mean(figures, None, part) for part in (newest, first_generations(figures))
@@ -126,7 +126,7 @@ def notes(figures: Figures) -> list[Note]:
 
 
 def _fallen(figures: Figures) -> Iterable[Note]:
-    """What the guard marks, the newest of each role."""
+    """Notes on what the guard marks, the newest of each role."""
     for fall in {fall.now.role: fall for fall in falls(figures.run.directory)}.values():
         yield Note("watch", f"Guard: {fall}.", "evaluations")
 
@@ -230,7 +230,7 @@ def _outages(figures: Figures) -> Iterable[Note]:
 
 
 def _leaders(figures: Figures) -> Iterable[Note]:
-    """Who leads each role by its lower bound, since when, and whether that means anything."""
+    """Notes on each role's leader by its lower bound: since when, and whether that means anything."""
     for role in figures.roles():
         rows = where(figures["ratings"], role=role, eligible=True)
         rows.sort(key=lambda row: (row["generation"], -row["fitness"], row["member_id"]))
@@ -250,7 +250,7 @@ def _leaders(figures: Figures) -> Iterable[Note]:
 
 
 def _idle(figures: Figures) -> Iterable[Note]:
-    """Who is not eligible to lead."""
+    """A note on the members that are not eligible to lead."""
     idle = where(figures["ratings"], generation=figures.last, eligible=False)
     if idle:
         who = listed([short_id(row["member_id"]) for row in idle])
@@ -259,7 +259,7 @@ def _idle(figures: Figures) -> Iterable[Note]:
 
 
 def _children(figures: Figures) -> Iterable[Note]:
-    """Whether what evolution brings in stays in."""
+    """Notes on whether evolution's children stay."""
     removed = {row["removed_id"] for row in figures["evolutions"]}
     newest = max((row["generation"] for row in figures["evolutions"]), default=0)
     for role in figures.roles():

@@ -11,7 +11,7 @@ from populora_core.support.aliases import Row
 
 
 def overview(figures: Figures) -> str:
-    """What a page that cannot show the report shows of the run."""
+    """An overview of the run in Markdown, for a page that cannot show the report."""
     parts = [f"# {visible(figures.run.name)}", *headline(figures)]
     if found := notes(figures):
         parts += ["## What to look at", "\n".join(map(_item, found))]

@@ -25,13 +25,13 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE, GREY = (f"var(--{na
 
 
 def variables(dark: bool = False) -> str:
-    """What a style sheet has to declare for the colours."""
+    """Declarations of the colours for a style sheet."""
     return " ".join(f"--{name}: {shades[dark]};" for name, shades in COLOURS.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a series is drawn.
+    """The style of a series in a plot.
 
     Attributes:
         dash: an SVG stroke-dasharray; empty for a solid line.

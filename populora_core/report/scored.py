@@ -68,7 +68,7 @@ class Scored:
 
     @property
     def problems(self) -> int:
-        """How many problems all of them answered."""
+        """Number of problems that all of them answered."""
         return sum(len(own) for own, _ in self.pairs)
 
     def by_stratum(self) -> dict[str, Scored]:
@@ -152,7 +152,7 @@ def telling_nothing(directory: Path) -> list[str]:
 
 
 def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick]:
-    """What the yardstick showed, oldest first."""
+    """The yardstick's results, oldest first."""
     found = _read(directory, generation, yardstick=True)
     return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
 
@@ -175,7 +175,7 @@ def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scor
 
 
 def _is_own(suite: str, file: str) -> bool:
-    """Whether a suite, or a sample of it, is the one in the file of this name."""
+    """True if a suite, or a sample of it, is the one in the file of this name."""
     name, _, number = suite.rpartition("-")
     whole = name if name and number.isdigit() else suite
     return file.replace("-", "_") in (suite.replace("-", "_"), whole.replace("-", "_"))

@@ -44,7 +44,7 @@ TOKEN_PARTS = {
     "attempts, written": ("attempt_tokens", BLUE),
     "trained on": ("trained_tokens", GREEN),
 }
-"""What tokens of a generation are drawn: column of `figures_generation` and colour."""
+"""Token counts to draw: name -> column of `figures_generation` and colour."""
 MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 
@@ -151,7 +151,7 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
 
 
 def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
-    """Those that have something to show."""
+    """Drop empty plots."""
     return tuple(plot for plot in plots if plot is not None)
 
 

@@ -1,4 +1,4 @@
-"""From rows to series, one number a generation, and to means over several generations."""
+"""Series of one number per generation from rows, and means over several generations."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def role_means(figures: Figures, role: str | None, key: str) -> list[tuple[float
 
 
 def window(figures: Figures) -> int:
-    """How many generations 'recently' and 'at first' mean: a third of the run, at most five."""
+    """Number of generations that 'recently' and 'at first' cover: a third of the run, at most five."""
     return max(1, min(5, figures.last // 3))
 
 
@@ -72,7 +72,7 @@ def last_generations(figures: Figures) -> range:
 
 
 def first_generations(figures: Figures) -> range:
-    """Its first `window` generations."""
+    """The run's first `window` generations."""
     return range(1, window(figures) + 1)
 
 

@@ -1,4 +1,4 @@
-"""What one stage did, in a sentence and a few small tables, as soon as it is committed.
+"""Summary of one stage as soon as it is committed: a sentence and a few small tables.
 
 It asks the catalogue's views, so that its figures are those of the report, over this generation and the one before
 alone: what they cost does not grow with the run, and nothing is published for them.
@@ -50,7 +50,7 @@ WHERE now.generation = $generation ORDER BY now.role, fitness DESC, member
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What is asked of a stage: `headline` gives one text, each of `parts` the rows of a titled table."""
+    """The queries for one stage: `headline` gives one text, each of `parts` the rows of a titled table."""
 
     headline: str
     parts: Mapping[str, str]
@@ -155,7 +155,7 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """What a stage did: one sentence, and titled tables without the empty ones."""
+    """The summary of a stage: one sentence, and titled tables without the empty ones."""
 
     headline: str
     tables: Mapping[str, list[dict[str, Any]]]
@@ -190,7 +190,7 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
 
 
 def proof_rows(manifest: Manifest) -> list[dict[str, Any]]:
-    """What an update's tokens told of each member's sampler; nothing in float32, where the load has told all."""
+    """Rows on each member's sampler, from an update's tokens; none in float32, where the load has proved all."""
     return [
         {
             "member": member,

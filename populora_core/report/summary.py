@@ -49,7 +49,7 @@ SELECT printf('%d proposals, %d problems, %d attempts, %d replacements, %.0f s i
 
 @dataclass(frozen=True, slots=True)
 class GenerationSummary:
-    """What a person wants to know of a generation at a glance.
+    """A generation at a glance.
 
     Attributes:
         figures: its row of the view `figures_generation`.
@@ -77,13 +77,13 @@ def generation_summaries(directory: Path, first: int, last: int) -> list[Generat
 
 
 def run_rows(directory: Path, sql: str, *parameters: object) -> list[Row]:
-    """What one of the questions above gives for a run."""
+    """Rows that a query gives for a run."""
     with Catalogue(directory) as catalogue:
         return catalogue.rows(sql, parameters)
 
 
 def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
-    """What is said of a generation that has just ended, on a terminal and in Prefect's log."""
+    """Lines on a generation that has just ended, for a terminal and Prefect's log."""
     if generation == 0:
         told = ["the population is founded: every adapter starts as the base model"]
     else:

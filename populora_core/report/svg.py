@@ -25,7 +25,7 @@ MARKER, MOST_MARKERS = 3.2, 14  # half its width; of one line
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps data from [low, high] linearly to pixels from `start` to `end`."""
+    """A linear map of data from [low, high] to pixels from `start` to `end`."""
 
     low: float
     high: float
@@ -256,7 +256,7 @@ def end_labels(area: Frame, ends: Sequence[tuple[float, str, str, Style]]) -> li
 
 
 def element_title(text: str) -> Markup:
-    """What a browser shows when the pointer rests on an element."""
+    """A tooltip: the text that a browser shows while the pointer rests on an element."""
     return Markup("<title>{}</title>").format(escape(text))
 
 

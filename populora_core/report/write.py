@@ -62,7 +62,7 @@ def refresh(directory: Path) -> Figures | None:
 
 
 def outdated(directory: Path) -> bool:
-    """Whether RUN/report.html does not show all that was committed."""
+    """True if RUN/report.html does not show all that was committed."""
     from populora_core.store.catalogue import CATALOGUE, stale
 
     report = directory / REPORT
@@ -74,12 +74,12 @@ def outdated(directory: Path) -> bool:
 
 
 def report_address(directory: Path) -> str:
-    """Where a browser finds the report of a run."""
+    """The address of a run's report for a browser."""
     served, key = os.environ.get(SERVED), os.environ.get(SERVED_KEY, "")
     path = directory / REPORT
     return f"{served}/{token_of(key, directory)}{quote(str(path))}" if served else path.as_uri()
 
 
 def token_of(key: str, directory: Path) -> str:
-    """What a link to the report of this run directory carries: whoever serves it gives no other file away."""
+    """The token in a link to the report of this run directory; its server gives no other file away."""
     return hmac.new(key.encode(), f"report of {directory}".encode(), "sha256").hexdigest()
