@@ -1,4 +1,4 @@
-"""What trackers are told: the report's figures of each generation, under names that group by their first part."""
+"""Figures for trackers: the report's figures of each generation, under names that group by their first part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling trackers what a run does, once a generation, so that each has every generation once.
+"""Reports to trackers, once a generation, so that each has every generation once.
 
 What a tracker was told is kept in RUN/trackers.json: one digest a generation, of the keys of its stages. What is to
 be told follows from it and from what lies on disk, whatever came in between: a kill, a resume, a generation that was
@@ -32,7 +32,7 @@ OPENERS: dict[TrackerName, str] = {
     "tensorboard": "populora_core.trackers.tensorboard:open_tensorboard",
     "wandb": "populora_core.trackers.wandb:open_wandb",
 }
-"""Where each tracker is opened; imported only where a run uses it."""
+"""The place of each tracker's opener; imported only where a run uses it."""
 
 
 class TrackerWarning(UserWarning):
@@ -136,7 +136,7 @@ def whole_generations(figures: Figures) -> list[str]:
 
 
 def _read(directory: Path) -> dict[str, Any]:
-    """What the run keeps of its trackers; nothing where the file is missing or damaged: they are told again."""
+    """The run's record of its trackers; empty if the file is missing or damaged: then they get every figure again."""
     try:
         kept: dict[str, Any] = read_json(directory / TRACKERS)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a tracker is: somebody who is told the figures of every generation."""
+"""The protocol of a tracker: it receives the figures of every generation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from populora_core.runs.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a run keeps of a tracker between two processes.
+    """A run's record of a tracker, kept between two processes.
 
     Attributes:
         id: the log that the tracker goes on with; empty before the first.
@@ -50,4 +50,4 @@ class Tracker(Protocol):
 
 
 Opener = Callable[[Run, Kept], Tracker]
-"""Opens a tracker for a run, going on with what is kept."""
+"""An opener of a tracker for a run, which goes on with the record that is kept."""
