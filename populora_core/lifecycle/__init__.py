@@ -1,1 +1,1 @@
-"""What a person does with whole runs."""
+"""Operations on whole runs."""

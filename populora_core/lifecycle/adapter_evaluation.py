@@ -26,7 +26,7 @@ WEIGHTS, CONFIG = ADAPTER_FILES
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder is an adapter's, and no run's."""
+    """True if a folder is an adapter's, and not a run's."""
     return (folder / CONFIG).is_file()
 
 

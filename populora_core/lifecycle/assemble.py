@@ -49,7 +49,7 @@ Choose = Callable[[Sequence[Row]], Row]
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What was tried on a run, and how it fared.
+    """The ways of assembling a run's members, with their scores.
 
     Attributes:
         adapters: member_id -> sha256 of its weights, the best by validation first.
@@ -79,7 +79,7 @@ class Assembly:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """What a table compares -> the players that it is the mean of."""
+        """Lines of a comparison -> the players that each is the mean of."""
         members = list(self.adapters)
         alone = {member: [member] for member in members}
         return {name: [name] for name in (*HOWS, ANY)} | {MEAN: members, BASE: [BASE]} | alone
@@ -97,7 +97,7 @@ class _Sure(Evaluation):
 
 
 class Assembler:
-    """Tries every way on the members that answer, as they are after a generation. It changes nothing in the run.
+    """A trial of every way on the members that answer after a generation. It changes nothing in the run.
 
     Args:
         say: told what is being done.
@@ -230,7 +230,7 @@ def together(assemblies: Sequence[Assembly]) -> tuple[list[Row], dict[str, list[
 
 
 def _assembled(items: Sequence[Row], order: Sequence[str], ways: Mapping[str, Choose]) -> list[Row]:
-    """What each way answers to each problem, as rows of a player of its name."""
+    """Answers of each way of assembling to each problem, as rows of a player of its name."""
     place = {member: number for number, member in enumerate(order)}
     asked: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in items:

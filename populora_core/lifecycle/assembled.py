@@ -1,4 +1,4 @@
-"""What `populora assemble` writes: an adapter or a merged model, or members with a rule; always with a card."""
+"""The folder that `populora assemble` writes: an adapter, a merged model, or members with a rule; always a card."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write_assembly(
 
 
 def rule(found: Assembly, how: str) -> str:
-    """How the folder answers, as JSON: members in the order of validation scores, and what chooses among them."""
+    """The rule by which the folder answers, as JSON: members, best on validation first, and the choice among them."""
     members = list(found.soup) if how == SOUP else list(found.adapters)[: 1 if how == BEST else None]
     told: dict[str, object] = {"how": how, "members": members}
     if how == ROUTE:

@@ -108,7 +108,7 @@ ANCESTOR = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which problems are taken.
+    """Filters of the problems to take.
 
     Attributes:
         least, most: solve rates, over all attempts at the problem.
@@ -128,7 +128,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Where a data set lies, and how many rows each configuration has, in all splits."""
+    """A written data set: its folder, and the rows of each configuration over all splits."""
 
     folder: Path
     rows: dict[str, int]
@@ -218,12 +218,12 @@ def limits_of(runs: Iterable[Path]) -> Limits:
 
 
 def split_of(program_key: str, tested: float) -> str:
-    """Where a program belongs, whatever the run and the type."""
+    """The split that a program belongs to, whatever the run and the type."""
     return TEST if int(program_key[:8], 16) < tested * 16**8 else TRAIN
 
 
 def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
-    """With what a student is shown where the answer is a program; all other pairs judge it."""
+    """Add the examples that a student sees where the answer is a program; all other pairs judge it."""
     column = []
     for row in problems.to_pylist():
         problem, kind = Problem.of(row), problem_type(row["problem_type"])
@@ -235,7 +235,7 @@ def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Tabl
 
 
 def _with_lineage(problems: pa.Table, connection: DuckDBPyConnection) -> pa.Table:
-    """With the proposer and all that it descends from, the nearest first; empty for an anchor."""
+    """Add the proposer and all that it descends from, nearest first; empty for an anchor."""
     rows = connection.sql(MEMBERS).to_arrow_table().to_pylist()
     members = {(row.pop("run"), row["member_id"]): row for row in rows}
     lines = {key: list(_line(members, *key)) for key in members}
@@ -255,7 +255,7 @@ def _line(members: Mapping[tuple[str, str], Row], run: str, member_id: str) -> I
 
 
 def _with_thoughts(answers: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
-    """With what each answer says before its result, as the dialect of its run reads it."""
+    """Add each answer's thought before its result, as the dialect of its run reads it."""
     told = zip(answers["completion"].to_pylist(), answers["student_run"].to_pylist(), strict=True)
     thoughts = pa.array([thought_of(spoken[run], completion) for completion, run in told], pa.string())
     return answers.add_column(answers.column_names.index("answer"), "thought", thoughts)

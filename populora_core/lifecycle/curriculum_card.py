@@ -19,7 +19,7 @@ FILTERS = {
     "level": ("lowest", "highest"),
     "novelty": ("novelty",),
 }
-"""What a filter is called -> its settings, least and most."""
+"""Name of a filter on the card -> its settings, least and most."""
 DEEP = 10
 """Levels from here on are one line."""
 COLUMNS = """\
@@ -80,7 +80,7 @@ def card(
 
 
 def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str]) -> list[str]:
-    """What has rows; the first configuration is the one that is loaded where none is named."""
+    """Header of the configurations that have rows; the first one is loaded where none is named."""
     lines = ["---", "license: apache-2.0", "tags: [populora, self-play, code]", "configs:"]
     for number, (name, own) in enumerate(counts.items()):
         if own:
@@ -104,7 +104,7 @@ def _anchors(problems: Sequence[Row]) -> list[str]:
 
 
 def judged_by(pythons: Iterable[str | None], limits: Limits) -> str:
-    """By what whoever judges answers to such problems must judge."""
+    """The Python versions and limits by which answers to such problems must be judged."""
     known = sorted({python for python in pythons if python})
     told = f"Outputs are those of Python {', '.join(known)}. " if known else ""
     return (

@@ -100,7 +100,7 @@ $judged Another Python is refused.
 
 
 class LiveSettings(TypedDict):
-    """Who writes the problems of a live environment."""
+    """The teachers of a live environment, and the seed of its draws."""
 
     run: str
     teacher: str | None
@@ -108,7 +108,7 @@ class LiveSettings(TypedDict):
 
 
 class LimitSettings(TypedDict):
-    """What a program may take: the limits by which the problems were found valid."""
+    """Limits of a program: those by which the problems were verified."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -117,7 +117,7 @@ class LimitSettings(TypedDict):
 
 
 class EnvironmentSettings(TypedDict):
-    """What a package says of itself.
+    """Settings of an environment's package.
 
     Attributes:
         python: version whose outputs the problems have, such as 3.13; None where it is not known, or does not matter,

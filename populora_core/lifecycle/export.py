@@ -29,7 +29,7 @@ NAME_ON_A_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Where an export lies, what it holds, and the command that serves it with vLLM."""
+    """A finished export: its folder, its content, and the command that serves it with vLLM."""
 
     folder: Path
     member_id: str
@@ -109,7 +109,7 @@ def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
 
 
 def known_as(run: Run) -> str:
-    """How others find the base of a run, which never tells where it lies on this machine.
+    """The name by which others find the base of a run, never its place on this machine.
 
     It is its name on the hub, `bundled:NAME`, the name that a checkpoint gives itself, or else that of its folder.
     """
@@ -121,7 +121,7 @@ def known_as(run: Run) -> str:
 
 
 def here(run: Run) -> str:
-    """What a command on this machine calls the base."""
+    """The base as a command on this machine takes it: a hub's name, or its folder."""
     base = run.config.base
     return base.public_name() if base.path.startswith(HUB) else str(base.folder().resolve())
 
@@ -144,7 +144,7 @@ def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
 
 
 def _merged(snapshot: Snapshot) -> Callable[[Path], None]:
-    """Writes the base with scale * B A added to each weight, summed in float32."""
+    """A writer of the base with scale * B A added to each weight, summed in float32."""
     import torch
     from transformers import GenerationConfig
 

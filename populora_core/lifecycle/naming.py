@@ -1,4 +1,4 @@
-"""How people name members: by id, by the beginning of one, or as the report does."""
+"""Names of members as people type them: an id, the beginning of one, or the report's short form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a run will take on this machine, by some seconds of its own work on its own base."""
+"""Estimate of a run's time on this machine, by some seconds of its own work on its own base."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from populora_core.support import ids
 from populora_core.support.errors import ConfigError
 
 SECONDS = 10.0
-"""What measuring takes, about; loading the base comes on top."""
+"""Seconds that measuring takes, about; loading the base comes on top."""
 ROWS, PROMPTS = 16, 4
 """Completions under way at once, and how many different prompts they have."""
 LEAST_STEPS = 3
@@ -34,12 +34,12 @@ MEMBER = "measured"
 
 
 class _Enough(Exception):
-    """Ends sampling that is timed."""
+    """The exception that ends sampling that is timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What this machine does.
+    """Measured speed of this machine.
 
     Attributes:
         reading: seconds of a prompt's token.
@@ -62,7 +62,7 @@ class Pace:
         return count * self._generation(config) + reports * self._report(config)
 
     def generations(self, config: Config, limit: float) -> int:
-        """How many generations of the run so many seconds hold; at most as many as it has."""
+        """Number of the run's generations that fit into so many seconds; at most all of them."""
         return next(
             (fewer for fewer in range(config.run.generations, 0, -1) if self.seconds(config, fewer) <= limit),
             0,

@@ -39,7 +39,7 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a teacher asks."""
+    """A problem, and the teacher that proposed it."""
 
     teacher_id: str
     problem: Problem
@@ -118,7 +118,7 @@ class PlayTable:
         return student, row["completion"], judged.verdict
 
     def shown(self, problem: Problem) -> Sequence[int]:
-        """Which inputs of the problem whoever answers is shown."""
+        """The places of those inputs of the problem that whoever answers is shown."""
         return problem_type(problem.problem_type).shown(problem, self._arena.dialect.rules)
 
     def _draw(self) -> int:

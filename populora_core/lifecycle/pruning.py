@@ -28,7 +28,7 @@ from populora_core.support.received import below
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What a prune removes.
+    """Files that a prune removes.
 
     Attributes:
         oldest: the first generation whose stages can be redone afterwards.
@@ -45,7 +45,7 @@ class PrunePlan:
 
 
 def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> PrunePlan:
-    """What to remove so that the last `keep` generations can still be redone.
+    """Plan what to remove so that the last `keep` generations can still be redone.
 
     Args:
         keep: at least 1.

@@ -38,7 +38,7 @@ from populora_core.support.errors import RunDirectoryError
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull did: stages brought from the store, and stages that were here."""
+    """Result of a pull: stages brought from the store, and stages that were here."""
 
     run: Run
     brought: int
@@ -122,7 +122,7 @@ def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
 
 
 def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
-    """What the store's run consists of, in order, and whether each stage is here already.
+    """Yield the stages of the store's run, in order, and whether each is here already.
 
     Several entries follow from equal inputs and an equal seed where the code or the sandbox changed meanwhile: then
     the newest version counts, and of those the last that was made.

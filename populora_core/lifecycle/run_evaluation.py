@@ -110,7 +110,7 @@ class RunEvaluation:
 
     @property
     def is_done(self) -> bool:
-        """Whether it was committed before, from the same members by the same rules, and is whole."""
+        """True if it was committed before, from the same members by the same rules, and is whole."""
         found = read_manifest(self._folder)
         return found is not None and found.key == self.evaluation.key and intact(self._folder, found)
 
@@ -150,7 +150,7 @@ class RunEvaluation:
 
 
 def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
-    """How much of the suite's reported half the problems of the run up to a generation repeat."""
+    """Overlap of the run's problems, up to a generation, with the suite's reported half."""
     items = [item for _, own in suite_items(suite, Part.TEST) for item in own]
     texts = []
     for number in range(1, generation + 1):
@@ -174,7 +174,7 @@ def newest_generation(run: Run) -> int:
 
 
 def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
-    """Whether these of the newest generation's members, as it holds them now, were evaluated by this very suite.
+    """True if these of the newest generation's members, as they are now, were evaluated by this very suite.
 
     Args:
         members: as they are asked for: all, best, or a member's id.
@@ -193,7 +193,7 @@ def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
 
 
 def selection(evaluation: Manifest) -> str:
-    """Which members an evaluation is of: all, best, or a member's id."""
+    """The members of an evaluation: all, best, or a member's id."""
     return evaluation.extra.get(SELECTION, "all")
 
 

@@ -1,4 +1,4 @@
-"""How a run's population does on a suite over its generations."""
+"""Scores of a run's population on a suite over its generations."""
 
 from __future__ import annotations
 

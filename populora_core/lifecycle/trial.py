@@ -32,7 +32,7 @@ ANSWER_ERRORS = frozenset({AttemptVerdict.FORMAT_ERROR, AttemptVerdict.SYNTAX_ER
 
 
 class Ability(StrEnum):
-    """What a trial says of a base."""
+    """Conclusion of a trial about a base."""
 
     CAN = "can play"
     CANNOT = "cannot"
@@ -61,7 +61,7 @@ class Measure:
 
     @property
     def ability(self) -> Ability:
-        """By the interval alone: within the range, outside of it, or across its end."""
+        """The conclusion, by the interval alone: within the range, outside of it, or across its end."""
         low, high = self.interval
         if high < self.least or low > self.most:
             return Ability.CANNOT
@@ -70,7 +70,7 @@ class Measure:
 
 @dataclass(slots=True)
 class TypeTrial:
-    """What a base did with one problem type.
+    """Results of a base on one problem type.
 
     Attributes:
         rates: problem -> correct attempts of its group.
@@ -110,7 +110,7 @@ class TypeTrial:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """How bases are tried.
+    """The procedure of a trial.
 
     Attributes:
         enough: told how many completions of a kind there are and how many seconds they took; whether to stop there.
@@ -195,13 +195,13 @@ def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) ->
 
 
 def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:
-    """Some of the seeds, in random order."""
+    """Draw reference problems from the seeds, in random order."""
     return [seeds[place] for place in rng.permutation(len(seeds))[:REFERENCES]]
 
 
 @contextmanager
 def _timing(trial: TypeTrial) -> Iterator[Callable[[Sequence[Row]], None]]:
-    """Adds what the work takes, and the tokens of the rows that it is told, to the trial."""
+    """Add to the trial the time of the block, and the tokens of the rows passed to the function that it yields."""
     began = time.monotonic()
 
     def drew(rows: Sequence[Row]) -> None:
