@@ -1,4 +1,4 @@
-"""From a client's body to requests for the sampler, and from completions to replies."""
+"""Translation of a client's body into requests for the sampler, and of completions into replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnknownModel(PopuloraError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a client asks, in tokens.
+    """A client's question, in tokens.
 
     Attributes:
         requests: choice by choice, of each the members in order.
@@ -48,7 +48,7 @@ class Question:
 
 
 def question(fleet: Fleet, body: Asking) -> Question:
-    """What the body asks of whom.
+    """Turn a request body into sampler requests and the members to ask.
 
     A choice's seed is the body's own for the first and follows from it for the others; several members draw alike.
 
@@ -129,7 +129,7 @@ class _Stream:
         return [self._asked.shape.chunk(self._index, text, tokens)] if text else []
 
     def end(self, reply: MemberReply) -> Json:
-        """What is left of it, with its finish reason."""
+        """The chunk with the rest of the reply and its finish reason."""
         text, tokens = reply.text[self._text :], reply.tokens[self._tokens :]
         return self._asked.shape.chunk(self._index, text, tokens, str(reply.finish_reason))
 
@@ -184,7 +184,7 @@ def _conversation(fleet: Fleet, messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def _length(fleet: Fleet, body: Asking, prompt: Sequence[int]) -> int:
-    """How many tokens the completion may have."""
+    """Largest number of tokens of the completion."""
     room = fleet.context - len(prompt)
     wanted = body.most_tokens or max(1, min(fleet.usual, room))
     if wanted > room:

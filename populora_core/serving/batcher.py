@@ -16,7 +16,7 @@ PAUSE = 0.02
 """Seconds without a newcomer after which a batch begins: requests sent together arrive one by one."""
 
 Told = Callable[[int, int, float], None]
-"""Called with the place of a request among those asked together, a token of it and its log-probability."""
+"""A callback with the place of a request among those sent together, a token of it and its log-probability."""
 
 
 class Overloaded(PopuloraError):
@@ -84,7 +84,7 @@ class Batcher:
                 await self._sample(batch)
 
     async def _all_here(self) -> None:
-        """Until no one has come for a moment."""
+        """Wait until no more requests come in for a moment."""
         count = 0
         while count < len(self._waiting) < self._rows:
             count = len(self._waiting)

@@ -1,4 +1,4 @@
-"""What clients may ask for, in OpenAI's words.
+"""Bodies of requests, in OpenAI's words.
 
 A field that would change the answer and is not known here is refused, never ignored.
 """
@@ -76,7 +76,7 @@ class Asking(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with what it took."""
+        """True if a stream ends with its token counts."""
         return bool((self.stream_options or {}).get("include_usage"))
 
 

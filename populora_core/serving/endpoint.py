@@ -8,7 +8,7 @@ from populora_core.serving.app import application
 from populora_core.serving.fleet import Fleet
 
 KEPT_SECONDS = 120
-"""For so long a connection stays open between two requests: a trainer learns in between."""
+"""Seconds that a connection stays open between two requests: a trainer learns in between."""
 
 
 def serve_fleet(fleet: Fleet, key: str, host: str, port: int, *, waiting: int = 512) -> None:

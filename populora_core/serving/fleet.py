@@ -1,4 +1,4 @@
-"""Who can be asked: a run's living members, resident in one sampler, the bare base, and choices among members."""
+"""The models of an endpoint: a run's living members in one sampler, the bare base, and choices among members."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from populora_core.support.finish import FinishReason
 
 BASE, BEST, VOTE, ROUTE = "base", "best", "vote", "route"
 Pick = Callable[[Sequence[MemberReply]], int]
-"""Which of the replies of several members, in the members' order, is given."""
+"""A choice among several members' replies, in the members' order: the place of the one to give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What an endpoint serves.
+    """The models that an endpoint serves.
 
     Attributes:
         sampler: with all members resident.
@@ -56,7 +56,7 @@ class Fleet:
         return (*self.members, BEST, VOTE, ROUTE, BASE)
 
     def asked(self, model: str) -> tuple[tuple[str | None, ...], Pick]:
-        """Who answers for a model, the bare base being None, and whose reply is given.
+        """The members that answer for a model, None for the bare base, and the rule that picks one reply.
 
         Raises:
             RunDirectoryError: there is no such model, or its short name fits several.

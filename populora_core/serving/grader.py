@@ -52,13 +52,13 @@ class Grader:
 
     @property
     def live(self) -> bool:
-        """Whether its problems have no end."""
+        """True if its problems have no end."""
         return self._settings["live"] is not None
 
     def problems(self) -> Iterator[Problem]:
-        """Those of the package; of a live one, without end, what the teachers write and the sandbox has verified.
+        """Yield the package's problems; if live, without end, those that teachers write and the sandbox verified.
 
-        What a bundled suite holds is never among them.
+        Problems of bundled suites are never among them.
         """
         live = self._settings["live"]
         if live is None:
@@ -74,11 +74,11 @@ class Grader:
                 yield replace(asked.problem, problem_id=name)
 
     def prompt(self, problem: Problem) -> str:
-        """What a student is asked: the text of one user's message."""
+        """The prompt of a student: the text of one user's message."""
         return self._dialect.solve_prompt(problem)
 
     def reward(self, problem: Problem, answer: str, ended: bool) -> float:
-        """What students are paid by default: 1 for a correct answer, -0.5 for a wrong one, -1 for an unreadable one.
+        """Reward an answer as students are by default: 1 if correct, -0.5 if wrong, -1 if unreadable.
 
         Args:
             ended: whether the model ended its answer itself.

@@ -1,4 +1,4 @@
-"""What the endpoint counts, in the text format that Prometheus reads."""
+"""Counters of the endpoint, in the text format that Prometheus reads."""
 
 from __future__ import annotations
 

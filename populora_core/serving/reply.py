@@ -1,4 +1,4 @@
-"""What a completion says to who asked: its text without end token and stop text, and the tokens of that text."""
+"""Replies to clients: a completion's text without end token and stop text, and the tokens of that text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from populora_core.sampler.stops import BROKEN, first_stop
 from populora_core.support.finish import FinishReason
 
 MOST_BYTES = 4
-"""Of a character in UTF-8: what more tokens than that leave broken stays so."""
+"""Bytes of a character in UTF-8, at most: what more tokens than that leave broken stays so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class StreamedText:
         self._stopped = False
 
     def take(self, token: int) -> tuple[str, int]:
-        """What the text goes on with, and how many tokens more are given out with it."""
+        """Take a token; return the text that can be sent now, and the number of tokens that go with it."""
         self._ids.append(token)
         before, text = self._vocabulary.text(self._ids[: self._read]), self._vocabulary.text(self._ids)
         whole = not text.endswith(BROKEN) or len(self._ids) - self._read > MOST_BYTES
@@ -92,7 +92,7 @@ class StreamedText:
 
 
 def settled(text: str, stop: Sequence[str]) -> int:
-    """How many characters of an unfinished text will stay: not what may begin a stop text."""
+    """Number of characters of an unfinished text that will stay: without an end that may begin a stop text."""
     longest = max(map(len, stop), default=1) - 1
     for start in range(max(0, len(text) - longest), len(text)):
         if any(string.startswith(text[start:]) for string in stop):

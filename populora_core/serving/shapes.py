@@ -16,7 +16,7 @@ Tokens = Sequence[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the answers to one question are written.
+    """The form of the answers to one question.
 
     Attributes:
         chat: whether it is of /v1/chat/completions.
@@ -34,7 +34,7 @@ class Shape:
         return self._around("chat.completion", choices) | {"usage": usage}
 
     def chunk(self, index: int, text: str, tokens: Tokens, finish: str | None = None) -> Json:
-        """What a choice goes on with; its finish reason where that is all."""
+        """A chunk of a choice: its next text, or its finish reason at the end."""
         told: Json = {"index": index, "finish_reason": finish, "logprobs": self._logprobs(tokens)}
         told |= {"delta": {"role": "assistant", "content": text}} if self.chat else {"text": text}
         return self._around("chat.completion.chunk", [told])

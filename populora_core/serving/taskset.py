@@ -68,7 +68,7 @@ class ProblemsConfig(vf.TasksetConfig):
     """Settings under `--env.taskset.`."""
 
     dialect: str | None = None
-    """How models are asked and read: `instruct` for chat models; None is the run's own dialect."""
+    """The dialect that models are asked and read in: `instruct` for chat models; None is the run's own."""
 
 
 class ProblemTaskset(vf.Taskset[ProblemTask, ProblemsConfig]):
@@ -100,7 +100,7 @@ class ProblemTaskset(vf.Taskset[ProblemTask, ProblemsConfig]):
 
 
 class ProblemHarness(vf.Harness[vf.HarnessConfig]):
-    """Asks the model once and keeps what it says: no program is run for that."""
+    """A harness that asks the model once and keeps what it says: no program is run for that."""
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
