@@ -19,7 +19,7 @@ EARLY, LATE = 0.15, 0.25
 
 
 class Basis(StrEnum):
-    """In what two runs are made equal. The value is the measure that counts it."""
+    """The quantity in which two runs are made equal. The value is the measure that counts it."""
 
     UPDATES = "updates"  # policy-gradient steps an adapter took
     TRAINED = "trained_tokens"  # tokens an adapter was trained on
@@ -41,7 +41,7 @@ def spent(run: Summary, basis: Basis) -> dict[int, float]:
 
 
 def common_budget(runs: Iterable[Summary], basis: Basis) -> float:
-    """What every run has spent at least."""
+    """The largest amount that every run has spent."""
     return min(max(spent(run, basis).values(), default=0.0) for run in runs)
 
 
@@ -62,7 +62,7 @@ class Window:
     late: tuple[int, ...]
 
     def mean(self, measure: str, part: str, generations: Sequence[int]) -> float | None:
-        """Over those of the generations that have a value; None if none has."""
+        """Mean over those of the generations that have a value; None if none has."""
         series = self.run.series(measure, part)
         known = [series[generation] for generation in generations if generation in series]
         return sum(known) / len(known) if known else None

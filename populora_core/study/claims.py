@@ -51,7 +51,7 @@ def held_out(of: Callable[[Sequence[float]], float], measure: str = HELD_OUT) ->
 
 
 def trend(measure: str, title: str, unit: str, margin: float) -> Claim:
-    """That a measure of problems rises for the population's teachers, and not for the single agent."""
+    """The claim that a measure of problems rises for the population's teachers, and not for the single agent."""
     moved = change(measure)
     return Claim(
         measure,

@@ -1,4 +1,4 @@
-"""Conducting a study: which runs are still to be made, and making them, some at a time."""
+"""Conduct of a study: which runs are still to be made, and making them, some at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXIT_SECONDS = 30.0  # for a run's process to end its workers and sandbox
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What a study asks for.
+    """Plan of a study: the runs that are done, void and left.
 
     Attributes:
         done: names of the runs whose summaries count.
@@ -53,7 +53,7 @@ class StudyPlan:
         return len(self.done) + len(self.left)
 
     def lines(self) -> Iterator[str]:
-        """For a person: what is done, what does not count any more and why, what is left."""
+        """Lines for a person: the runs that are done, those that do not count any more and why, those that are left."""
         yield f"study {self.study.name}: {len(self.done)} of {self.runs} runs are done"
         for name, reason in self.void.items():
             yield f"  {name} does not count any more and goes to {VOID}/: {reason}"
@@ -215,7 +215,7 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
 
 
 def _messages(pipe: Connection, stop: Event) -> Iterator[str | PopuloraError | None]:
-    """What `serve` sends through the pipe, until its other end is closed or `stop` is set."""
+    """Yield the messages that `serve` sends through the pipe, until its other end is closed or `stop` is set."""
     while not stop.is_set():
         try:
             if pipe.poll(0.5):
@@ -244,7 +244,7 @@ def _ordered(study: StudyConfig) -> Iterator[tuple[str, int]]:
 
 
 def _void(path: Path, now: Origin) -> str | None:
-    """Why a summary does not count: "" where there is none; None where it does."""
+    """The reason why a summary does not count: "" if there is none; None if it counts."""
     if not path.exists():
         return ""
     try:

@@ -37,7 +37,7 @@ class Arm(Section):
 
 
 class StudyConfig(Section):
-    """What a study runs and where its results go.
+    """The file of a study: its arms, its claims, and where its results go.
 
     Folders are relative to the working directory, configurations to the study's file.
     """

@@ -1,4 +1,4 @@
-"""What only a study draws: its claims as a forest, and scores by level, at the end and over training."""
+"""Plots of studies alone: claims as a forest, and scores by level, at the end and over training."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _numbers(answer: ClaimResult) -> tuple[str, str, str]:
 
 
 def score_over_training(results: Results) -> Plot | None:
-    """What the second study's claims are about: levels 2 to 5, from the base on to where all compared arms go."""
+    """Plot the second study's outcome: levels 2 to 5, from the base on to where all compared arms go."""
     return _over_training(results, SOLVED, "Levels 2 to 5", "Bands are from the lowest to the highest seed.")
 
 
@@ -195,7 +195,7 @@ def _budget(results: Results) -> float:
 def scores(
     runs: Sequence[Summary], measure: str, basis: Basis, budget: float
 ) -> list[tuple[float, list[float]]]:
-    """What is spent, and the solvers' mean of each run there, from the base on as far as all runs go."""
+    """Points of spent budget with the solvers' mean of each run there, from the base on as far as all runs go."""
     points = [budget * part / SCORED for part in range(SCORED + 1)]
     found = [(point, _at(runs, measure, basis, point)) for point in points]
     return [(point, values) for point, values in found if values]

@@ -1,4 +1,4 @@
-"""What the second study claims: that a population pushes the frontier, and what of it does so.
+"""Claims of the second study: that a population pushes the frontier, and which part of it does so.
 
 The paper's claims are restated for its world, programs of straight lines over two variables, as a family of their own.
 Depth of the tree, cyclomatic complexity, number of variables and coverage hardly vary there and are left out. Margins

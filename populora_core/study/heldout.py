@@ -1,4 +1,4 @@
-"""What a run's held-out answers say: by level and member, by vote, and of the member that a user would choose.
+"""Measures of a run's held-out answers: by level and member, by vote, and of the member that a user would choose.
 
 A suite's strata are its levels. What is said of several levels is the mean over them, each counting alike.
 """
@@ -86,7 +86,7 @@ def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]
 
 
 def best_of(scores: Mapping[str, float]) -> str | None:
-    """Who has the highest score, of equal ones the first by name; None of none."""
+    """The member with the highest score, of equal ones the first by name; None if there are no scores."""
     return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
@@ -132,7 +132,7 @@ def _scores(rows: Iterable[Row]) -> dict[int, float]:
 
 
 def _vote(items: AnswersByProblem, standing: Sequence[str]) -> float:
-    """How often the vote of all is right.
+    """Share of problems on which the vote of all is right.
 
     Args:
         standing: who votes, in the order of validation scores, which breaks ties.
@@ -146,7 +146,7 @@ def _vote(items: AnswersByProblem, standing: Sequence[str]) -> float:
 
 
 def _pass_at_8(items: AnswersByProblem) -> float:
-    """How often one of eight attempts is right, drawn from those of all solvers together."""
+    """Chance that one of eight attempts is right, drawn from those of all solvers together."""
     counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in items.values()]
     drawn, right = zip(*(count for count in counts if count[0] >= ATTEMPTS), strict=True)
     return float(pass_at_k(drawn, right, ATTEMPTS).mean())

@@ -1,4 +1,4 @@
-"""What a claim is, and the rules by which runs decide it: the same for every study.
+"""Claims, and the rules by which runs decide them: the same for every study.
 
 Thresholds are frozen by a study's page before its first reported seed: a change here after it needs another study.
 """
@@ -34,7 +34,7 @@ Statistic = Callable[[Window], float | None]
 
 
 class Verdict(StrEnum):
-    """What a study says of a claim."""
+    """The verdict of a study on a claim."""
 
     REPRODUCED = "reproduced"  # significant after correction, as large as asked, every condition holds
     NOT_REPRODUCED = "not reproduced"  # the interval excludes the effect, or a condition is refuted
@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 
 
 class Rule(StrEnum):
-    """How a claim is decided."""
+    """The rule by which a claim is decided."""
 
     REPRODUCTION = "reproduction"  # of an effect that the paper reports: reproduced, or not
     DIFFERENCE = "difference"  # supported, refuted, or no difference
@@ -63,7 +63,7 @@ class ClaimArm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one arm alone must show: its interval over seeds lies at or beyond a bound.
+    """A condition on one arm alone: its interval over seeds lies at or beyond a bound.
 
     Attributes:
         above: whether the statistic must be at least `bound`, or at most.
@@ -84,7 +84,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something said of the population, alone or beside another arm.
+    """A statement about the population, alone or beside another arm.
 
     Attributes:
         paper: what the paper says, or why one should think so.

@@ -1,4 +1,4 @@
-"""What is measured of every generation of a run: rows (generation, measure, part, value) from the catalogue's views.
+"""Measures of every generation of a run: rows (generation, measure, part, value) from the catalogue's views.
 
 A part is a problem type, a role, a slot such as `student-02`, or `all`. `all` of what is told apart by type is the
 mean over the types, each counting alike, so that a shift between types does not look like a change within them.
@@ -128,7 +128,7 @@ def _steps(catalogue: Catalogue, run_jobs: RunJobs) -> list[Value]:
 
 
 def _lead_changes(values: Iterable[Value]) -> Iterator[Value]:
-    """How often so far the role with the higher mean rating gave way to the other."""
+    """Yield how often, so far, the role with the higher mean rating gave way to the other."""
     mus = {(v.generation, v.part): v.value for v in values if v.measure == "rating"}
     leads = [
         (generation, math.copysign(1.0, mus[generation, "student"] - mus[generation, "teacher"]))

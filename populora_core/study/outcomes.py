@@ -1,4 +1,4 @@
-"""What each arm of a study came to where its runs end, beside the base: means, members, votes and problems."""
+"""Outcomes of a study's arms where their runs end, beside the base: means, members, votes and problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ended = Callable[[Summary], float | None]
 
 
 def members(of: Callable[[Sequence[float]], float], measure: str) -> Ended:
-    """Of those who solve, at the last evaluation."""
+    """A figure, by `of`, over the last scores of those who solve."""
 
     def ended(run: Summary) -> float | None:
         series = [run.series(measure, part) for part in run.solvers(measure)]
@@ -31,7 +31,7 @@ def members(of: Callable[[Sequence[float]], float], measure: str) -> Ended:
 
 
 def together(measure: str) -> Ended:
-    """Of all of them together, at the last evaluation."""
+    """The value of all members together, at the last evaluation."""
 
     def ended(run: Summary) -> float | None:
         series = run.series(measure, ALL)
@@ -41,7 +41,7 @@ def together(measure: str) -> Ended:
 
 
 def problems(measure: str) -> Ended:
-    """Of new problems, in the last quarter of the run's updates."""
+    """The mean over new problems, in the last quarter of the run's updates."""
 
     def ended(run: Summary) -> float | None:
         most = max(spent(run, Basis.UPDATES).values(), default=0.0)
@@ -125,7 +125,7 @@ def _rows(results: Results) -> Iterator[dict[str, str]]:
 
 
 def _base(results: Results, measure: str | None) -> list[float]:
-    """Of every run the same."""
+    """The base's value, which is the same in every run."""
     series = [run.series(measure, BASE) for run in results.runs] if measure else []
     return [own[min(own)] for own in series if own]
 

@@ -148,7 +148,7 @@ def _open(assignment: Assignment) -> Run:
 
 
 class _Teller(Observer):
-    """Says what each generation took."""
+    """An observer that says what each generation took."""
 
     def __init__(self, generations: int, say: Say) -> None:
         self._generations, self._say, self._seconds = generations, say, 0.0

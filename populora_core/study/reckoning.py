@@ -1,4 +1,4 @@
-"""What a study will cost, and what it can tell: core hours, the smallest p of its tests, power by simulation."""
+"""Cost and power of a study: core hours, the smallest p of its tests, power by simulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from populora_core.study.summary import Summary
 
 @dataclass(frozen=True, slots=True)
 class ArmCost:
-    """What an arm costs.
+    """Cost of an arm.
 
     Attributes:
         seconds: of one core, of one generation.
@@ -44,7 +44,7 @@ class ArmCost:
 
 
 def costs(study: StudyConfig, finished: Sequence[Summary]) -> Iterator[ArmCost]:
-    """Of every arm that has a finished run, or whose file says what a generation costs."""
+    """Yield the cost of every arm that has a finished run, or whose file gives the seconds of a generation."""
     for arm in study.arms:
         own = [run.origin.seconds for run in finished if run.origin.arm == arm.name]
         seconds = sum(own) / len(own) / arm.generations if own else arm.core_seconds
@@ -71,7 +71,7 @@ def power(
     rng: np.random.Generator,
     draws: int = 400,
 ) -> dict[Verdict, float]:
-    """How often a claim of difference comes to each verdict, corrected as the most significant of its family is.
+    """Probability of each verdict on a claim of difference, corrected as the most significant of its family is.
 
     Args:
         effect: what is true.

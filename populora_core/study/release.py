@@ -152,7 +152,7 @@ def _best(run: Run, suite: Suite, measured: Summary) -> str:
 
 
 def _first_difference(now: Summary, before: Summary) -> str:
-    """Where it first says something else, as on a processor of another type it may."""
+    """The first place at which the two differ, as they may on a processor of another type."""
     changed = set(now.values) ^ set(before.values)
     generation, measure, part, _ = min(changed)
     return f"{measure} of {part} in generation {generation}"

@@ -299,7 +299,7 @@ def _held_out(results: Results) -> Iterable[Plot | None]:
 
 
 def _base(results: Results) -> list[Series]:
-    """What the base scores, which is the same in every run, as far as the updates go."""
+    """The base's score as a line, the same in every run, as far as the updates go."""
     score = next(
         (series[max(series)] for run in results.runs if (series := run.series(HELD_OUT, BASE))), None
     )

@@ -42,7 +42,7 @@ class Test:
 
 
 def two_samples(first: ArrayLike, second: ArrayLike) -> Test:
-    """Whether `first` lies above `second`: the exact permutation test of the difference of means.
+    """Test whether `first` lies above `second`: the exact permutation test of the difference of means.
 
     Moving S from the first group and T, as many, from the second into each other's place lowers the difference
     exactly where mean(S) - mean(T) is above the shift that is tested. So the sorted differences of such means
@@ -59,7 +59,7 @@ def two_samples(first: ArrayLike, second: ArrayLike) -> Test:
 
 
 def one_sample(values: ArrayLike) -> Test:
-    """Whether the values lie above 0: the exact test by sign flips, with the interval that it gives.
+    """Test whether the values lie above 0: the exact test by sign flips, with the interval that it gives.
 
     The mean of those values whose signs are flipped takes the place of the differences in `two_samples`; the
     distribution is assumed symmetric.
@@ -100,7 +100,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def sign_changes(series: ArrayLike) -> NDArray[np.int64]:
-    """How often a series goes from one side of 0 to the other; 0 counts as above, with what rounding makes of it.
+    """Count how often a series crosses 0; 0 itself counts as above, with what rounding makes of it.
 
     Args:
         series: shape (..., steps).

@@ -23,7 +23,7 @@ ALL = "all"
 HELD_OUT = "held_out"
 
 VERSION = 3
-"""Raised whenever equal runs would be measured differently."""
+"""Version of the measures, to raise whenever equal runs would be measured differently."""
 
 MOST_BYTES = 300_000
 SCHEMA = pa.schema(
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 SUMMARIES = "*-seed-*.parquet"
 RECORD = "record.json"
-"""Beside the summaries of a study that is over: which code made them."""
+"""File beside the summaries of a finished study that names the code that made them."""
 _METADATA = b"populora_study"
 # Compared otherwise (generations by number, the base by its digest), or without effect on results.
 _FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.backend"})
@@ -54,7 +54,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a summary was made by.
+    """The origin of a summary: the configuration and code that made it.
 
     Attributes:
         config: the arm's resolved configuration with this seed, as JSON.
@@ -81,10 +81,10 @@ class Origin:
         return run_name(self.arm, self.seed)
 
     def stale(self, now: Origin) -> str | None:
-        """Why a run made as this says does not count beside one made as `now` says; None if it does.
+        """The reason why a run of this origin does not count beside one of origin `now`; None if it does.
 
-        Settings that only one of them knows are passed over: new settings begin with what was done before. So is what
-        one of them leaves to the machine.
+        Settings that only one of them knows are passed over: a new setting's default is what was done before. So
+        are settings that one of them leaves to the machine.
         """
         for stage, version in self.stage_versions.items():
             if now.stage_versions.get(stage, version) != version:
@@ -139,14 +139,14 @@ def run_name(arm: str, seed: int) -> str:
 
 
 def stage_versions() -> dict[str, int]:
-    """Of every stage as the code is now, and of the summary."""
+    """Versions of every stage as the code is now, and of the summary."""
     return {name: stage.version for name, stage in STAGES.items()} | {"summary": VERSION}
 
 
 def origin_of(
     arm: str, seed: int, config: Config, base_digest: str, suite: str, evaluate_every: int
 ) -> Origin:
-    """What a run of this arm and seed would be made by now."""
+    """The origin that a run of this arm and seed would have if made now."""
     return Origin(arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every)
 
 

@@ -26,7 +26,7 @@ DECIDED = {
         Rule.EQUIVALENCE: "the whole interval lies beyond the margin",
     },
 }
-"""Why a claim of the second study's family is decided so."""
+"""Reasons, in words, for verdicts on a claim of the second study's family."""
 SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
 
 
@@ -60,7 +60,7 @@ def deciding(verdict: Verdict, own: Sequence[ClaimResult]) -> list[ClaimResult]:
 
 
 def why(own: Sequence[ClaimResult]) -> str:
-    """What the verdict follows from, in a few words; what is not so on every basis names those on which it is."""
+    """The reasons for a verdict, in a few words; one that does not hold on every basis names those on which it does."""
     said = [(answer, reason) for answer in own for reason in _reasons(answer)]
     if len({answer.verdict for answer in own}) > 1:
         said = [(answer, answer.verdict.value) for answer in own] + said
@@ -143,7 +143,7 @@ def _bounded(value: str, interval: str) -> str:
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> str:
-    """How far the mean of the first values lies above that of the second, with its exact 95 % interval."""
+    """Difference of the means of first and second values, with its exact 95 % interval."""
     if not first or not second:
         return UNKNOWN
     test = two_samples(first, second)
@@ -206,7 +206,7 @@ def benchmarks_table(results: Results) -> ReportTable:
 
 
 def runs_table(results: Results) -> ReportTable:
-    """Where every figure comes from."""
+    """The runs that every figure comes from."""
     rows = [
         {
             "run": run.origin.name,

@@ -35,13 +35,13 @@ from populora_core.support.received import read_json
 
 VERDICTS = "verdicts.json"
 FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED)}
-"""What a study judges, by its key `claims`: its own family first."""
+"""Families of claims that a study judges, by its key `claims`: its own family first."""
 Answered = tuple[Claim, Verdict, list[ClaimResult]]
 """A claim with its verdict and the answers on each basis."""
 
 
 NAMED = ("name", "population", "solo", "claims", "frozen", "pair")
-"""What the table of verdicts says of the study; what stands in UNSAID goes without saying."""
+"""Fields of the study in the table of verdicts; those in UNSAID are left out at their defaults."""
 UNSAID = {"claims": "paper", "frozen": None, "pair": None}
 
 
@@ -70,7 +70,7 @@ class Results:
 
     @property
     def compared(self) -> dict[ClaimArm, str]:
-        """What each arm of the claims is called here."""
+        """The name that each arm of the claims has in this study."""
         names = {arm: getattr(self, arm.value) for arm in ClaimArm}
         return {arm: name for arm, name in names.items() if name is not None}
 
