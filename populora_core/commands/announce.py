@@ -1,4 +1,4 @@
-"""What a run needs of this machine, said before it starts: `populora run --hours`."""
+"""A run's demands on this machine, shown before it starts: `populora run --hours`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `populora assemble` and --push say."""
+"""Output of `populora assemble` and its --push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal shows during and after a run."""
+"""Terminal output during and after a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
 
 @contextmanager
 def narrated(first: str = "") -> Iterator[Callable[[str], None]]:
-    """Says what long work does: the current line on a terminal, every line elsewhere; on standard error."""
+    """A display of long work: the current line on a terminal, every line elsewhere; on standard error."""
     console = Console(stderr=True, emoji=False)
     if not console.is_terminal:
         if first:
@@ -74,11 +74,11 @@ STYLES = (
     (r"(?m)^ +\S+(?= replaced by)", "yellow"),
     (r"(?<=replaced by )[^:]+", "green"),
 )
-"""What of a line on a generation is shown how."""
+"""Patterns in a line on a generation, with the style of what each matches."""
 
 
 class ConsoleObserver(Observer):
-    """Draws progress on a terminal, and one line a generation everywhere."""
+    """An observer that draws progress on a terminal, and one line per generation everywhere."""
 
     def __init__(self, console: Console, directory: Path, generations: int) -> None:
         self._console, self._directory, self._generations = console, directory, generations
@@ -140,7 +140,7 @@ def styled(line: str) -> Text:
 
 
 def answer_table(directory: Path, title: str, sql: str) -> Table:
-    """What a question of `report.summary` gives, numbers to the right."""
+    """The table of a query's rows for `report.summary`, numbers to the right."""
     table = Table(title=title, title_justify="left")
     rows = run_rows(directory, sql)
     for name in rows[0] if rows else ():
@@ -210,7 +210,7 @@ def strata_table(item: Scored) -> Table:
 
 
 def show_learnt(console: Console, directory: Path) -> None:
-    """What was learnt, and a problem that the base gets wrong and the population now gets right."""
+    """Print what was learnt, and a problem that the base gets wrong and the population now gets right."""
     for line in learnt.lines(directory):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     for item in yardsticks(directory)[-1:]:

@@ -1,4 +1,4 @@
-"""What this machine can do, and what to install for more."""
+"""Report on what this machine can do, and what to install for more."""
 
 from __future__ import annotations
 

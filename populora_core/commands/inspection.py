@@ -39,7 +39,7 @@ UPDATE = "update"
 
 
 def show_runs(folder: Path) -> bool:
-    """Whether this is a folder of runs, which are then listed."""
+    """List the runs in a folder; return False if it is not a folder of runs."""
     found = [] if (folder / RECORD).exists() else runs_in(folder)
     if found:
         table = Table(title=escape(visible(f"the runs in {folder}")), title_justify="left")
@@ -156,7 +156,7 @@ def show_problem(run: Run, problem_id: str) -> None:
 
 
 def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
-    """What `populora prune` removes, or removed, and what is impossible without it."""
+    """List the files that `populora prune` removes, or removed, and what is impossible without them."""
     for what, paths in (
         ("optimiser states", plan.states),
         ("adapters", plan.adapters),

@@ -72,7 +72,7 @@ def try_(
     threads: Annotated[int, typer.Option(min=0, help="of the sampler; 0: one a core")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
 ) -> None:
-    """Whether a base can play, in two minutes: what it proposes and answers before any training.
+    """Check in two minutes whether a base can play: what it proposes and answers before any training.
 
     Each share has its interval. Exit status 1 where the base cannot play.
     """

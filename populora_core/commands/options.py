@@ -28,7 +28,7 @@ GROUPS = (RUNS, LOOK, MACHINES, SCIENCE)
 
 
 class Prefixed(TyperGroup):
-    """Lists commands by their groups, and takes the beginning of a name for it, where that begins no other."""
+    """A group that lists its commands by topic, and takes the beginning of a name, where no other begins so."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: GROUPS.index(self._group(name)))

@@ -1,4 +1,4 @@
-"""What --dry-run prints: the resolved configuration and the work that it asks for."""
+"""Output of --dry-run: the resolved configuration and the work that follows from it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ QUESTIONS = {
 }
 LEAVE = "q"
 ROUNDS = 5
-"""So many teachers are asked in a row where they write nothing valid."""
+"""Number of teachers that are asked in a row where they write nothing valid."""
 
 
 def play(run: Run, teacher: str | None, student: str | None, kind: str | None, seed: int) -> None:
@@ -53,7 +53,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
 
 
 def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
-    """Who answered, and whether it was right; None where the person leaves."""
+    """Return who answered, and whether it was right; None if the person leaves."""
     while True:
         text = _typed(problem)
         if text is None or text.strip() == LEAVE:
@@ -76,7 +76,7 @@ def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
 
 
 def _typed(problem: Problem) -> str | None:
-    """What the person types: a line, or of a program all lines up to an empty one; None at the end of input."""
+    """Read the person's answer: a line, or for a program all lines up to an empty one; None at the end of input."""
     form = problem_type(problem.problem_type).answer_form
     console.print(QUESTIONS[form], markup=False)
     lines: list[str] = []
@@ -103,7 +103,7 @@ def _show(problem: Problem, shown: Sequence[int]) -> None:
 
 
 def _solution(problem: Problem) -> str:
-    """What would have been right."""
+    """A right answer, for display."""
     match problem_type(problem.problem_type).answer_form:
         case AnswerForm.OUTPUT:
             return problem.outputs[0]

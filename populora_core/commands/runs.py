@@ -83,7 +83,7 @@ def inspect(
 
 
 class QueryCommand(TyperCommand):
-    """Says what is missing of runs and question: of a run alone, the question is."""
+    """The command `query`, which shows by an example what is missing of runs and question."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""What `populora evaluate` says: what it will cost, how far it is, and the table of scores."""
+"""Output of `populora evaluate`: the cost, the progress, and the table of scores."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _say(line: str) -> None:
 
 
 def cost_line(evaluation: Evaluation, suite: Suite) -> str:
-    """What the evaluation asks for, before it starts."""
+    """A line on the evaluation's size, before it starts."""
     problems = sum(len(shard.items) for shard in evaluation.shards)
     line = (
         f"suite {suite.suite}, {evaluation.part} half: {problems} problems, {len(evaluation.players)} players, "
@@ -135,7 +135,7 @@ def cost_line(evaluation: Evaluation, suite: Suite) -> str:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[int, int], None]]:
-    """Draws completions done and the time that is left; one line a tenth where there is no terminal."""
+    """A display of completions done and time left; one line a tenth where there is no terminal."""
     if not console.is_terminal:
         yield _Tenths(console)
         return
@@ -209,14 +209,14 @@ def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) ->
 
 
 def unjudged_lines(items: Sequence[Row], suite: Suite) -> list[str]:
-    """Which problems are in no score, and why."""
+    """Lines on problems that are in no score, with the reason."""
     missing = unjudged(items, suite)
     told = [f"in no score: {name} ({why})" for name, why in islice(missing.items(), NAMED)]
     return told + [f"and {len(missing) - NAMED} more"] * (len(missing) > NAMED)
 
 
 def contamination_line(found: Contamination, bundled: bool) -> str:
-    """How much of the suite the run's problems repeat, and what to make of it.
+    """A line on how much of the suite the run's problems repeat, and what to make of it.
 
     Args:
         bundled: whether the suite's problems are of a bundled base's grammar.

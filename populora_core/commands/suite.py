@@ -57,7 +57,7 @@ def fetch(
 
 
 def _is_here(entry: Entry) -> bool:
-    """Whether the rows are on this machine, as they were fetched."""
+    """True if the rows are on this machine, as they were fetched."""
     from populora_core.benchmarks.fetch import fetched_file
     from populora_core.support.errors import BenchmarkError
 

@@ -1,4 +1,4 @@
-"""What `run` and `resume` train with: the plain loop, or Prefect where somebody can look at it."""
+"""Choice of the trainer for `run` and `resume`: the plain loop, or Prefect where somebody can look at it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(opened: Run, generations: int, chosen: Trainer) -> None:
 
 
 def trainer(prefect: bool | None) -> Trainer:
-    """What trains a session up to a generation; asked for before anything is made, since it may be missing.
+    """The function that trains a session up to a generation; call it first, since Prefect's part may be missing.
 
     Args:
         prefect: whether Prefect runs it; None for where it has a server already. One that is started for a run ends
@@ -57,7 +57,7 @@ def trainer(prefect: bool | None) -> Trainer:
 
 
 def prefect_serves() -> bool:
-    """Whether a Prefect server is configured, or runs under `populora ui`."""
+    """True if a Prefect server is configured, or runs under `populora ui`."""
     return IN_CLONE and find_spec("prefect") is not None and bool(prefect_part().server_url())
 
 

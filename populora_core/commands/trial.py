@@ -14,7 +14,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 
 SECONDS = 120
-"""What a trial takes that is not full, half for proposals and half for answers; what is under way is finished."""
+"""Seconds of a trial that is not full, half for proposals and half for answers; a round that began is finished."""
 FULL = 300
 """Proposals, and attempts, of each type in a full trial."""
 TYPES = ("code_o", "code_i", "code_f")
@@ -50,7 +50,7 @@ def try_base(
 
 
 def _rules(spoken: str, kind: str) -> tuple[SamplingRules, SamplingRules]:
-    """How a base proposes, and how it answers."""
+    """Rules by which a base proposes, and by which it answers."""
     proposal, answer = TOKENS.get(spoken, LONG)
     proposing, answering = TEMPERATURES.get(spoken, (1.0, 1.0))
     if kind == "code_f":
@@ -66,7 +66,7 @@ def _full(done: int, seconds: float) -> bool:
 
 
 def _in_time(done: int, seconds: float) -> bool:
-    """Whether another round would go beyond the time."""
+    """True if another round would go beyond the time."""
     return done >= LEAST and seconds + seconds * LEAST / done > SECONDS / 2
 
 
