@@ -1,4 +1,4 @@
-"""What a person launches: the command line and the Prefect flows."""
+"""The programs that a person launches: the command line and the Prefect flows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if "127.0.0.1" not in _unproxied:
 
 @contextmanager
 def announced(url: str) -> Iterator[None]:
-    """While the block lasts, `running_ui` finds the server at this address, unless it finds another one already."""
+    """Announce a server for as long as the block lasts: `running_ui` finds it there, unless another was there first."""
     with open(PREFECT_UI, "a+") as file:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

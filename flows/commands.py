@@ -1,4 +1,4 @@
-"""What the command line takes from Prefect. `commands.app` finds it by name, so that the core runs without."""
+"""Prefect's part of the command line. `commands.app` finds it by name, so that the core runs without."""
 
 from __future__ import annotations
 

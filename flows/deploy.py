@@ -1,4 +1,4 @@
-"""Makes the work pool and the deployments of prefect.yaml on the server of PREFECT_API_URL, or brings them up to date.
+"""Deployment: makes or updates prefect.yaml's work pool and deployments on the server of PREFECT_API_URL.
 
     python -m flows.deploy LIMIT
 

@@ -31,7 +31,7 @@ from tasks.show import artifact_key
 
 
 def _named(given: dict[str, Any]) -> str:
-    """What is measured by what."""
+    """Name of the flow run: the suite and the runs that it measures."""
     return f"evaluate {Path(given['suite'] or 'own suite').stem}: " + ", ".join(
         Path(place).name for place in given["run_dirs"]
     )
@@ -153,7 +153,7 @@ def _runs(places: Sequence[str], suite: str, members: str) -> list[str]:
 
 
 def _changed(directory: Path, suite: str, members: str) -> bool:
-    """Whether these members of a run's newest generation, as it is now, are yet to be evaluated."""
+    """True if these members of a run's newest generation, as it is now, are yet to be evaluated."""
     try:
         run = Run.open(directory)
         return not is_current(run, suite_for(run, suite), SOLVERS if suite == YARDSTICK else members)

@@ -1,4 +1,4 @@
-"""What a person launches from the Prefect UI over finished runs: the deployments `fork`, `compare` and `export`.
+"""Flows over finished runs, for a person to launch from the Prefect UI: `fork`, `compare` and `export`.
 
 Relative paths start at the project's folder.
 """

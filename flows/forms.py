@@ -1,4 +1,4 @@
-"""What all flows that a person launches share: titles of fields, names, errors in the words of the form."""
+"""Common parts of all flows that a person launches: titles of fields, names, errors in the words of the form."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def in_the_form(text: str, body: Callable[..., Any]) -> str:
 
 
 def _title(annotation: Any) -> str | None:
-    """What `titled` gave a field."""
+    """The title that `titled` gave a field; None if it has none."""
     for given in get_args(annotation)[1:]:
         if isinstance(given, FieldInfo) and isinstance(given.json_schema_extra, dict):
             return str(given.json_schema_extra["title"])
@@ -94,7 +94,7 @@ def _title(annotation: Any) -> str | None:
 
 
 def is_random(name: str | None) -> bool:
-    """Whether Prefect chose a flow run's name: its form by one pattern, its server by another."""
+    """True if Prefect chose a flow run's name: its form by one pattern, its server by another."""
     words = (name or "").split("-")
     return OF_THE_FORM.fullmatch(name or "") is not None or (len(words) == 2 and set(words) <= _vocabulary())
 

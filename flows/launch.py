@@ -1,4 +1,4 @@
-"""What a person launches from the Prefect UI to train: the deployments `train` and `resume` of prefect.yaml.
+"""Flows that train, to launch from the Prefect UI: the deployments `train` and `resume` of prefect.yaml.
 
 Prefect makes the forms from the signatures and docstrings below. Relative paths start at the project's folder.
 """
@@ -35,7 +35,7 @@ from populora_core.support.shipped import REPOSITORY
 
 EVOLVE = "evolve"
 REVIEW_SECONDS = 30 * 24 * 3600
-"""How long a run waits for its review before Prefect fails it; Retry then asks again."""
+"""Seconds that a run waits for its review before Prefect fails it; Retry then asks again."""
 AS_CONFIGURED = -1
 
 Preset = Annotated[
@@ -189,13 +189,13 @@ def _evolves(session: Session, number: int) -> bool:
 
 
 def _made_again(run: Run, generation: int, stage: str) -> bool:
-    """Whether this flow run, retried, has made the stage already."""
+    """True if this flow run, retried, has made the stage already."""
     found = read_manifest(stage_dir(run.directory, generation, stage))
     return found is not None and _is_ours(found.started_at)
 
 
 def _is_ours(moment: str) -> bool:
-    """Whether an ISO 8601 time lies after this flow run was asked for. Its count of tries tells nothing of resumes."""
+    """True if an ISO 8601 time lies after this flow run was created. Its count of tries leaves out resumes."""
     created = this_flow_run().created
     assert created is not None
     return datetime.fromisoformat(moment) >= created.replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""Telling people that a run failed or crashed, wherever they want to hear it.
+"""Notices to people that a run failed or crashed, wherever they want to hear it.
 
 POPULORA_NOTIFY is an http(s) address, which gets the notice as a JSON body, or a command, which gets it on standard
 input. Without it notices are lines of notices.jsonl in PREFECT_HOME.
@@ -39,9 +39,9 @@ def notify(notice: dict[str, Any]) -> None:
 
 
 def destination() -> str:
-    """Where notices go, for a person to read: of an address scheme and host, of a command its name.
+    """The destination of notices, for a person to read: scheme and host of an address, the name of a command.
 
-    What follows may be a secret: the path of a webhook, a user and password, a header that carries a key.
+    The rest may be a secret: the path of a webhook, a user and password, a header that carries a key.
     """
     target = os.environ.get(NOTIFY, "")
     if target.startswith(_WEB):

@@ -12,7 +12,7 @@ from populora_core.support.errors import ServerUnreachable
 
 
 class Observed:
-    """Takes the place of the plain loop's `run_generation`.
+    """Run one generation as a flow, in place of the plain loop's `run_generation`.
 
     Args:
         say: told when the run becomes unobserved, and when it is observed again.

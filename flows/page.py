@@ -24,7 +24,7 @@ from tasks.show import artifact_key, attempted
 
 
 class RunPage(Observer):
-    """Brings the page of the surrounding flow run up to date after every generation.
+    """An observer that brings the surrounding flow run's page up to date after every generation.
 
     Args:
         generations: that the run goes on to.

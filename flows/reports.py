@@ -46,7 +46,7 @@ def serve_reports(host: str, port: int, key: str, runs: Path) -> Iterator[str]:
 
 
 def index_path(key: str, runs: Path) -> str:
-    """Where the index of the runs in a folder is served."""
+    """The path at which the index of the runs in a folder is served."""
     return f"/{token_of(key, runs)}/"
 
 

@@ -36,7 +36,7 @@ from populora_core.support.keys import kept_key, new_key
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0
-"""For a busy machine, on which Prefect's own 20 seconds are too few; a server that fails ends its process at once."""
+"""Seconds to wait for a server on a busy machine, where Prefect's own 20 are too few; one that fails ends at once."""
 END_SECONDS = 3.0
 PAGE = 200
 
@@ -92,7 +92,7 @@ def own_server(home: Path | None = None) -> Iterator[None]:
 
 
 def answers() -> bool:
-    """Whether the configured server does."""
+    """True if the configured server answers."""
     with get_client(sync_client=True) as client:
         return client.api_healthcheck() is None
 

@@ -59,7 +59,7 @@ def play(name: str, run: Assignment, say: Say, stop: Event) -> None:
 
 
 def _log(line: str) -> None:
-    """To the log of the flow run, or of the task run that is under way."""
+    """Log a line in the flow run, or in the task run that is under way."""
     get_run_logger().info(line)
 
 

@@ -61,7 +61,7 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
 
 
 def unreachable(came: str) -> ServerUnreachable:
-    """What is said of a server that should be there."""
+    """The error for a server that should answer and does not."""
     return ServerUnreachable(
         "Prefect's server cannot be reached",
         expected="the server of PREFECT_API_URL, or a temporary one in PREFECT_HOME",
@@ -71,7 +71,7 @@ def unreachable(came: str) -> ServerUnreachable:
 
 
 def _is_silence(error: Exception) -> bool:
-    """Whether Prefect says so that its server did not answer."""
+    """True if Prefect raised this because its server did not answer."""
     if isinstance(error, RuntimeError):  # which it says many other things by
         return any(words in str(error) for words in ("Prefect API", "reach API"))
     return isinstance(error, (httpx.HTTPError, ObjectNotFound))

@@ -101,12 +101,12 @@ def _require_free(port: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """From now on, processes whose parents end below us become our children, so that none is lost."""
+    """Adopt, from now on, processes whose parents end below this one, so that none is lost."""
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_with_us() -> None:
-    """In a child: be killed when we are, however that happens."""
+    """Have the kernel kill this child when its parent ends, however that happens."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -197,7 +197,7 @@ def _stop(worker: subprocess.Popen[bytes], server: subprocess.Popen[bytes]) -> N
 
 @contextmanager
 def _ended_with_everything_below() -> Iterator[None]:
-    """Whatever still lives below this process at the end is killed; a second Ctrl-C does not prevent it."""
+    """Kill whatever still lives below this process at the end; a second Ctrl-C does not prevent it."""
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""What a stage task shows in the Prefect UI: its progress while it runs, what it did at its end.
+"""Output of a stage task in the Prefect UI: its progress while it runs, its summary at the end.
 
-All of it is for people to look at. What cannot be shown is a warning in the log, and never ends a stage.
+All of it is for people to look at. If it cannot be shown, the log has a warning, and the stage goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def artifact_key(*names: str) -> str:
 
 @contextmanager
 def progress_shown(session: Session, generation: int, stage: str) -> Iterator[None]:
-    """While this lasts, the session's progress is also an artifact of the running task."""
+    """Show the session's progress also as an artifact of the running task, while the block lasts."""
     before = session.observer
     session.observer = _Progress(before, artifact_key(session.run.name, stage, "progress"), generation)
     try:
@@ -73,7 +73,7 @@ def markdown(
 
 
 def attempted(show: Callable[[], object]) -> bool:
-    """Whether it could be shown."""
+    """Show something; return False, with a warning in the log, if it cannot be shown."""
     try:
         show()
     except Exception as error:
