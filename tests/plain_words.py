@@ -38,10 +38,7 @@ NO_OPENER = re.compile(
     r"can|is|are|has|if|while)(?![\w-])",
     re.IGNORECASE,
 )
-PRODUCT = tuple(
-    f"populora_core/{room}"
-    for room in ("support", "config", "store", "benchmarks", "model", "population", "learner")
-)
+PRODUCT = ("populora_core", "flows", "tasks")
 RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
 
 

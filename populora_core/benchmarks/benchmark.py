@@ -61,7 +61,7 @@ class ItemScore:
 
     @property
     def correct(self) -> bool | None:
-        """None where infrastructure failed, which is never a wrong answer."""
+        """True if the answer is right; None where infrastructure failed, which is never a wrong answer."""
         if self.verdict is AttemptVerdict.INFRASTRUCTURE:
             return None
         return self.verdict is AttemptVerdict.CORRECT

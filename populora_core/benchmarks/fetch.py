@@ -1,4 +1,4 @@
-"""Getting the rows of public benchmarks: from the hub at a pinned revision, or from files given by hand.
+"""Rows of public benchmarks: from the hub at a pinned revision, or from files given by hand.
 
 What was got lies in one folder of the user's, one JSON line a row in the benchmark's published schema, beside a
 record of where it is from and its sha256, which is checked on every load.

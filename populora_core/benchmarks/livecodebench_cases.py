@@ -42,7 +42,7 @@ class Case:
 
 
 class _NoClasses(pickle.Unpickler):
-    """Reads pickles of builtin values, and nothing that names a class or a function."""
+    """A reader of pickles of builtin values, which refuses what names a class or a function."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a test case")

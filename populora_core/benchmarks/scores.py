@@ -83,8 +83,6 @@ def tells_nothing(rows: Iterable[Row], suite: Suite) -> bool:
 
     That is so where each one's interval ends below `FLOOR`, or its score is not above the suite's chance.
 
-    That is where of each the interval ends below `FLOOR`, or the score is not above the suite's chance.
-
     Args:
         rows: of `evaluations`, of one generation and half.
     """

@@ -42,7 +42,7 @@ from populora_core.support.errors import ConfigError
 
 
 class Config(Section):
-    """Everything a run needs to know."""
+    """The whole configuration of a run."""
 
     run: RunSection = RunSection()
     base: BaseSection = BaseSection()

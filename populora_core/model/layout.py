@@ -84,7 +84,7 @@ class AdapterLayout:
         return sum(self.rank * (slot.in_features + slot.out_features) for slot in self.modules)
 
     def factors(self, matrix: Tensor, slot: ModuleSlot) -> tuple[Tensor, Tensor]:
-        """Views A [..., rank, in] and B [..., out, rank] of rows [..., D]."""
+        """View rows [..., D] as A [..., rank, in] and B [..., out, rank]."""
         a, b = (self.rank, slot.in_features), (slot.out_features, self.rank)
         return (
             matrix[..., slot.a_offset : slot.a_offset + math.prod(a)].unflatten(-1, a),

@@ -200,7 +200,7 @@ class StackedLinear(nn.Module):
 
 
 class _LowRank(torch.autograd.Function):
-    """Adds member gradients straight into the population's gradient matrix, one block at a time."""
+    """A product that adds member gradients straight into the population's gradient matrix, one block at a time."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, layer: StackedLinear, route: Route) -> Tensor:

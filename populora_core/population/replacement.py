@@ -38,7 +38,7 @@ def ageing(standing: Array, ages: Array) -> Places:
 
 
 def none(standing: Array, ages: Array) -> Places:
-    """No one: the control without evolution."""
+    """Remove no one: the control without evolution."""
     return np.arange(0)
 
 

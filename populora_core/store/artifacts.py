@@ -52,7 +52,7 @@ _SUPERSEDED = "superseded"
 
 
 class StageWriter:
-    """Collects a stage's files in a temporary folder; `commit` makes them the stage, all or none.
+    """A temporary folder for a stage's files; `commit` makes them the stage, all or none.
 
     Use it as a context manager: whatever ends the block before a commit leaves the run as it was.
     """

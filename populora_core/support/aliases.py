@@ -9,7 +9,7 @@ Row = dict[str, Any]
 """A row of a table: column -> value."""
 
 Progress = Callable[[int], None]
-"""Called with the number of further items done."""
+"""A callback with the number of further items done."""
 
 Say = Callable[[str], None]
-"""Called with a line for the person who waits."""
+"""A callback with a line for the person who waits."""

@@ -8,7 +8,7 @@ from typing import Literal
 from populora_core.support.errors import BaseModelError, HubError, first_line
 
 HUB = "hub:"
-"""Opens a base model's path that is `hub:NAME@REVISION`, the revision a commit."""
+"""Prefix of a base model's path `hub:NAME@REVISION`, the revision a commit."""
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "README.md"]
 Kind = Literal["model", "dataset"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 ROLE_LETTERS = {"teacher": "t", "student": "s", "solo": "x"}
 ANCHOR = "anchor"
-"""Stands where the member that proposed a problem stands, of a problem from outside the population."""
+"""The teacher_id of a problem from outside the population."""
 
 
 def digits(members: int) -> int:

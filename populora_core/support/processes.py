@@ -1,4 +1,4 @@
-"""Telling a process from a later one that was given the same id."""
+"""Identity of processes: one is told from a later one with the same id."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def is_place(name: str) -> bool:
 
 
 class Registry(dict[str, Any]):
-    """Everything of one kind that a configuration may name: our own by key, other packages' see above.
+    """A registry of things that a configuration may name: our own by key, other packages' see above.
 
     Args:
         ours: name -> thing, or its place, imported on first use.

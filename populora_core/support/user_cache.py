@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 GGUF = "gguf:"
-"""Opens a base model's path that is `gguf:NAME@SHA256`, the sha256 that of the GGUF file."""
+"""Prefix of a base model's path `gguf:NAME@SHA256`, the sha256 that of the GGUF file."""
 FOLDER_VARIABLE = "POPULORA_CACHE"
 
 
