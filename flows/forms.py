@@ -48,7 +48,7 @@ RunFolder = Annotated[str, titled("Run folder")]
 
 
 def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """A flow of a deployment: who fails is told of, and ends with the message alone.
+    """A decorator for a deployment's flow: a failure sends a notice, and ends with the message alone.
 
     Args:
         named: makes the flow run's name of its parameters, where no person typed one.
@@ -115,7 +115,7 @@ def this_flow_run() -> FlowRun:
 
 
 def run_folder(flow_run: FlowRun) -> Path | None:
-    """The run directory that a flow run works on: as its form has it, or by when it was asked for."""
+    """The run directory that a flow run works on: as its form has it, or named by the time of the request."""
     given = flow_run.parameters.get("run_dir")
     if given == "" and flow_run.created is not None:
         moment = flow_run.created.strftime("%Y-%m-%d-%H%M%S")

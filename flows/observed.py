@@ -15,7 +15,7 @@ class Observed:
     """Run one generation as a flow, in place of the plain loop's `run_generation`.
 
     Args:
-        say: told when the run becomes unobserved, and when it is observed again.
+        say: called when the run becomes unobserved, and when it is observed again.
         run_one: runs one generation as a flow.
         run_alone: runs one without Prefect.
     """

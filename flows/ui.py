@@ -45,7 +45,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     Args:
         port: of Prefect's UI; reports are served on the next one, so that links outlive a restart.
         limit: flow runs at the same time.
-        say: told the addresses of Prefect's UI and of the index of runs, once both answer.
+        say: called with the addresses of Prefect's UI and of the index of runs, once both answer.
 
     Raises:
         PopuloraError: the port is taken, or a part does not start or ends by itself.

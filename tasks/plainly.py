@@ -1,4 +1,4 @@
-"""An error of the project is told by its message: its traceback helps no one who uses the UI."""
+"""Errors of the project are shown by their message: a traceback helps no one who uses the UI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anchors: problems from outside the population, from a generator or a data set of the user's; or asked again.
+"""Anchors: problems from a generator or a data set of the user's, or the run's own, played again.
 
 A source is a function (random numbers, count, problem type, *, settings) -> drafts that `anchors.source` names: ours,
 one of another package's entry points, or a place. What it gives is checked as a teacher's proposal is: nothing is
@@ -67,9 +67,9 @@ def replay(
     largest: Share = 1.0,
     frontier: Share = 0.0,
 ) -> list[Draft]:
-    """The run's own problems of the type that someone solved, in random order, to be asked again.
+    """The run's own problems of the type that someone solved, in random order, to be played again.
 
-    Students forget what teachers no longer ask; this keeps it asked. Of a program that was asked several times the
+    Students forget what teachers no longer ask; this keeps it in play. Of a program that was played several times the
     newest solve rate counts.
 
     Args:
@@ -134,7 +134,7 @@ def draw_anchors(
     """The anchors of a generation by problem type; fewer than its share where the source has no more.
 
     Args:
-        asked: problem type -> how many proposals of it were asked for.
+        asked: problem type -> number of proposals of it.
         played: earlier problems, none of which comes again but by `replay`.
         past: those with a solve rate, oldest first, for `replay`.
         stream: the random numbers of each type.
@@ -155,7 +155,7 @@ def draw_anchors(
 
 
 def read_drafts(path: str, first: int = 0, end: int | None = None) -> Sequence[Draft]:
-    """The problems of a data set, as they were before they were verified: outputs are found again.
+    """The problems of a data set, as they were before they were verified: outputs are computed again.
 
     Args:
         first, end: see `dataset`.

@@ -1,6 +1,6 @@
 """The bundled held-out suites: fresh problems of the grammars that the bundled bases know.
 
-They are asked and judged as a student's problems are: the dialect's own prompt and grammar, the verifier's grading.
+They are posed and judged as a student's problems are: the dialect's own prompt and grammar, the verifier's grading.
 A `code_f` answer must be right on every example, those that the prompt does not show too.
 """
 

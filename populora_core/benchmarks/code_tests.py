@@ -1,4 +1,4 @@
-"""Running a candidate's program on a benchmark's tests in the sandbox, and reading what came back.
+"""Runs of a candidate's program on a benchmark's tests in the sandbox, and the reading of their results.
 
 A program that is sent holds the candidate's source as a text, which it executes, and never an expected answer:
 answers come back encoded and are compared on the host. The static policy is off, since solutions import what they

@@ -42,7 +42,7 @@ class Record:
     """The origin of a benchmark's rows.
 
     Attributes:
-        given: whether a person gave the files, whose revision we then cannot know.
+        given: True if a person supplied the files, whose revision we then cannot know.
         sha256: of the file with the rows.
     """
 

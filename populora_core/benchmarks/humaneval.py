@@ -1,7 +1,7 @@
 """HumanEval as it was published: a function is right if the row's own `check` accepts it.
 
 Model-written code never meets the check, nor the answers in it. The reference goes through the check once, which tells
-the arguments; the candidate gets them; then the check is asked again, with the candidate's answers as data.
+the arguments; the candidate gets them; then the check runs again, with the candidate's answers as data.
 """
 
 from __future__ import annotations

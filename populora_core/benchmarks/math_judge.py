@@ -85,7 +85,7 @@ def compare(
 def _run(
     command: Sequence[str], comparisons: Sequence[Comparison], seconds: float
 ) -> tuple[list[Finding], int]:
-    """The findings that one process came to, and how it ended."""
+    """The findings of one process, and how it ended."""
     lines = "".join(json.dumps(asdict(each)) + "\n" for each in comparisons)
     try:
         done = subprocess.run(

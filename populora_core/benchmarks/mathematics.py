@@ -63,7 +63,7 @@ class MathBenchmark:
     limits = None
 
     def load(self, rows: Iterable[PublishedRow]) -> list[Item]:
-        """See `Benchmark.load`; rows that ask the same twice are told apart by their order."""
+        """See `Benchmark.load`; rows that ask the same twice are numbered in their order."""
         items: list[Item] = []
         seen: Counter[str] = Counter()
         for number, row in enumerate(self._checked(list(rows))):

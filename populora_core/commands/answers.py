@@ -69,7 +69,7 @@ def save_answer(answer: Answer, format: AnswerFormat, output: Path) -> None:
 
 
 def format_of(format: AnswerFormat | None, output: Path | None) -> AnswerFormat:
-    """The format that was asked for, else the one that the file's name ends in, else a table."""
+    """The requested format, else the one that the file's name ends in, else a table."""
     return format or (SUFFIXES.get(output.suffix, "table") if output else "table")
 
 

@@ -236,7 +236,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """A warning of the project is told by its message; the line of code that gave it helps no one here."""
+    """Show a warning of the project by its message; the line of code that raised it helps no one here."""
     if category.__module__.startswith("populora_core."):
         print("populora:", typed(str(message)), file=sys.stderr)
     else:

@@ -57,7 +57,7 @@ def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> 
 
 
 def write(found: Assembly, how: str | None, to: Path, merge: bool, base_name: str | None) -> None:
-    """Write the way that was asked for, or that won on validation."""
+    """Write the requested way, or the one that won on validation."""
     chosen = how or found.winner
     with narrated(f"writing {chosen} ..."):
         write_assembly(found, chosen, to, merge=merge, base_name=base_name)

@@ -140,7 +140,7 @@ def styled(line: str) -> Text:
 
 
 def answer_table(directory: Path, title: str, sql: str) -> Table:
-    """The table of a query's rows for `report.summary`, numbers to the right."""
+    """The rows of a query of `report.summary` as a table, numbers to the right."""
     table = Table(title=title, title_justify="left")
     rows = run_rows(directory, sql)
     for name in rows[0] if rows else ():

@@ -24,7 +24,7 @@ def settle(name: str, named: Iterable[str], given: Sequence[str] | None) -> None
     """Have the user let places that a run of this name names be imported, or refuse.
 
     Args:
-        given: what --trust named; of other places a terminal is asked.
+        given: places that --trust named; a terminal is asked about others.
 
     Raises:
         ConfigError: a place is refused, or no one is there to ask.

@@ -1,6 +1,6 @@
 """The Ray cluster that a run's shards go to: the operator's, or one of this machine for as long as the run is open.
 
-Only this module starts, joins and leaves Ray. It never joins what it was not told to, and what it started ends
+Only this module starts, joins and leaves Ray. It joins none that the settings do not name, and what it started ends
 with it: `pids` are recorded in the run's heartbeat, from which `populora reap` ends what a killed run left.
 """
 

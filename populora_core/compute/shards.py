@@ -73,7 +73,7 @@ class Shards:
 
     Attributes:
         files: where the files that shards write go; within `folder` unless said.
-        records: of each shard who did it, how long that took, and whether it was found done; for the manifest.
+        records: of each shard who did it, how long that took, and whether it was done already; for the manifest.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ def _listen(
     known: Mapping[Identity, str],
     trusted: Sequence[str],
 ) -> None:
-    """A worker's process: performs what comes through its pipe, until that closes or its parent is gone.
+    """A worker's process: performs the calls from its pipe, until that closes or its parent is gone.
 
     Args:
         number: of the shard; on GPUs each has its own.

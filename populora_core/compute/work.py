@@ -92,7 +92,7 @@ class Committed:
 
     Attributes:
         result: sha256 of what the work returned (see `results`).
-        files: place in the folder that the work was given -> sha256.
+        files: place in the work's folder -> sha256.
         items: how many items its progress counted.
         host, pid, seconds: who did it, and how long that took.
         attempts: how often it was started, losses and late workers included.
@@ -210,7 +210,7 @@ class Worker:
         return product_rate(stacked.device, stacked.compute_dtype) if stacked.device.type == CUDA else None
 
     def sampling(self) -> Sampler:
-        """The sampler, before it wakes: what the learner no longer needs is given back to the GPU first.
+        """The sampler, not yet awake; GPU memory that the learner no longer needs is freed first.
 
         PyTorch keeps freed memory for itself, and an engine that maps its own cannot make it give any back.
         """

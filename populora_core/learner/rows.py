@@ -128,7 +128,7 @@ class UpdateStats:
         entropy: mean entropy in nats over the tokens with a nonzero advantage; None where there are none. With a KL
             term, this and what follows are over all tokens of rows with an advantage.
         clip_fraction: share of those tokens whose ratio the clip cut off; None where there are none.
-        kl: mean KL to the bare base in nats; None where it was not asked for.
+        kl: mean KL to the bare base in nats; None unless configured.
         logprob_mismatch: mean over those tokens of the absolute difference between the learner's
             log-probability, at the weights that sampled, and the sampler's; None where there are none.
         largest_mismatch: the largest of them.

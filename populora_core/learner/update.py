@@ -132,7 +132,7 @@ def _step(
 
 
 def _weights(tokens: int, texts: int, share: float) -> tuple[float, float]:
-    """Loss weights of one sampled token and one corpus token of a member, given how many it has of each."""
+    """Loss weights of one sampled token and one corpus token of a member, from its counts of both."""
     return ((1.0 - share) / tokens, share / texts) if texts else (1.0 / tokens, 0.0)
 
 
@@ -179,7 +179,7 @@ class _Totals:
 def _accumulate(
     stacked: StackedAdapters, batch: MicroBatch, token_weights: Tensor, clips: Tensor, settings: UpdateSection
 ) -> tuple[Tensor, TokenStats]:
-    """Add the micro-batch's gradients; returns each sampled token's population row [n] and what was found there.
+    """Add the micro-batch's gradients; return each sampled token's population row [n] and its statistics.
 
     Args:
         token_weights: of each member's sampled tokens and of its corpus's [P, 2].

@@ -5,7 +5,7 @@
   only if the soup's own score does not fall (greedy soups; Wortsman et al., arXiv 2203.05482);
 - vote: the most frequent answer of all members; of equally many the one whose first voter stands higher;
 - route: one member answers, known by the benchmark (the problem type) or by which is surest of its own answer (mean
-  log-probability of its tokens), whichever does better on validation. No second model is asked.
+  log-probability of its tokens), whichever does better on validation. No second model is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ANY, MEAN = "any member (pass@k)", "mean member"
 BY_TYPE, BY_SURENESS = "problem type", "log-probability"
 SURENESS = "mean_logprob"
 Choose = Callable[[Sequence[Row]], Row]
-"""Every member's answer to one problem, in the order of validation scores -> the one that is given."""
+"""Every member's answer to one problem, in the order of validation scores -> the chosen one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Assembler:
     """A trial of every way on the members that answer after a generation. It changes nothing in the run.
 
     Args:
-        say: told what is being done.
+        say: called with a line on each step.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ def compared(items: Sequence[Row], suite: Suite, groups: Mapping[str, Sequence[s
     """Each group's mean score with its interval over problems, and paired against the mean member and the base.
 
     Args:
-        items: of one half; several runs may stand in them, their players told apart by name.
+        items: of one half; several runs may stand in them, their players distinguished by name.
         groups: what is compared -> players; `MEAN` and `BASE` among them.
     """
     scored = [by_problem(items, metric) for metric in headlines(suite)]

@@ -207,7 +207,7 @@ def curriculum_tables(
 
 
 def limits_of(runs: Iterable[Path]) -> Limits:
-    """The least limits that every problem of these runs was found within."""
+    """The smallest limits within which every problem of these runs was verified."""
     each = [Run.open(run).limits for run in runs]
     return Limits(
         cpu_seconds=max(limits.cpu_seconds for limits in each),

@@ -43,7 +43,7 @@ def card(
 
     Args:
         filters: that were set.
-        unfiltered: the same settings where nothing is asked for.
+        unfiltered: the same settings at their defaults.
         limits: of a program.
         left_out: problems that a held-out suite has.
     """

@@ -47,7 +47,7 @@ def train(
 
     Args:
         run_one: runs all stages of one generation; the Prefect flow takes the place of the plain loop.
-        show: given the figures that the report shows, whenever that was written.
+        show: called with the report's figures, whenever it was written.
 
     Raises:
         BelowBase: the guard is to stop a run whose population has fallen below the base.

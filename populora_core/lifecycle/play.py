@@ -25,7 +25,7 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.support import ids
 
 TRIES = 12
-"""Proposals at a time, of which the first valid one is asked."""
+"""Proposals at a time, of which the first valid one is posed."""
 READERS = {
     AnswerForm.OUTPUT: read_output,
     AnswerForm.ARGUMENTS: read_arguments,

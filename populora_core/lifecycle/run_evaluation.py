@@ -177,7 +177,7 @@ def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
     """True if these of the newest generation's members, as they are now, were evaluated by this very suite.
 
     Args:
-        members: as they are asked for: all, best, or a member's id.
+        members: all, best, or a member's id.
 
     Raises:
         RunDirectoryError: the run has no complete generation yet.

@@ -44,7 +44,7 @@ def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
     over the best does not compare with one over all.
 
     Args:
-        members: as they were asked for: all, best, or a member's id.
+        members: the evaluated ones: all, best, or a member's id.
     """
     points: list[Point] = []
     before: list[Row] | None = None

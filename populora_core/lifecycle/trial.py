@@ -25,7 +25,7 @@ LEAST = 16
 GROUP = 8
 """Attempts at a problem, none of them greedy."""
 HOPELESS = 64
-"""Proposals of which none is valid, after which no more are asked for: the share is below 6 %."""
+"""Proposals of which none is valid, after which sampling stops: the share is below 6 %."""
 REFERENCES = 3
 """Seed problems that a teacher is shown."""
 ANSWER_ERRORS = frozenset({AttemptVerdict.FORMAT_ERROR, AttemptVerdict.SYNTAX_ERROR})
@@ -113,8 +113,8 @@ class Trying:
     """The procedure of a trial.
 
     Attributes:
-        enough: told how many completions of a kind there are and how many seconds they took; whether to stop there.
-        told: told what is under way.
+        enough: called with the completions of a kind so far and their seconds; True to stop there.
+        told: called with a line on what is under way.
     """
 
     arena: Arena

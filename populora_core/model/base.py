@@ -196,7 +196,7 @@ def require_files(folder: Path) -> None:
 def _require_plain_head(model: PreTrainedModel) -> None:
     """Learner and sampler apply the output layer themselves, to the few positions that need it.
 
-    What comes of one pass is compared with itself: two passes on a GPU need not be equal to the last bit.
+    The result of one pass is compared with itself: two passes on a GPU need not be equal to the last bit.
     """
     import torch
 

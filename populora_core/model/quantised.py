@@ -48,7 +48,7 @@ class QuantisedLinear(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """[out, in] in the base's precision, made whenever it is asked for."""
+        """[out, in] in the base's precision, made at every use."""
         codes = self.codes
         if self.bits == 4:
             codes = torch.stack([codes >> 4, codes & 15], dim=2).flatten(1)

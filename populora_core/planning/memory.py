@@ -172,7 +172,7 @@ class Estimate:
         copies: of the adapters' factors, which the sampler makes.
         reading: what one layer works in while prompts are read.
         drawing: keys and values repeated for every head of one layer, then the logits of a token step.
-        states: on the host: members as they came, as they go, and as bytes on the way to disk.
+        states: on the host: members before and after the update, and as bytes on the way to disk.
     """
 
     base: int

@@ -101,7 +101,7 @@ def match_outcome(
 
 
 def rate(matches: Iterable[Match], ratings: Mapping[str, Rating], rules: RatingSection) -> dict[str, Rating]:
-    """The ratings after the matches, folded in the order given: another order gives other ratings.
+    """The ratings after the matches, folded in their order: another order gives other ratings.
 
     Args:
         ratings: member_id -> rating before, of everyone who played; members without a match keep theirs.

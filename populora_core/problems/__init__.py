@@ -1,1 +1,1 @@
-"""Problems: their types, how models are asked for them, and how model text is read."""
+"""Problems: their types, the prompts for them, and the reading of model text."""

@@ -1,4 +1,4 @@
-"""A quality-diversity archive of problems: for every cell of the problem space the best problem found there.
+"""A quality-diversity archive of problems: for every cell of the problem space its best problem.
 
 MAP-Elites (Mouret and Clune, arXiv 1504.04909). Where the buffer shows teachers what was written often, the archive
 shows every occupied cell equally often, each by its elite.

@@ -47,7 +47,7 @@ class ProposalCheck:
 
 @dataclass(frozen=True, slots=True)
 class AttemptJudgement:
-    """The verdict on one attempt, and the answer that it was given for."""
+    """The verdict on one attempt, and the answer that was judged."""
 
     verdict: AttemptVerdict
     answer: str | None = None

@@ -138,7 +138,7 @@ def _without_luck(solve_rate: float, chance: float, attempts: int, rules: GradeS
 
 
 def _unless_certain(solve_rate: float, rules: GradeSection, between: float) -> float:
-    """The given reward where attempts differ; the rules' own where none or all are right."""
+    """The reward `between` where attempts differ; the rules' own where none or all are right."""
     if solve_rate == 0.0:
         return rules.teacher_unsolved
     return rules.teacher_always_solved if solve_rate == 1.0 else between

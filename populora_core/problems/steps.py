@@ -25,7 +25,7 @@ def {ENTRY}(*arguments):
 
 
 def counting(program: str) -> str:
-    """A program whose entry function returns how many statements the given one executes on the same input.
+    """A program whose entry function returns how many statements the original executes on the same input.
 
     Every statement inside a function counts each time it is reached, and every turn of a comprehension; what the
     module itself does does not.

@@ -96,7 +96,7 @@ ATTEMPTED = """
 
 @dataclass(frozen=True, slots=True)
 class SampleProblem:
-    """A problem with the proposal that it came from and every attempt at it."""
+    """A problem with its proposal and every attempt at it."""
 
     difficulty: str
     problem: Row
@@ -109,7 +109,7 @@ class Figures:
 
     Attributes:
         last: the last generation whose members have learnt; 0 before the first.
-        samples: empty where they were not asked for.
+        samples: empty unless requested.
     """
 
     run: Run

@@ -1,4 +1,4 @@
-"""The guard: whether a role has fallen below the base that it came from.
+"""The guard: a check whether a role has fallen below its base.
 
 It has where the mean of its members lies below the base's by more than the 99 % interval, paired over problems, at two
 evaluations in a row. Both answer greedily wherever a suite asks for that.

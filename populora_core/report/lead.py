@@ -1,4 +1,4 @@
-"""The plots that a report leads with, each under what it found."""
+"""The plots that a report leads with, each under its finding."""
 
 from __future__ import annotations
 

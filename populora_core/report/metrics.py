@@ -34,7 +34,7 @@ class Metric:
         key: its column in the views `figures_*`; trackers name it by this too.
         says: one sentence for a reader who sees the plot for the first time.
         unit: the label of its axis.
-        parts: what it can be told apart by.
+        parts: the kinds of parts that it has figures for.
         faceted: whether a comparison shows each part by itself.
         over: the column that counts what it is a mean or a share of; None where its standard error is not known.
         spread: the column of their standard deviation; None for a share.

@@ -248,7 +248,7 @@ def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
 
 
 def _prompt(catalogue: Catalogue, until: Sequence[Any]) -> str:
-    """The shortest prompt that the member was given: its format cannot be guessed."""
+    """The shortest prompt of the member: its format cannot be guessed."""
     rows = catalogue.rows(
         "SELECT prompt FROM (SELECT prompt, teacher_id AS member_id, generation FROM proposals UNION ALL "
         "SELECT prompt, student_id, generation FROM attempts) WHERE member_id = ? AND generation <= ? "

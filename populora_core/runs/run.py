@@ -202,7 +202,7 @@ def begin(directory: str | Path, config: Config) -> Run:
     Raises:
         RunDirectoryError: the directory holds a run, or anything else.
         BaseModelError: the base model is incomplete.
-        ConfigError: the sampler asked for is not installed.
+        ConfigError: the chosen sampler is not installed.
         SandboxUnavailable: no sandbox works here.
     """
     from populora_core.model.base import base_digest, require_files

@@ -26,7 +26,7 @@ from populora_core.support.aliases import Progress
 from populora_core.support.errors import PopuloraError, WorkerLost
 
 STARTS = 3
-"""Processes that may be lost at one call before it is given up."""
+"""Processes that may be lost at one call before it fails."""
 END_SECONDS = 30.0
 ENDED_BUSY = 3
 """Exit code of a process whose answer no one waits for any more."""
@@ -40,7 +40,7 @@ class EngineProcess:
     Args:
         name: of the engine.
         make: makes the sampler there; it travels by value.
-        recycle_after: adapters that one process is given; then another takes its place.
+        recycle_after: adapters that one process loads; then another takes its place.
         room: adapters that an engine has room for from its start.
     """
 
@@ -97,7 +97,7 @@ class EngineProcess:
     def _call(
         self, method: str, *arguments: Any, progress: Progress | None = None, drawn: Drawn | None = None
     ) -> Any:
-        """Have it done, again by another process where one is lost; not once tokens were told.
+        """Have it done, again by another process where one is lost; not once tokens were reported.
 
         Raises:
             WorkerLost: one process after the other was lost.
@@ -167,7 +167,7 @@ class EngineProcess:
 
 
 def serve_engine(pipe: Connection) -> None:
-    """The engine's process: does what comes through the pipe until its other end is closed, or gone."""
+    """The engine's process: performs the calls from the pipe until its other end is closed, or gone."""
     make: Callable[[], Sampler] = pipe.recv()
     sampler: Sampler | None = None
     with suppress(EOFError, OSError):  # no one waits for an answer

@@ -23,7 +23,7 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: i
     """The engine that `sampler.engine` means on this machine. Imports nothing heavy.
 
     Raises:
-        ConfigError: vllm is asked for and not installed, or the learner's base is rounded (`base.bits`).
+        ConfigError: vllm is chosen and not installed, or the learner's base is rounded (`base.bits`).
     """
     if wanted == "vllm" and bits != 16:
         raise ConfigError(
@@ -61,7 +61,7 @@ def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], 
             alone: vllm holds a base of its own.
 
     Raises:
-        ConfigError: vllm is asked for and not installed.
+        ConfigError: vllm is chosen and not installed.
     """
     if choose_engine(spec.sampler.engine, spec.base.device, spec.base.bits) == "torch":
         from populora_core.sampler.torch_sampler import TorchSampler
@@ -76,7 +76,7 @@ def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], 
 
 
 def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
-    """Raise ConfigError where an engine is to sleep and PyTorch was told to let its memory grow in place."""
+    """Raise ConfigError where an engine is to sleep and PyTorch is configured to let its memory grow in place."""
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if (
             spec.sleeps

@@ -38,7 +38,7 @@ class ProbeReport:
     Attributes:
         refused_from: the mean difference that is refused.
         largest_error: of any token of any member, and of the base, from the learner's own.
-        told: member -> what the text tells of it, a value of `ProofResult`.
+        told: member -> conclusion about it, a value of `ProofResult`.
         alike: member -> the base, earlier versions and members that the text cannot tell from it: of these the file's
             hash is the only proof.
     """
@@ -56,7 +56,7 @@ def serve(
 
     Args:
         dtype: that the sampler scores in.
-        warn, refuse: mean differences, in nats per token, from which on it is told and refused in bfloat16.
+        warn, refuse: mean differences, in nats per token, from which on it is reported and refused in bfloat16.
 
     Raises:
         AdapterError: a file is missing, damaged or not the recorded one.

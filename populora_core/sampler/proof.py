@@ -76,7 +76,7 @@ class MemberProof:
         mean, p99, largest: of the absolute difference from the member's own, in nats.
         alike: policies that these tokens cannot tell from its own yet.
         other: the policy that answers instead; None where none of the known ones does.
-        share: of the way from the base to its own that was served; None where that cannot be told, or where what was
+        share: of the way from the base to its own that was served; None where that is unknown, or where what was
             served lies on no such way.
     """
 

@@ -24,7 +24,7 @@ class Request:
 
     Attributes:
         member_id: whose adapter lies over the base; None for the bare base.
-        seed: of this request's own random stream, so that its tokens do not depend on what else is asked for.
+        seed: of this request's own random stream, so that its tokens do not depend on other requests.
         temperature: 0 is greedy.
         top_p: the smallest set of most probable tokens that holds this mass is sampled from.
         stop: texts; the completion ends with the token that completes one of them, besides at the base's own
@@ -100,7 +100,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt with a completion that is given, to be scored under a member; None is the bare base."""
+    """A prompt with a fixed completion, to be scored under a member; None is the bare base."""
 
     member_id: str | None
     prompt_ids: tuple[int, ...]
@@ -157,5 +157,5 @@ class Sampler(Protocol):
         ...
 
     def close(self) -> None:
-        """End every process and free all memory; nothing may be asked afterwards."""
+        """End every process and free all memory; no call may follow."""
         ...

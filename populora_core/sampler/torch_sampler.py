@@ -131,7 +131,7 @@ class TorchSampler:
         return [done[index] for index in range(len(requests))]
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions, token by token in one batch: as `generate` goes, and in float32."""
+        """Log-probabilities of fixed completions, token by token in one batch: as `generate` goes, and in float32."""
         requests = [
             Request(text.member_id, text.prompt_ids, seed=0, max_tokens=len(text.completion_ids))
             for text in texts

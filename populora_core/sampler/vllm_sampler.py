@@ -5,7 +5,7 @@ What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 - On a CPU, base rows of a batch that also has adapter rows get the adapter of the last slot. So base requests
   run in a batch of their own, and one slot is spare.
 - Cached prefixes are found again by an adapter's name and path, and weights by its number. So a name holds the
-  digest of the content, and a number is given once.
+  digest of the content, and a number is used once.
 - Log-probabilities are those before temperature or those after top_p: see `vllm_worker`.
 - On a CPU, a prompt that is read in parts breaks a request with a seed. So prompts are read whole.
 """
@@ -294,7 +294,7 @@ class VllmSampler:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request on its way through the engine, and what came of it."""
+    """A request on its way through the engine, with its tokens so far."""
 
     member_id: str | None
     prompt_ids: tuple[int, ...]

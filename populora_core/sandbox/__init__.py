@@ -1,1 +1,1 @@
-"""The verifier: model-written programs run in sandboxes, and what came of it as closed enums."""
+"""The verifier: model-written programs run in sandboxes, with results as closed enums."""

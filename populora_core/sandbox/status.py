@@ -19,7 +19,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     """The CPU time or the wall time ran out."""
     OOM = "oom"
-    """The program asked for more memory than its limit."""
+    """The program needed more memory than its limit."""
     OUTPUT_LIMIT = "output_limit"
     """The answers, or what was printed, exceed their limit."""
     NOT_PLAIN_DATA = "not_plain_data"

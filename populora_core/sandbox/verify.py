@@ -28,7 +28,7 @@ def verify(
     alone: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> list[JobResult]:
-    """Run every job and say what it came to, in the order of the jobs.
+    """Run every job and return its result, in the order of the jobs.
 
     Args:
         policy: refuse programs by the static policy before anything runs.

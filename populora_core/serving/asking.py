@@ -88,7 +88,7 @@ async def answer(fleet: Fleet, batcher: Batcher, asked: Question) -> Json:
 
 
 async def chunks(fleet: Fleet, batcher: Batcher, asked: Question) -> AsyncIterator[Json]:
-    """The answer as it is written; where several members are asked, once it is chosen."""
+    """The answer as it is written; with several members, once one reply is chosen."""
     streams = [_Stream(fleet, asked, choice) for choice in range(asked.choices)]
     drawn: asyncio.Queue[tuple[int, int, float] | None] = asyncio.Queue()
     told = (lambda *each: drawn.put_nowait(each)) if asked.members == 1 else None

@@ -61,7 +61,7 @@ class Batcher:
         """One completion for each request, in order; cancelling it gives up those that are not whole yet.
 
         Args:
-            told: of every token when it is drawn.
+            told: called with every token when it is drawn.
 
         Raises:
             Overloaded: too many wait already; none of these was taken.

@@ -25,7 +25,7 @@ def environment_of(folder: Path, *, problems: int | None = None, dialect: str | 
 
     Args:
         problems: so many at most; of a live package 256 where nothing is said, since a data set has an end.
-        dialect: how models are asked and read: `instruct` for chat models; None is the run's own dialect.
+        dialect: of the prompts and the reading of answers: `instruct` for chat models; None is the run's own dialect.
     """
     grader = Grader(folder, dialect)
     most = LIVE if problems is None and grader.live else problems

@@ -15,7 +15,7 @@ def serve_fleet(fleet: Fleet, key: str, host: str, port: int, *, waiting: int = 
     """Answer until SIGINT or SIGTERM; what is under way then has a moment to end.
 
     Args:
-        waiting: completions that may wait; whoever asks beyond them is told to come back.
+        waiting: completions that may wait; requests beyond them get status 429.
     """
     app = application(fleet, key, waiting=waiting)
     uvicorn.run(

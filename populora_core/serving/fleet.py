@@ -52,7 +52,7 @@ class Fleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names that can be asked for."""
+        """The names of the models."""
         return (*self.members, BEST, VOTE, ROUTE, BASE)
 
     def asked(self, model: str) -> tuple[tuple[str | None, ...], Pick]:

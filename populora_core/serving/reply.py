@@ -22,7 +22,7 @@ class MemberReply:
 
     Attributes:
         sureness: mean log-probability of the tokens that were drawn for it.
-        tokens: text and log-probability of each token of the text, where they are asked for.
+        tokens: text and log-probability of each token of the text, if requested.
         drawn: tokens that were sampled for it, the end token and what a stop text cut off included.
     """
 
@@ -59,7 +59,7 @@ class StreamedText:
     """The text of a completion as it grows, token by token; what may change or be cut yet is held back.
 
     Args:
-        stop: texts that end it, none of which is given out.
+        stop: texts that end it, none of which is sent.
     """
 
     def __init__(self, vocabulary: Vocabulary, stop: Sequence[str]) -> None:

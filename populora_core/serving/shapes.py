@@ -20,7 +20,7 @@ class Shape:
 
     Attributes:
         chat: whether it is of /v1/chat/completions.
-        logprobs: whether tokens are given with their log-probabilities.
+        logprobs: whether tokens have their log-probabilities.
     """
 
     model: str

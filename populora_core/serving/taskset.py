@@ -68,7 +68,7 @@ class ProblemsConfig(vf.TasksetConfig):
     """Settings under `--env.taskset.`."""
 
     dialect: str | None = None
-    """The dialect that models are asked and read in: `instruct` for chat models; None is the run's own."""
+    """The dialect of prompts and answers: `instruct` for chat models; None is the run's own."""
 
 
 class ProblemTaskset(vf.Taskset[ProblemTask, ProblemsConfig]):

@@ -65,9 +65,9 @@ class Patience:
 
     Attributes:
         connect_seconds, read_seconds: without a sign of life, of one try.
-        bytes_per_second: an upload that is slower is given up.
+        bytes_per_second: an upload that is slower fails.
         pauses: seconds before each further try. They outlast a server's restart: a stage that took hours waits.
-        first: how many of them before the store has answered at all; a wrong address should be told soon.
+        first: how many of them before the store has answered at all; a wrong address should be reported soon.
     """
 
     connect_seconds: float = 10.0

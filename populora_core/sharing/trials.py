@@ -33,7 +33,7 @@ def require_conditional(objects: ObjectStore) -> None:
 
 @contextmanager
 def _removed(objects: ObjectStore, key: str) -> Iterator[None]:
-    """Remove what a trial put; where it failed, that is told, and not that removing fails too."""
+    """Remove what a trial put; report the trial's failure, and not that removing fails too."""
     try:
         yield
     except BaseException:

@@ -95,7 +95,7 @@ class StageContext:
         return [member_of(row) for row in self.rows("population")]
 
     def past(self, members: Collection[str]) -> dict[str, Row]:
-        """member_id -> its row of `retired`, of past members; nothing is read where none is asked for."""
+        """member_id -> its row of `retired`, of past members; nothing is read if there are none."""
         if not members:
             return {}
         return {row["member_id"]: row for row in self.rows("retired") if row["member_id"] in members}
@@ -225,7 +225,7 @@ class StageContext:
     def earlier_folders(self, members: Iterable[str]) -> dict[str, Path]:
         """member_id -> the folder of its version before the newest, where that is kept and rounding may hide a fault.
 
-        In float32 the proof at load has told everything, and nothing is compared again.
+        In float32 the proof at load has shown everything, and nothing is compared again.
         """
         if self.config.base.dtype == "float32":
             return {}

@@ -21,7 +21,7 @@ BATCH = 8192  # rows
 
 
 class Answer:
-    """The rows that one SQL statement gives. Nothing is computed before they are asked for.
+    """The rows of one SQL statement. Nothing is computed before they are read.
 
     Each of the methods computes them again and raises PopuloraError where DuckDB fails to. All of them name the columns
     alike, as `columns` does: those that share a name are told apart, `a`, `a_1`, so that a row may be a dictionary.

@@ -82,7 +82,7 @@ class CatalogueBlock:
 
 
 def stages_in(generation: int) -> tuple[str, ...]:
-    """The stages whose rows a block holds. Evaluations that were asked for later are not among them."""
+    """The stages whose rows a block holds. Evaluations on request are not among them."""
     return _STAGES if generation else _FIRST_STAGES
 
 

@@ -71,8 +71,8 @@ class Extra(TypedDict, total=False):
 
     Attributes:
         adapters: place below the run directory -> file name -> sha256, of the members that the stage wrote.
-        member_seconds: how long the update of each member took.
-        members: which members an evaluation was asked for.
+        member_seconds: of the update of each member.
+        members: the members of an evaluation: all, best, or an id.
         tokens: that were drawn, or learnt from with their prompts.
         prompt_tokens, cached_tokens: of the prompts that were completed; those that the engine had in its cache.
         gpu_busy: share of the time in which GPUs computed.

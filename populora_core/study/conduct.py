@@ -121,7 +121,7 @@ def conduct(planned: StudyPlan, say: Say, play: Play | None = None) -> None:
     One run that fails does not stop the others.
 
     Args:
-        say: told how each run goes on, from the thread that makes it.
+        say: called with each run's progress, from the thread that makes it.
         play: makes one run; the Prefect flow takes the place of `play_apart`.
 
     Raises:

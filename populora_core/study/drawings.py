@@ -39,7 +39,7 @@ SCORED = (
 
 
 def arm_styles(results: Results) -> dict[str, Style]:
-    """Arms that are compared have colours; those that describe are grey, told apart by dash and marker."""
+    """Arms that are compared have colours; those that describe are grey, distinguished by dash and marker."""
     compared = [arm for arm in results.arms if arm in results.compared.values()]
     others = [arm for arm in results.arms if arm not in compared]
     styles = dict(zip(compared, LINES, strict=False))

@@ -48,7 +48,7 @@ def held_out_by_level(catalogue: Catalogue, suite: Suite, sampled: Suite | None)
 
     Args:
         suite: answered greedily.
-        sampled: the same with eight attempts; None where it was not asked.
+        sampled: the same with eight attempts; None where there were none.
     """
     validated: dict[int, dict[str, float]] = defaultdict(dict)
     for row in catalogue.rows(VALIDATED):

@@ -61,7 +61,7 @@ def best_solver(run: Summary) -> tuple[str, float] | None:
 
 
 def validated(run: Summary) -> float | None:
-    """The score of the member that is best on the validation half; None where the last evaluation asked no one."""
+    """The score of the member that is best on the validation half; None where the last evaluation has no member."""
     chosen, scored = run.series(f"take_home.{LEVELS}", ALL), run.series(f"vote.{LEVELS}", ALL)
     return chosen.get(max(scored)) if scored else None
 

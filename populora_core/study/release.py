@@ -159,7 +159,7 @@ def _first_difference(now: Summary, before: Summary) -> str:
 
 
 def _finished(study: StudyConfig, arms: Sequence[str]) -> dict[str, list[Summary]]:
-    """The finished runs whose members have a score, of the arms that were asked for."""
+    """The finished runs whose members have a score, of the requested arms."""
     found = read_summaries(study.results) if study.results.is_dir() else []
     scored = [run for run in found if taken_home(run) is not None]
     by_arm = {arm.name: [run for run in scored if run.origin.arm == arm.name] for arm in study.arms}

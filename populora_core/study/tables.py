@@ -1,4 +1,4 @@
-"""The tables of a study's report: what each claim came to and why, every arm at equal budgets, the runs."""
+"""The tables of a study's report: the verdict on each claim and its reasons, every arm at equal budgets, the runs."""
 
 from __future__ import annotations
 

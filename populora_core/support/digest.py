@@ -14,7 +14,7 @@ alike; one that was written so recently is not remembered."""
 
 Identity = tuple[int, int, int, int]  # device, inode, size and modification time of a file
 known: dict[Identity, str] = {}
-"""The sha256 of what this process has read, or was told by another."""
+"""The sha256 of content that this process has read, or learnt from another."""
 _MOST = 1 << 16
 
 

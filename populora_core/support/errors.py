@@ -12,7 +12,7 @@ class PopuloraError(Exception):
     Args:
         problem: one sentence, what is wrong.
         expected: what would have been right.
-        got: what was found instead.
+        got: the actual value or state.
         fix: what the person can do now.
     """
 
@@ -52,7 +52,7 @@ class ConfigError(PopuloraError, ValueError):
 
 
 class RunDirectoryError(PopuloraError):
-    """A run directory that is missing, foreign, locked, or does not hold what was asked for."""
+    """A run directory that is missing, foreign or locked, or lacks what a command needs."""
 
 
 class RunInUse(RunDirectoryError):
@@ -108,7 +108,7 @@ class WorkerLost(PopuloraError):
 
 
 class ClusterUnavailable(PopuloraError):
-    """A Ray cluster that cannot be joined or started, or whose machines cannot do what is asked of them."""
+    """A Ray cluster that cannot be joined or started, or whose machines cannot do the work."""
 
 
 class BenchmarkError(PopuloraError, ValueError):

@@ -1,4 +1,4 @@
-"""Identity of processes: one is told from a later one with the same id."""
+"""Identity of processes: one is distinguished from a later one with the same id."""
 
 from __future__ import annotations
 

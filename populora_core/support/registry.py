@@ -42,7 +42,7 @@ class Registry(dict[str, Any]):
         protocol: what each must have; a class or a maker that takes no arguments is called. None for functions.
 
     Attributes:
-        made: the things of other packages that were found so far.
+        made: the things of other packages that were loaded so far.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ def _parts(protocol: type) -> list[str]:
 
 
 def settings_of(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The function's keyword-only arguments with their defaults, overridden by what is given.
+    """The function's keyword-only arguments with their defaults, overridden by the settings.
 
     Raises:
         PopulationError: a setting that the function does not have, a value that its annotation does not allow,

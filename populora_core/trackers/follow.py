@@ -1,7 +1,7 @@
 """Reports to trackers, once a generation, so that each has every generation once.
 
-What a tracker was told is kept in RUN/trackers.json: one digest a generation, of the keys of its stages. What is to
-be told follows from it and from what lies on disk, whatever came in between: a kill, a resume, a generation that was
+RUN/trackers.json records what a tracker received: one digest per generation, of the keys of its stages. What is to be
+sent follows from it and from what lies on disk, whatever came in between: a kill, a resume, a generation that was
 made again, a tracker that was out of reach for a while.
 """
 
@@ -36,7 +36,7 @@ OPENERS: dict[TrackerName, str] = {
 
 
 class TrackerWarning(UserWarning):
-    """A tracker could not be told; the run itself goes on."""
+    """A tracker could not be reached; the run itself goes on."""
 
 
 class Trackers:

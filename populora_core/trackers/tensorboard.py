@@ -1,7 +1,7 @@
 """TensorBoard: event files in RUN/tensorboard, one for each process that worked on the run. Needs no TensorFlow.
 
 A file begins with the step from which on earlier files no longer count (`SessionLog.START`, which TensorBoard calls
-purging), so a generation that was made again, or told twice because of a kill, is shown once.
+purging), so a generation that was made again, or sent twice because of a kill, is shown once.
 """
 
 from __future__ import annotations

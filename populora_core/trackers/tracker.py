@@ -15,8 +15,8 @@ class Kept:
 
     Attributes:
         id: the log that the tracker goes on with; empty before the first.
-        told: how many generations it was told.
-        agreed: how many of these are still as they were; fewer where one was made again and came out different.
+        told: number of generations that it received.
+        agreed: number of these that are still as they were; fewer where one was made again with another result.
     """
 
     id: str = ""
@@ -29,7 +29,7 @@ class Tracker(Protocol):
 
     Attributes:
         id: names it, so that a later process goes on with the same one.
-        holds: how many generations, from the first, it holds and keeps; it is told those that follow, in order.
+        holds: number of generations, from the first, that it holds and keeps; it receives those that follow, in order.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Tracker(Protocol):
         """
 
     def flush(self) -> None:
-        """Hand over everything that was told."""
+        """Hand over everything received so far."""
 
     def close(self) -> None:
         """End everything that was started."""

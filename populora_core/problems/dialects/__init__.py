@@ -1,4 +1,4 @@
-"""Dialects: how a base model is asked and how its text is read."""
+"""Dialects: prompts of a base model, and the reading of its text."""
 
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.problems.dialects.dialect import Dialect, seeds_of, stops_of, thought_of

@@ -70,7 +70,7 @@ class Dialect(Protocol):
         """
 
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
-        """The token ids that the model is given for a prompt."""
+        """The token ids of a prompt."""
 
 
 def unspelt(tokenizer: Tokenizer, prompt: str) -> str:

@@ -6,7 +6,7 @@ The prompt opens the think section itself (`encode` ends with `<think>`), so a c
 
 with nothing but white space between `</think>` and `<answer>` and after `</answer>`; the text after the last
 `<answer>` counts. Sampling ends at the first `</answer>`. A block is a line ```TAG, its content, and a line ```;
-blocks come in any order, prose may stand between them, and each tag must come exactly as often as asked:
+blocks come in any order, prose may stand between them, and each tag must come exactly as often as the prompt says:
 
     propose code_o, code_i    python 1, input 1
     propose code_f            python 1, input 10, message 1
