@@ -16,7 +16,9 @@ from store_run import TEACHER, adapter_row, commit_stage, write_run
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
+from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import pruning
+from populora_core.lifecycle.loop import fork
 from populora_core.lifecycle.pull import pull
 from populora_core.report.write import write_report
 from populora_core.runs.heartbeat import Beat
@@ -354,3 +356,25 @@ def test_a_file_is_put_in_place_of_plain_files_alone(tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match="no plain file"):
             write_atomically(path, "text")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_fork_takes_over_no_link_that_leads_out(tmp_path: Path) -> None:
+    source = begin(tmp_path / "source", "")
+    make(source.directory)
+    (tmp_path / "mine").write_text("mine")
+    (stage_dir(source.directory, 0, "found") / "more.parquet").symlink_to(tmp_path / "mine")
+    with pytest.raises(ArtifactError, match="leads out"):
+        fork(Run.open(source.directory), 0, tmp_path / "forked", source.config)
+    assert not (tmp_path / "forked").exists()
+
+
+def test_a_fork_writes_to_no_store_that_only_the_old_run_names(tmp_path: Path) -> None:
+    source = begin(tmp_path / "source", "")
+    make(source.directory)
+    (tmp_path / "mine").mkdir()
+    with_store = apply_overrides(source.config, [f"store.url={(tmp_path / 'mine').as_uri()}"])
+    document = json.loads((source.directory / "run.json").read_text())
+    (source.directory / "run.json").write_text(json.dumps(document | {"config": with_store.as_json()}))
+    with pytest.raises(RunDirectoryError, match=r"store\.url="):
+        fork(Run.open(source.directory), 0, tmp_path / "forked", with_store)
+    assert not list((tmp_path / "mine").iterdir())

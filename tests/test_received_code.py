@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
 from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.lifecycle.curriculum import Filters, NotRead, curriculum_tables
+from populora_core.lifecycle.environment import write_environment
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
 from populora_core.problems.types import PROBLEM_TYPES
@@ -82,6 +85,35 @@ def test_a_run_whose_plug_in_is_not_here_opens(sent: Path) -> None:
         PROBLEM_TYPES.find("pytest:main")  # as a row of it may say
     with pytest.raises(ConfigError, match="No module named 'harmful'"), Session(Run.open(sent)):
         pass
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "name"),
+    [
+        ("base", "dialect", "pytest:main"),
+        ("base", "dialect", "not_installed"),
+        ("propose", "types", ["pytest:main"]),
+        ("grade", "teacher_reward", "not_installed"),
+    ],
+)
+def test_a_run_whose_code_is_not_here_gives_its_problems(
+    tmp_path: Path, section: str, key: str, name: object
+) -> None:
+    directory = tmp_path / "run"
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    document = json.loads((directory / "run.json").read_text())
+    document["config"][section][key] = name
+    (directory / "run.json").write_text(json.dumps(document))
+    told = (
+        pytest.warns(NotRead, match="not installed here, or you have not named it")
+        if section == "base"
+        else nullcontext()
+    )
+    with told:
+        tables, _ = curriculum_tables([directory], Filters())
+    assert tables["problems"].num_rows and tables["supervised"].num_rows
+    with told if section == "base" else nullcontext():
+        assert write_environment([Run.open(directory)], tmp_path / "package", Filters()).problems
 
 
 def test_a_catalogue_that_came_along_is_not_opened(tmp_path: Path) -> None:

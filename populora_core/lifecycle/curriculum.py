@@ -12,6 +12,9 @@ Parquet. Which split a program is in follows from the program alone: two data se
 
 from __future__ import annotations
 
+import hashlib
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,13 +25,15 @@ import pyarrow.parquet as pq
 from duckdb import DuckDBPyConnection
 
 from populora_core.benchmarks.heldout import held_out
+from populora_core.config.load import Config
 from populora_core.lifecycle.curriculum_card import card
-from populora_core.problems.dialects import Dialect, dialect, thought_of
+from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
-from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import Limits
 from populora_core.store.catalogue import Catalogue, run_labels
+from populora_core.store.sql import refusal_told
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import RunDirectoryError
@@ -176,11 +181,8 @@ def curriculum_tables(
     directories = list(dict.fromkeys(run.resolve() for run in runs))
     configured = [Run.open(directory).config for directory in directories]
     labels = run_labels(directories) if len(directories) > 1 else [directories[0].name]  # as views show them
-    spoken = {
-        label: dialect(config.base.dialect, config.propose.inputs)
-        for label, config in zip(labels, configured, strict=True)
-    }
-    with Catalogue(*directories) as catalogue:
+    spoken = {label: _spoken(label, config) for label, config in zip(labels, configured, strict=True)}
+    with Catalogue(*directories) as catalogue, refusal_told("the problems could not be read"):
         connection = catalogue.connect()
         connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
@@ -217,17 +219,43 @@ def limits_of(runs: Iterable[Path]) -> Limits:
     )
 
 
+class NotRead(UserWarning):
+    """A part of a data set that only code could read which is not installed here, or not the user's to run."""
+
+
+def _spoken(label: str, config: Config) -> Dialect | None:
+    name = config.base.dialect
+    if DIALECTS.known(name) is not None:
+        return dialect(name, config.propose.inputs)
+    warnings.warn(
+        f"the dialect {name} of {label} is not installed here, or you have not named it: thoughts, and the examples of "
+        "code_f, are left empty",
+        NotRead,
+        stacklevel=2,
+    )
+    return None
+
+
 def split_of(program_key: str, tested: float) -> str:
     """The split that a program belongs to, whatever the run and the type."""
-    return TEST if int(program_key[:8], 16) < tested * 16**8 else TRAIN
+    if not re.fullmatch("[0-9a-f]{8}", drawn := program_key[:8]):  # of a run that somebody else wrote
+        drawn = hashlib.sha256(program_key.encode(errors="surrogatepass")).hexdigest()[:8]
+    return TEST if int(drawn, 16) < tested * 16**8 else TRAIN
 
 
-def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
+def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect | None]) -> pa.Table:
     """Add the examples that a student sees where the answer is a program; all other pairs judge it."""
-    column = []
+    column: list[list[dict[str, str]]] = []
+    kinds = {name: PROBLEM_TYPES.known(name) for name in problems["problem_type"].unique().to_pylist()}
+    for name in sorted(name for name, kind in kinds.items() if kind is None):
+        told = f"the problem type {name} is not installed here, or you have not named it: its examples are left empty"
+        warnings.warn(told, NotRead, stacklevel=2)
     for row in problems.to_pylist():
-        problem, kind = Problem.of(row), problem_type(row["problem_type"])
-        shown = kind.shown(problem, spoken[row["run"]].rules)
+        problem, kind, speech = Problem.of(row), kinds[row["problem_type"]], spoken[row["run"]]
+        if kind is None or speech is None:
+            column.append([])
+            continue
+        shown = kind.shown(problem, speech.rules)
         pairs = [{"input": problem.inputs[place], "output": problem.outputs[place]} for place in shown]
         column.append(pairs if kind.answer_form is AnswerForm.PROGRAM else [])
     place = problems.column_names.index("outputs") + 1
@@ -254,8 +282,14 @@ def _line(members: Mapping[tuple[str, str], Row], run: str, member_id: str) -> I
             seen |= {*member["parent_ids"]}
 
 
-def _with_thoughts(answers: pa.Table, spoken: Mapping[str, Dialect]) -> pa.Table:
+def _with_thoughts(answers: pa.Table, spoken: Mapping[str, Dialect | None]) -> pa.Table:
     """Add each answer's thought before its result, as the dialect of its run reads it."""
     told = zip(answers["completion"].to_pylist(), answers["student_run"].to_pylist(), strict=True)
-    thoughts = pa.array([thought_of(spoken[run], completion) for completion, run in told], pa.string())
+    thoughts = pa.array(
+        [
+            "" if (speech := spoken[run]) is None else thought_of(speech, completion)
+            for completion, run in told
+        ],
+        pa.string(),
+    )
     return answers.add_column(answers.column_names.index("answer"), "thought", thoughts)

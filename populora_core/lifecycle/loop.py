@@ -190,6 +190,13 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                 )
     require_startable(source, generation)
     if config.store.url:
+        if config.store.url == source.config.store.url:
+            raise RunDirectoryError(
+                "a fork needs a store of its own: the one that the old run names is the old run's",
+                expected="another store, or none",
+                got=f"store.url = {config.store.url}",
+                fix="add --set store.url=URL, or --set 'store.url=\"\"' for none; nothing was written there",
+            )
         from populora_core.sharing.shared import require_unpruned
 
         require_unpruned(config.store.url, source.directory, generation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from populora_core.store.schema import check, table_of
 from populora_core.support import durable
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError
-from populora_core.support.received import below
+from populora_core.support.received import below, require_no_way_out
 
 __all__ = [
     "FileRecord",
@@ -237,8 +238,9 @@ def link_tree(source: Path, target: Path) -> None:
     """Give a folder a second place by hard links, all or nothing; a copy where the disk differs.
 
     Raises:
-        ArtifactError: it could not be made, or `target` is not free.
+        ArtifactError: it could not be made, `target` is not free, or a link in `source` leads out of it.
     """
+    require_no_way_out(source, sys.maxsize)
     ignore = shutil.ignore_patterns(f"{durable.TEMPORARY_PREFIX}*")
     with durable.writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)

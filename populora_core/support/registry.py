@@ -89,6 +89,13 @@ class Registry(dict[str, Any]):
             self.made[name] = thing
         return thing
 
+    def known(self, name: str) -> Any | None:
+        """The thing of this name; None where looking at data must do without: not installed, or not the user's."""
+        try:
+            return self.find(name)
+        except PopuloraError:
+            return None
+
     def bound(self, name: str, given: Mapping[str, Any]) -> Callable[..., Any]:
         """The function of this name with its settings (see `find` and `settings_of`)."""
         function = self.find(name)
