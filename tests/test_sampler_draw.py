@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.sampler.torch_sampler import draw, uniforms
+from populora_core.sampler.draw import BLOCK, LARGE, draw, uniforms
 
 LOGITS = torch.tensor([1.0, -2.0, 0.5, 2.0, -1.0])
 SAMPLES = 20_000
@@ -93,3 +93,31 @@ def test_a_row_without_numbers_gets_a_token_of_the_vocabulary_and_changes_no_oth
     tokens, _ = draw(logits, uniform, torch.ones(2))
     alone, _ = draw(logits[1:], uniform[1:], torch.ones(1))
     assert 0 <= tokens[0] < 5 and tokens[1] == alone
+
+
+@given(st.integers(0, 2**32), st.integers(LARGE, LARGE + 2 * BLOCK), st.floats(0.3, 3.0))
+def test_a_large_vocabulary_is_drawn_from_by_blocks_and_gives_the_same_tokens(
+    seed: int, vocabulary: int, temperature: float
+):
+    rng = torch.Generator().manual_seed(seed)
+    logits = 3.0 * torch.randn(6, vocabulary, generator=rng)
+    uniform = torch.rand(6, generator=rng, dtype=torch.float64)
+    temperatures = torch.tensor([temperature] * 5 + [0.0])
+    tokens, logprobs = draw(logits, uniform, temperatures)
+    # top_p = 1 leaves every token in, and goes the way of small vocabularies
+    plain, expected = draw(logits, uniform, temperatures, torch.ones(6, dtype=torch.float64))
+    torch.testing.assert_close(logprobs, torch.where(tokens == plain, expected, logprobs), atol=2e-5, rtol=0.0)
+    mass = torch.softmax(logits[:5].double() / temperature, -1).cumsum(-1)
+    reached = mass.gather(-1, tokens[:5, None])[:, 0]
+    before = reached - mass.diff(dim=-1, prepend=torch.zeros(5, 1).double()).gather(-1, tokens[:5, None])[:, 0]
+    assert ((before - 1e-6 <= uniform[:5]) & (uniform[:5] <= reached + 1e-6)).all()
+    assert tokens[5] == logits[5].argmax()
+
+
+def test_no_token_without_probability_is_drawn_from_a_large_vocabulary():
+    logits = torch.full((4, LARGE), -torch.inf)
+    logits[:, [7, LARGE - 1]] = 0.0
+    uniform = torch.tensor([0.0, 0.4999999, 0.5, 1.0 - 2**-53], dtype=torch.float64)
+    tokens, logprobs = draw(logits, uniform, torch.ones(4))
+    assert tokens.tolist() == [7, 7, LARGE - 1, LARGE - 1]
+    torch.testing.assert_close(logprobs, torch.full((4,), math.log(0.5)))

@@ -1,7 +1,8 @@
-"""Attention of one token a row on a GPU, without a copy of keys and values for every query head.
+"""Attention of one token a row, without a copy of keys and values for every query head.
 
 Where heads share keys (grouped-query attention) a kernel that takes a mask wants them repeated: at every step seven
-times the cache of a 7B. All heads of a group see the same columns, so they can stand as the queries of one head.
+times the cache of a 7B on a GPU, and on a CPU nine tenths of the time. All heads of a group see the same columns, so
+they can stand as the queries of one head.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def grouped_attention(
 
     rows, heads, tokens, width = query.shape
     shared = heads // key.shape[1]
-    if tokens != 1 or shared == 1 or attention_mask is None or attention_mask.shape[1] != 1:
+    if tokens != 1 or shared == 1 or (query.is_cuda if attention_mask is None else attention_mask.shape[1] != 1):
+        # Without a mask a GPU's kernel takes shared keys as they are.
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
         )
@@ -51,7 +53,7 @@ def grouped_attention(
         query.view(rows, -1, shared, width),  # [N, K, heads of a group, w]: the group's heads as tokens
         key,
         value,
-        attn_mask=attention_mask.expand(-1, -1, shared, -1),
+        attn_mask=None if attention_mask is None else attention_mask.expand(-1, -1, shared, -1),
         dropout_p=dropout,
         scale=scaling,
     )

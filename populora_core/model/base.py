@@ -101,7 +101,7 @@ def load_base(
     if bits != 16:
         quantise(model, bits, device)
     model.to(device)
-    if device == CUDA:
+    if device == CUDA or dtype != "float32":  # in float32 on a CPU results keep their last bits
         group_queries(model)
     _require_plain_head(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)

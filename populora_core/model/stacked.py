@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from populora_core.model.base import output_layer
 from populora_core.model.layout import AdapterLayout, ModuleSlot
+from populora_core.model.packed import PackedLinear, packed, worth_packing
 from populora_core.model.routes import COPY_TOKENS, Route, RowBlock, route_of, step_route
 from populora_core.support.errors import BaseModelError, PopulationError
 
@@ -42,6 +44,9 @@ class StackedAdapters:
         self.grad: Tensor | None = None
         self.route: Route | None = None
         self.base_first = False
+        self.packs = worth_packing(model)
+        head = output_layer(model)
+        self._head = (packed(head) if self.packs else None) or head
         self._layers = [self._attach(slot) for slot in layout.modules]
         base = self._layers[0].base.weight
         self.device, self.compute_dtype = base.device, base.dtype
@@ -61,6 +66,11 @@ class StackedAdapters:
         shadow = self.weights.to(self.compute_dtype)
         for layer in self._layers:
             layer.a, layer.b = self.layout.factors(shadow, layer.slot)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Hidden states [n, d] -> logits [n, V], of which no gradients are taken."""
+        usual = output_layer(self.model) if states.dtype != self.compute_dtype else self._head
+        return usual(states)
 
     def zero_grad(self) -> Tensor:
         """Clear the gradients of all resident members and return their matrix [P, D]."""
@@ -143,6 +153,7 @@ class StackedLinear(nn.Module):
         super().__init__()
         self.base, self.slot = base, slot
         self.stack = stack
+        self._packed = packed(base) if stack.packs else None
         self._beside: tuple[Tensor, int, tuple[Tensor, Tensor]] | None = None
 
     def forget(self) -> None:
@@ -178,11 +189,13 @@ class StackedLinear(nn.Module):
         Everything is computed in the precision of x (see `exact`). In 16 bits the base's product is added to the
         members', and rounded with them: added to what is rounded, the small terms of young members would be lost.
         """
-        weight = self.base.weight.to(x.dtype)
-        bias = None if self.base.bias is None else self.base.bias.to(x.dtype)
         bare = route.mixed is None and not route.blocks
         base_first = bare or x.dtype == torch.float32 or self.stack.base_first
-        y = F.linear(x, weight, bias) if base_first else x.new_zeros(*x.shape[:-1], len(weight))
+        packed = self._packed_for(x)
+        if base_first:
+            y = packed(x) if packed is not None else self._of_base(x)
+        else:
+            y = x.new_zeros(*x.shape[:-1], self.slot.out_features)
         scale = self.stack.layout.scale
         activations = []
         for block in route.blocks:
@@ -193,10 +206,20 @@ class StackedLinear(nn.Module):
             assert not torch.is_grad_enabled()  # `route_for` gives it only where no gradients are taken
             route.mixed.add_to(y, x, self, scale)
         if not base_first:
-            y.flatten(0, 1).addmm_(x.flatten(0, 1), weight.mT)
-            if bias is not None:
-                y += bias
+            y = packed(x, y) if packed is not None else self._of_base(x, y)
         return y, activations
+
+    def _packed_for(self, x: Tensor) -> PackedLinear | None:
+        return None if x.dtype != torch.bfloat16 or torch.is_grad_enabled() else self._packed
+
+    def _of_base(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """The base's product, in the precision of x; with `plus` [N, T, out], which is taken for it, added."""
+        weight = self.base.weight.to(x.dtype)
+        bias = None if self.base.bias is None else self.base.bias.to(x.dtype)
+        if plus is None:
+            return F.linear(x, weight, bias)
+        plus.flatten(0, 1).addmm_(x.flatten(0, 1), weight.mT)
+        return plus if bias is None else plus.add_(bias)
 
 
 class _LowRank(torch.autograd.Function):

@@ -11,18 +11,18 @@ import math
 from collections import deque
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from populora_core.model.adapter_files import read_weights
-from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.base import hidden_states
 from populora_core.model.exact import in_float32
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room, shape_of
 from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
 from populora_core.sampler.cache import SlabCache
+from populora_core.sampler.draw import draw, uniforms
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.sampler.stops import Decode, StopTexts, stop_texts
 from populora_core.support.aliases import Progress
@@ -286,7 +286,7 @@ class TorchSampler:
                 past_key_values=cache,
                 use_cache=True,
             )
-        return output_layer(model)(states[:, -1])
+        return self._stacked.logits(states[:, -1])
 
     def _completions(self, batch: DecodeBatch, stopping: Sequence[StopTexts | None]) -> dict[int, Completion]:
         """Completions of the ended rows, by request."""
@@ -316,55 +316,6 @@ class TorchSampler:
                 got=str(longest),
                 fix="lower max_tokens of the stage, or show fewer reference problems",
             )
-
-
-def uniforms(seeds: Sequence[int], length: int) -> Tensor:
-    """[N, length] float64 in [0, 1): row i is the random stream of seed i, whatever the other seeds are."""
-    rows = [np.random.Generator(np.random.Philox(key=seed)).random(length) for seed in seeds]
-    return torch.from_numpy(np.stack(rows))
-
-
-def draw(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_p: Tensor | None = None,
-    given: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Sample one token a row by inverting the cumulative distribution.
-
-    Args:
-        logits: [n, V].
-        uniform: [n] float64 in [0, 1).
-        temperature: [n]; 0 takes the most probable token.
-        top_p: [n], or None where no row restricts its tokens.
-        given: [n], tokens to take as if they had been drawn; None to draw.
-
-    Returns:
-        Token ids [n], and their log-probabilities [n] under softmax(logits / temperature) (temperature 1 for
-        greedy rows), which top_p does not renormalise.
-    """
-    greedy = temperature == 0.0
-    scale = torch.where(greedy, 1.0, temperature).to(torch.float32)
-    logprobs = torch.log_softmax(logits.to(torch.float32) / scale[:, None], dim=-1)
-    if given is not None:
-        return given, logprobs.gather(-1, given[:, None]).squeeze(-1)
-    probabilities = logprobs.exp()
-    if top_p is not None:
-        probabilities = _nucleus(probabilities, top_p)
-    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
-    target = uniform * cumulative[:, -1]
-    tokens = torch.searchsorted(cumulative, target[:, None], right=True).squeeze(-1)
-    tokens = torch.where(greedy, logprobs.argmax(-1), tokens.clamp_(max=logits.shape[-1] - 1))
-    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
-
-
-def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
-    """Zero every token outside the smallest most-probable set of mass top_p (arXiv 1904.09751)."""
-    ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
-    mass_before = ordered.cumsum(-1, dtype=torch.float64) - ordered
-    outside = (mass_before >= top_p[:, None]) & (top_p[:, None] < 1.0)
-    return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))
 
 
 def _end_at_stop_texts(state: dict[str, Tensor], stopping: Sequence[StopTexts | None]) -> None:

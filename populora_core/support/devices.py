@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import platform
 import subprocess
 import tempfile
 import threading
@@ -142,6 +143,15 @@ def free_memory() -> float:
 
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return float(torch.cuda.mem_get_info()[0] + unused)
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16 itself. Where it does not, it is slower than in float32."""
+    import torch
+
+    if platform.machine() == "aarch64":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def product_rate(device: torch.device, dtype: torch.dtype, side: int = 8192, times: int = 20) -> float:
