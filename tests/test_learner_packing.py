@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -9,10 +9,20 @@ from conftest import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.learner.packing import collate, made_ahead, micro_batches, pack_rows
+from populora_core.learner.packing import (
+    PAIRS,
+    Pack,
+    collate,
+    made_ahead,
+    micro_batches,
+    pack_beginnings,
+    pack_rows,
+)
 from populora_core.learner.rows import TrainingRow
 
-PROMPTS = [(5, 6, 7), (8,), (9, 10, 11, 12, 13, 14, 15)]
+PROMPTS = [(5, 6, 7), (8,), (9, 10, 11, 12, 13, 14, 15), (9, 10, 11, 12, 16, 17), (9, 10, 11, 12, 16)]
+Packing = Callable[[Sequence[TrainingRow], int], list[Pack]]
+WAYS = st.sampled_from([pack_rows, pack_beginnings])
 
 
 @st.composite
@@ -25,12 +35,12 @@ def training_rows(draw: st.DrawFn) -> list[TrainingRow]:
     return rows
 
 
-@given(training_rows(), st.integers(1, 40), st.integers(1, 80))
+@given(training_rows(), st.integers(1, 40), st.integers(1, 80), WAYS)
 def test_every_completion_token_is_a_target_once_behind_its_own_row(
-    rows: list[TrainingRow], pack_tokens: int, token_budget: int
+    rows: list[TrainingRow], pack_tokens: int, token_budget: int, pack: Packing
 ):
     found = []
-    for batch in micro_batches(pack_rows(rows, pack_tokens), token_budget):
+    for batch in micro_batches(pack(rows, pack_tokens), token_budget):
         for index, target in enumerate(batch.targets):
             number, place = divmod(int(target), 100)
             row = rows[number]
@@ -44,9 +54,11 @@ def test_every_completion_token_is_a_target_once_behind_its_own_row(
     assert sorted(found) == [(n, i) for n, row in enumerate(rows) for i in range(len(row.completion_ids))]
 
 
-@given(training_rows(), st.integers(1, 40))
-def test_a_token_sees_exactly_what_it_would_see_alone(rows: list[TrainingRow], pack_tokens: int):
-    for batch in micro_batches(pack_rows(rows, pack_tokens), 200):
+@given(training_rows(), st.integers(1, 40), WAYS)
+def test_a_token_sees_exactly_what_it_would_see_alone(
+    rows: list[TrainingRow], pack_tokens: int, pack: Packing
+):
+    for batch in micro_batches(pack(rows, pack_tokens), 200):
         if batch.visible is None:
             assert batch.position_ids is None
             continue
@@ -61,11 +73,11 @@ def test_a_token_sees_exactly_what_it_would_see_alone(rows: list[TrainingRow], p
             assert seen == list(enumerate((*row.prompt_ids, *row.completion_ids[:place])))
 
 
-@given(training_rows(), st.integers(1, 40), st.integers(1, 80))
+@given(training_rows(), st.integers(1, 40), st.integers(1, 80), WAYS)
 def test_limits_are_kept_unless_a_single_row_exceeds_them(
-    rows: list[TrainingRow], pack_tokens: int, token_budget: int
+    rows: list[TrainingRow], pack_tokens: int, token_budget: int, pack: Packing
 ):
-    packs = pack_rows(rows, pack_tokens)
+    packs = pack(rows, pack_tokens)
     assert all(pack.length <= pack_tokens or len(pack.rows) == 1 for pack in packs)
     batches = list(micro_batches(packs, token_budget))
     assert all(batch.input_ids.size <= token_budget or len(batch.input_ids) == 1 for batch in batches)
@@ -116,6 +128,26 @@ def test_completions_longer_than_their_prompt_stay_alone():
     short, long = (TrainingRow("a", (2, 3), ids, (-1.0,) * len(ids), 1.0) for ids in [(4, 5), (4, 5, 6, 7)])
     assert len(pack_rows([short] * 3, 100)) == 1
     assert len(pack_rows([long] * 3, 100)) == 3
+
+
+def test_texts_that_begin_alike_are_read_once_up_to_where_they_part():
+    beginning = tuple(range(100, 160))
+    rows = [
+        TrainingRow("a", (*beginning, *own), answer, (-1.0,) * len(answer), 1.0)
+        for own, answer in [((1, 2), (3, 4)), ((1, 5), (3, 4, 5)), ((1, 2), (3, 6))]
+    ]
+    (pack,) = pack_beginnings(rows, 1000)
+    assert pack.length == len(beginning) + len([1, 2, 3]) + len([5, 3, 4])
+    assert sorted(collate([pack]).input_ids[0].tolist()) == sorted([*beginning, 1, 2, 3, 5, 3, 4])
+    other = TrainingRow("b", rows[0].prompt_ids, (3, 4), (-1.0, -1.0), 1.0)
+    assert len(pack_beginnings([*rows, other], 1000)) == 2, "members have different adapters"
+
+
+def test_texts_stay_apart_where_attention_would_cost_more_than_their_beginning():
+    long = tuple(range(1000, 1000 + PAIRS))
+    rows = [TrainingRow("a", (7, 8, own, *long), (9,), (-1.0,), 1.0) for own in (1, 2)]
+    assert len(pack_beginnings(rows, 10 * PAIRS)) == 2
+    assert pack_beginnings([], 100) == []
 
 
 def test_rows_without_company_need_no_mask():

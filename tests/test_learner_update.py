@@ -35,6 +35,9 @@ def changed(**settings: float) -> UpdateRules:
     return UpdateRules(RULES.settings.model_copy(update=settings), RULES.members)
 
 
+BFLOAT16 = 0.03  # of the gradient's norm: 2^-9 of each number, through two layers and back
+
+
 def some_rows() -> list[TrainingRow]:
     return training_rows({"a": 1, "b": 3, "c": 2})
 
@@ -322,6 +325,39 @@ def test_training_in_bfloat16_follows_float32():
         states, _ = update_members(stacked, newborns(stacked, *MEMBERS), rows, RULES)
         moves.append(states["b"].exp_avg)
     assert torch.nn.functional.cosine_similarity(*moves, dim=0) > 0.98
+
+
+def test_the_gradient_in_bfloat16_is_that_of_float32_but_for_rounding(monkeypatch: pytest.MonkeyPatch):
+    """Exp_avg after one step is a tenth of the gradient. Weights are rounded first, so that only arithmetic differs."""
+    rows, found = some_rows(), {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = tiny_model(torch.bfloat16).to(dtype)
+        stacked = StackedAdapters(model, layout_of(model))
+        born = newborns(stacked, *MEMBERS)
+        rounded = {
+            name: replace(state, weights=state.weights.bfloat16().float()) for name, state in born.items()
+        }
+        states, _ = update_members(stacked, rounded, rows, changed(grad_clip=1e9))
+        found[dtype] = torch.cat([states[member].exp_avg for member in MEMBERS])
+        assert found[dtype].dtype == torch.float32 and stacked.grad is not None
+        assert stacked.grad.dtype == torch.float32
+    exact, came = found[torch.float32], found[torch.bfloat16]
+    assert (came - exact).norm() < BFLOAT16 * exact.norm()
+
+
+@pytest.mark.parametrize("pack_tokens", [1, 192])
+def test_texts_packed_by_their_beginnings_give_the_gradient_of_texts_alone(
+    pack_tokens: int, monkeypatch: pytest.MonkeyPatch
+):
+    stacked, rows = stack(), some_rows()
+    alike = [replace(row, prompt_ids=(*range(2, 20), *row.prompt_ids)) for row in rows]
+    states = newborns(stacked, *MEMBERS)
+    apart, _ = update_members(stacked, states, alike, changed(pack_tokens=1))
+    stacked.shares_beginnings = True
+    monkeypatch.setattr(update_module, "LONG_PACK", pack_tokens)
+    together, _ = update_members(stacked, states, alike, changed(pack_tokens=1))
+    for member in MEMBERS:
+        torch.testing.assert_close(together[member].exp_avg, apart[member].exp_avg, rtol=1e-4, atol=1e-7)
 
 
 def test_steps_of_which_none_was_taken_come_to_their_rows_and_the_last_rate():

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.sampler.draw import BLOCK, LARGE, draw, uniforms
+from populora_core.sampler.draw import BLOCK, LARGE, uniforms
+from populora_core.sampler.torch_sampler import draw
 
 LOGITS = torch.tensor([1.0, -2.0, 0.5, 2.0, -1.0])
 SAMPLES = 20_000
@@ -106,10 +107,14 @@ def test_a_large_vocabulary_is_drawn_from_by_blocks_and_gives_the_same_tokens(
     tokens, logprobs = draw(logits, uniform, temperatures)
     # top_p = 1 leaves every token in, and goes the way of small vocabularies
     plain, expected = draw(logits, uniform, temperatures, torch.ones(6, dtype=torch.float64))
-    torch.testing.assert_close(logprobs, torch.where(tokens == plain, expected, logprobs), atol=2e-5, rtol=0.0)
+    torch.testing.assert_close(
+        logprobs, torch.where(tokens == plain, expected, logprobs), atol=2e-5, rtol=0.0
+    )
     mass = torch.softmax(logits[:5].double() / temperature, -1).cumsum(-1)
     reached = mass.gather(-1, tokens[:5, None])[:, 0]
-    before = reached - mass.diff(dim=-1, prepend=torch.zeros(5, 1).double()).gather(-1, tokens[:5, None])[:, 0]
+    before = (
+        reached - mass.diff(dim=-1, prepend=torch.zeros(5, 1).double()).gather(-1, tokens[:5, None])[:, 0]
+    )
     assert ((before - 1e-6 <= uniform[:5]) & (uniform[:5] <= reached + 1e-6)).all()
     assert tokens[5] == logits[5].argmax()
 

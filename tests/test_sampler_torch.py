@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
@@ -16,7 +17,7 @@ from populora_core.model.base import hidden_states
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS
-from populora_core.sampler import torch_sampler
+from populora_core.sampler import reading, torch_sampler
 from populora_core.sampler.batch import REFILL_SHARE, BatchLimits, passes
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.requests import Completion, Request
@@ -260,7 +261,7 @@ def test_prompts_are_read_by_length_equal_ones_once_and_nothing_stays_of_the_rea
             caches.append(len(alive))
         return hidden_states(model, input_ids=input_ids, attention_mask=attention_mask, **inputs)
 
-    monkeypatch.setattr(torch_sampler, "hidden_states", watched)
+    monkeypatch.setattr(reading, "hidden_states", watched)
     monkeypatch.setitem(torch_sampler.PASS_TOKENS, "cpu", 4)
     asked = [
         Request("a", (2,) * length, seed, max_tokens=4) for seed in range(3) for length in (2, 3, 30, 31)
@@ -414,3 +415,40 @@ def test_heads_that_share_keys_attend_as_with_keys_of_their_own(monkeypatch: pyt
     for plain, grouped in zip(*found, strict=True):
         assert plain.token_ids == grouped.token_ids
         assert plain.logprobs == pytest.approx(grouped.logprobs, abs=1e-5)
+
+
+def test_what_prompts_begin_with_is_read_once_and_gives_the_same_completions(
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
+):
+    rng = np.random.default_rng(4)
+    asked = []
+    for number, member in enumerate([*MEMBERS, None] * 4):
+        beginning = tuple(np.random.default_rng(7).integers(2, VOCABULARY, 30).tolist())
+        own = tuple(rng.integers(2, VOCABULARY, int(rng.integers(1, 9))).tolist())
+        asked.append(Request(member, beginning + own, seed=number, max_tokens=9))
+    read: list[int] = []
+    stacked.model.model.embed_tokens.register_forward_hook(
+        lambda layer, ids, out: read.append(ids[0].numel())
+    )
+    found = []
+    for shares in (False, True):
+        read.clear()
+        monkeypatch.setattr(stacked, "shares_beginnings", shares)
+        found.append((TorchSampler(stacked, [STOP]).generate(asked), max(read)))
+    (apart, whole), (together, left) = found
+    assert left < whole / 2, "one pass reads each member's beginning, others what follows it"
+    for one, other in zip(apart, together, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_prompts_that_are_equal_or_end_where_others_go_on_share_all_but_a_token(
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch
+):
+    long = tuple(range(2, 20)) * 5
+    asked = [Request("a", prompt, seed=3, max_tokens=4) for prompt in (long, long[:70], long[:71])]
+    plain = TorchSampler(stacked, [STOP]).generate(asked)
+    monkeypatch.setattr(stacked, "shares_beginnings", True)
+    assert [one.token_ids for one in TorchSampler(stacked, [STOP]).generate(asked)] == [
+        one.token_ids for one in plain
+    ]

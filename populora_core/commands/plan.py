@@ -26,6 +26,7 @@ from populora_core.planning.memory import (
 )
 from populora_core.report.text import seconds
 from populora_core.runs.gpus import gpu_job, rates_of
+from populora_core.runs.precision import number_bytes
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.errors import BaseModelError
@@ -95,7 +96,7 @@ def _print_memory(config: Config) -> None:
         shape,
         Workload(
             members=math.ceil(config.members / shards),
-            base_bytes=4 if config.base.dtype == "float32" else 2,
+            base_bytes=number_bytes(config.base),
             update_tokens=max(config.update.token_budget, config.propose.max_tokens, config.solve.max_tokens),
             checkpointing=config.update.gradient_checkpointing,
             sampler_rows=rows,

@@ -10,6 +10,7 @@ from populora_core.config.sections import BaseSection
 from populora_core.lifecycle.trial import LEAST, Ability, Trying, TypeTrial
 from populora_core.report.text import visible
 from populora_core.runs.any_base import base_settings
+from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 
@@ -34,12 +35,11 @@ def try_base(
     with narrated(f"getting {name} ..."):
         settings = base_settings(name)
         base = BaseSection.model_validate(settings | ({"dialect": spoken} if spoken else {}))
-    console.print(f"{base.path}, {base.dtype}, {base.device}, dialect {base.dialect}", markup=False)
+    dtype = choose_dtype(base.dtype, base.path, base.device)
+    console.print(f"{base.path}, {dtype}, {base.device}, dialect {base.dialect}", markup=False)
     found = []
     with open_sandbox("auto", Limits(), workers=2) as sandbox, narrated("loading the base ...") as tell:
-        arena = Arena(
-            base.folder(), base.dialect, sandbox, threads=threads, dtype=base.dtype, device=base.device
-        )
+        arena = Arena(base.folder(), base.dialect, sandbox, threads=threads, dtype=dtype, device=base.device)
         arena.load({})
         for kind in kinds:
             rules = _rules(base.dialect, kind)

@@ -40,8 +40,10 @@ class BaseSection(Section):
         description="prompts and grammar: compact for the bundled bases; assert, repl or repl-thoughts for small "
         "pretrained ones, instruct for chat models, or module:Class",
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="precision of the base; adapters and optimiser are float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="precision of the base; adapters and optimiser are float32. auto: bfloat16 where the machine has "
+        "it and gains by it; a run records which",
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where base and adapters lie")
     bits: Literal[16, 8, 4] = Field(

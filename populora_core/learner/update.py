@@ -21,7 +21,14 @@ from torch import Tensor
 from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
-from populora_core.learner.packing import MicroBatch, Pack, made_ahead, micro_batches, pack_rows
+from populora_core.learner.packing import (
+    MicroBatch,
+    Pack,
+    made_ahead,
+    micro_batches,
+    pack_beginnings,
+    pack_rows,
+)
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 
 STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 EPS = 1e-8  # of AdamW
+LONG_PACK = 1024  # tokens of a pack at least, where texts share whatever they begin with
 KEEPS = 1.25  # times the memory that activations are reckoned to take has to be free where all are kept
 
 
@@ -105,7 +113,11 @@ def _step(
         torch.tensor([rules.of(member, name) for member in stacked.members], dtype=torch.float64)
         for name in ("clip", "grad_clip")
     )
-    packs, on_gpu = pack_rows(useful, settings.pack_tokens), stacked.device.type == CUDA
+    on_gpu = stacked.device.type == CUDA
+    if stacked.shares_beginnings:
+        packs = pack_beginnings(useful, max(settings.pack_tokens, LONG_PACK))
+    else:
+        packs = pack_rows(useful, settings.pack_tokens)
     again = settings.gradient_checkpointing and not (on_gpu and has_room(stacked, packs, settings))
     with checkpointed(stacked.model, again):
         batches = micro_batches(packs, settings.token_budget, on_gpu)

@@ -44,7 +44,11 @@ def grouped_attention(
 
     rows, heads, tokens, width = query.shape
     shared = heads // key.shape[1]
-    if tokens != 1 or shared == 1 or (query.is_cuda if attention_mask is None else attention_mask.shape[1] != 1):
+    if (
+        tokens != 1
+        or shared == 1
+        or (query.is_cuda if attention_mask is None else attention_mask.shape[1] != 1)
+    ):
         # Without a mask a GPU's kernel takes shared keys as they are.
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest

@@ -39,13 +39,14 @@ class PackedLinear:
 
 def packed(layer: nn.Module) -> PackedLinear | None:
     """The layer with a packed weight; None where it is of another kind than this CPU gains by."""
-    weight = getattr(layer, "weight", None)
-    fits = isinstance(layer, nn.Linear) and isinstance(weight, nn.Parameter) and weight.dtype == torch.bfloat16
-    return PackedLinear(layer) if fits and weight.device.type == "cpu" else None
+    if not isinstance(layer, nn.Linear) or not isinstance(layer.weight, nn.Parameter):
+        return None
+    weight = layer.weight
+    return PackedLinear(layer) if weight.dtype == torch.bfloat16 and weight.device.type == "cpu" else None
 
 
 def worth_packing(model: PreTrainedModel) -> bool:
-    """Whether there is anything to gain on this CPU, with this PyTorch, and memory for it."""
+    """True if there is something to gain on this CPU, with this PyTorch, and memory for it."""
     linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     size = sum(parameter.numel() * parameter.itemsize for parameter in model.parameters())
     return linear is not None and cpu_has_bfloat16() and size <= MOST

@@ -33,6 +33,9 @@ class StackedAdapters:
         members: ids of the resident members; member i is row i of the matrices.
         weights: [P, D] in `master_dtype`, what the optimiser steps.
         grad: [P, D], the gradients summed since `zero_grad`; None until one is needed.
+        shares_beginnings: whether what texts begin with in common is computed once. So it is in 16 bits on a CPU: it
+            changes the last bits, which float32 promises, and puts a mask where a GPU is faster without.
+        packs: whether the base's weights are kept a second time, in the layout that products in bfloat16 want.
         base_first: whether members' terms are added to the base's rounded product, as other engines do it.
     """
 
@@ -50,6 +53,7 @@ class StackedAdapters:
         self._layers = [self._attach(slot) for slot in layout.modules]
         base = self._layers[0].base.weight
         self.device, self.compute_dtype = base.device, base.dtype
+        self.shares_beginnings = self.device.type == "cpu" and self.compute_dtype != torch.float32
         self.weights = torch.empty(0, layout.dimension, dtype=master_dtype, device=self.device)
         # Frozen embeddings make the first layers' inputs gradient-free; this leaf keeps their backward alive.
         self.anchor = torch.zeros((), device=self.device, requires_grad=True)
@@ -93,6 +97,11 @@ class StackedAdapters:
                 expected="one of " + (", ".join(self.members) or "no members: nothing was loaded"),
                 fix="load() the members of the batch first",
             ) from None
+
+    def rank(self, member_id: str | None) -> int:
+        """The place of its rows in a batch that is sorted by member: the base comes first."""
+        slot = self.slot(member_id)
+        return -1 if slot is None else slot
 
     @contextmanager
     def routed(self, slots: Sequence[int | None], tokens: int = 1) -> Iterator[None]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.model.gguf import dequantised, is_gguf
 from populora_core.runs.named_bases import NAMED, named_base
+from populora_core.runs.precision import choose_dtype
 from populora_core.support.hub import pinned
 from populora_core.support.shipped import shipped
-from populora_core.support.user_cache import GGUF
 
 SMALL = 2.5e9
 """Bytes of weights below which a base follows no long instruction: a billion parameters in half precision."""
@@ -32,13 +32,12 @@ def base_settings(name: str) -> dict[str, str]:
     path = _path(name)
     folder = BaseSection(path=path).folder()
     known = load_vocabulary(folder).tokenizer.get_vocab()
-    cuda = torch.cuda.is_available()
-    half = cuda and torch.cuda.is_bf16_supported()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "path": path,
         "dialect": "compact" if all(token in known for token in SPECIAL_TOKENS) else _spoken(folder),
-        "device": "cuda" if cuda else "cpu",
-        "dtype": "bfloat16" if half or path.startswith(GGUF) else "float32",
+        "device": device,
+        "dtype": choose_dtype("auto", path, device),
     }
 
 

@@ -10,6 +10,7 @@ from populora_core.config.load import Config
 from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, GpuPlan, gpu_plan
 from populora_core.planning.memory import GB, Fit, read_shape
+from populora_core.runs.precision import number_bytes
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError
 
@@ -29,7 +30,7 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
         shape=read_shape(config.base.folder(), config.adapters.rank),
         engine=engine,
         members=config.members,
-        number_bytes=4 if config.base.dtype == "float32" else 2,
+        number_bytes=number_bytes(config.base),
         token_budget=config.update.token_budget,
         checkpointing=config.update.gradient_checkpointing,
         utilization=config.sampler.gpu_memory_utilization,

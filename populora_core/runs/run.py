@@ -194,9 +194,9 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
 
 
 def begin(directory: str | Path, config: Config) -> Run:
-    """Start a new run on this machine, with the sampler and the sandbox that `auto` means here.
+    """Start a new run on this machine, with the precision, the sampler and the sandbox that `auto` means here.
 
-    Both are found before anything is written, and recorded: results may differ between them, so that a resumed
+    All are found before anything is written, and recorded: results may differ between them, so that a resumed
     run must not change to another one.
 
     Raises:
@@ -206,6 +206,7 @@ def begin(directory: str | Path, config: Config) -> Run:
         SandboxUnavailable: no sandbox works here.
     """
     from populora_core.model.base import base_digest, require_files
+    from populora_core.runs.precision import choose_dtype
     from populora_core.sampler.engines import choose_engine
     from populora_core.sandbox.backends import open_sandbox
 
@@ -215,7 +216,9 @@ def begin(directory: str | Path, config: Config) -> Run:
     engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
     with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
         backend = sandbox.name
-    chosen = apply_overrides(config, [f"sampler.engine={engine}", f"sandbox.backend={backend}"])
+    dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
+    here = [f"base.dtype={dtype}", f"sampler.engine={engine}", f"sandbox.backend={backend}"]
+    chosen = apply_overrides(config, here)
     return Run.create(directory, chosen, digest)
 
 

@@ -14,6 +14,7 @@ from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
 from populora_core.runs.observer import Observer
+from populora_core.runs.precision import tell_of_precision
 from populora_core.runs.preflight import check_names
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
@@ -48,6 +49,7 @@ class Session:
     def __enter__(self) -> Session:
         directory = self.run.directory
         check_names(self.run.config, str(directory / RECORD))
+        tell_of_precision(self.run.config.base)
         with ExitStack() as stack:
             stack.enter_context(lock(directory))
             clear(directory)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from populora_core.model.routes import Route
 from populora_core.sampler.cache import SlabCache
+from populora_core.sampler.draw import uniforms
 from populora_core.sampler.requests import Request
 
 REFILL_SHARE = 0.25
@@ -119,6 +120,38 @@ class DecodeBatch:
         first = int(self.state["start"].min())
         self.state["start"] -= first
         self.cache.keep(count, sources, places, first)
+
+
+def fresh_state(
+    requests: Sequence[Request],
+    order: Sequence[int],
+    given: Sequence[tuple[int, ...]] | None,
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """A batch's state for requests of which nothing is drawn, without logits; `start` counts from the end."""
+    asked = [requests[index] for index in order]
+    length = 1 + max(request.max_tokens for request in requests)  # ended rows go on drawing into the last
+
+    def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    state = {
+        "index": column(order, torch.long),
+        "start": column([-len(request.prompt_ids) for request in asked], torch.long),
+        "taken": torch.zeros(len(asked), dtype=torch.long, device=device),
+        "tokens": torch.zeros(len(asked), length, dtype=torch.long, device=device),
+        "logprobs": torch.zeros(len(asked), length, device=device),
+        "uniform": uniforms([request.seed for request in asked], length).to(device),
+        "temperature": column([request.temperature for request in asked], torch.float32),
+        "top_p": column([request.top_p for request in asked], torch.float64),
+        "budget": column([request.max_tokens for request in asked], torch.long),
+        "last": torch.zeros(len(asked), dtype=torch.long, device=device),
+        "ended": torch.zeros(len(asked), dtype=torch.bool, device=device),
+    }
+    if given is not None:
+        padded = [[*given[index], *[0] * (length - len(given[index]))] for index in order]
+        state["given"] = torch.tensor(padded, device=device)
+    return state
 
 
 @dataclass(frozen=True, slots=True)

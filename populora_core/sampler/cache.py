@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
@@ -78,6 +79,12 @@ class _SlabLayer(DynamicLayer):
             used = slab[:, :, self.first : self.end]
             used[places] = used[sources]
 
+    def close_up(self, columns: Tensor) -> None:
+        """Let column i of each row be what was its column columns[row, i]."""
+        for slab in self.slabs:
+            used = slab[: self.rows, :, self.first : self.end]
+            used.copy_(used.gather(2, columns[:, None, :, None].expand_as(used)))
+
     def append(self, newer: Sequence[tuple[_SlabLayer, Tensor, Tensor]]) -> None:
         """Rows of other layers follow the own ones, each in its place among the newcomers."""
         start, self.rows = self.rows, self.rows + sum(len(rows) for _, rows, _ in newer)
@@ -134,6 +141,14 @@ class SlabCache(Cache):
         """
         for number, layer in enumerate(self.layers):
             layer.append([(cache.layers[number], rows, places) for cache, rows, places in newer])
+
+    def close_up(self, known: int, gaps: Tensor) -> None:
+        """Bring the first `known` columns of each row over its next `gaps` [n], which hold nothing."""
+        columns = torch.arange(self.get_seq_length(), device=gaps.device).expand(len(gaps), -1)
+        moved = (columns - gaps[:, None]).clamp(min=0)
+        sources = torch.where(moved < known, moved, columns)
+        for layer in self.layers:
+            layer.close_up(sources)
 
     def keep(self, rows: int, sources: Tensor, places: Tensor, first: int) -> None:
         """Go on with the first `rows` rows, once rows `sources` lie in `places`, without the columns before `first`."""

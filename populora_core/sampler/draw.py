@@ -1,4 +1,4 @@
-"""One token a row from its logits, by inverting the cumulative distribution at the row's own random number."""
+"""The parts of drawing tokens: random numbers of each request, the nucleus, large vocabularies block by block."""
 
 from __future__ import annotations
 
@@ -18,44 +18,7 @@ def uniforms(seeds: Sequence[int], length: int) -> Tensor:
     return torch.from_numpy(np.stack(rows))
 
 
-def draw(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_p: Tensor | None = None,
-    given: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Sample one token a row by inverting the cumulative distribution.
-
-    Args:
-        logits: [n, V].
-        uniform: [n] float64 in [0, 1).
-        temperature: [n]; 0 takes the most probable token.
-        top_p: [n], or None where no row restricts its tokens.
-        given: [n], tokens to take as if they had been drawn; None to draw.
-
-    Returns:
-        Token ids [n], and their log-probabilities [n] under softmax(logits / temperature) (temperature 1 for
-        greedy rows), which top_p does not renormalise.
-    """
-    greedy = temperature == 0.0
-    scale = torch.where(greedy, 1.0, temperature).to(torch.float32)
-    if logits.shape[-1] >= LARGE and top_p is None and given is None:
-        return _drawn_by_blocks(torch.div(logits, scale[:, None]), uniform, greedy)
-    logprobs = torch.log_softmax(logits.to(torch.float32) / scale[:, None], dim=-1)
-    if given is not None:
-        return given, logprobs.gather(-1, given[:, None]).squeeze(-1)
-    probabilities = logprobs.exp()
-    if top_p is not None:
-        probabilities = _nucleus(probabilities, top_p)
-    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
-    target = uniform * cumulative[:, -1]
-    tokens = torch.searchsorted(cumulative, target[:, None], right=True).squeeze(-1)
-    tokens = torch.where(greedy, logprobs.argmax(-1), tokens.clamp_(max=logits.shape[-1] - 1))
-    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
-
-
-def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
+def nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     """Zero every token outside the smallest most-probable set of mass top_p (arXiv 1904.09751)."""
     ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
     mass_before = ordered.cumsum(-1, dtype=torch.float64) - ordered
@@ -63,8 +26,8 @@ def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     return torch.zeros_like(probabilities).scatter_(-1, index, ordered.masked_fill_(outside, 0.0))
 
 
-def _drawn_by_blocks(logits: Tensor, uniform: Tensor, greedy: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for logits [n, V] at their temperatures, in three passes over them: first the block, then the token."""
+def drawn_by_blocks(logits: Tensor, uniform: Tensor, greedy: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens and log-probabilities as `draw` gives them, of logits [n, V] at their temperatures: the block first."""
     whole = logits.shape[-1] // BLOCK * BLOCK
     largest = logits.amax(-1, keepdim=True)
     mass = (logits - largest).exp_()
@@ -84,7 +47,7 @@ def _drawn_by_blocks(logits: Tensor, uniform: Tensor, greedy: Tensor) -> tuple[T
 
 
 def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the share `uniform` [n] of each row's mass [n, m] is reached, and how far into that place it lies.
+    """Places where the share `uniform` [n] of each row's mass [n, m] is reached, and how far into them it lies.
 
     A share again, so that places within a place add up to whatever their own sum is.
     """

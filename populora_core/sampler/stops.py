@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens, special ones included."""
@@ -73,3 +77,12 @@ def first_stop(text: str, stops: Sequence[str]) -> tuple[int, int] | None:
         return None
     end, start = min(found)
     return start, end
+
+
+def end_at_stop_texts(state: dict[str, Tensor], stopping: Sequence[StopTexts | None]) -> None:
+    """End the rows whose newest token completes a stop text; only tokens that may do so are looked at again."""
+    rows = zip(state["index"].tolist(), state["last"].tolist(), state["ended"].tolist(), strict=True)
+    for row, (index, token, ended) in enumerate(rows):
+        texts = stopping[index]
+        if texts is not None and not ended and texts.may_end(token):
+            state["ended"][row] = texts.ended(state["tokens"][row, : state["taken"][row]].tolist())

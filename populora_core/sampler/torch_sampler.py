@@ -1,8 +1,8 @@
 """Sampling in this process, over the same stacked adapters that the learner trains.
 
-A batch holds rows of several members. Equal prompts of one member are read once, ended rows leave the batch and
-waiting requests take their places, in any order. A request's randomness is its own, so its tokens depend on the
-rest of the batch through rounding only.
+A batch holds rows of several members. Equal prompts of one member are read once (see `reading`), ended rows leave
+the batch and waiting requests take their places, in any order. A request's randomness is its own, so its tokens
+depend on the rest of the batch through rounding only.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 from populora_core.model.adapter_files import read_weights
-from populora_core.model.base import hidden_states
 from populora_core.model.exact import in_float32
-from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room, shape_of
-from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, passes
-from populora_core.sampler.cache import SlabCache
-from populora_core.sampler.draw import draw, uniforms
+from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, fresh_state, passes
+from populora_core.sampler.draw import LARGE, drawn_by_blocks, nucleus
+from populora_core.sampler.reading import Beginnings, Reader
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
-from populora_core.sampler.stops import Decode, StopTexts, stop_texts
+from populora_core.sampler.stops import Decode, StopTexts, end_at_stop_texts, stop_texts
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, free_memory
 from populora_core.support.errors import ConfigError
@@ -62,6 +60,7 @@ class TorchSampler:
         self._stop_ids = frozenset(stop_ids)
         self._stops = torch.tensor(sorted(stop_ids), device=stacked.device)
         self._stop_texts = None if decode is None else stop_texts(decode)
+        self._reader = Reader(stacked)
         self._config = stacked.model.config.get_text_config()
 
     def load(self, adapters: Sequence[Served]) -> None:
@@ -103,13 +102,14 @@ class TorchSampler:
         self._refuse_too_long(requests)
         stopping = [self._stopping(request) for request in requests]
         limits = self._limits or self._fitting(requests)
+        begun = self._reader.begin(requests)
         restricted = any(request.top_p < 1.0 for request in requests)
         done: dict[int, Completion] = {}
         batch: DecodeBatch | None = None
         while waiting or batch is not None:
             fresh, columns = limits.admit(waiting, batch, requests)
             if fresh:
-                batch = self._enter(batch, columns, self._read(requests, fresh, given))
+                batch = self._enter(batch, columns, self._read(requests, fresh, given, begun))
             assert batch is not None  # with none under way, a request is admitted
             tokens, logprobs = draw(*batch.next_draw(restricted))
             left_alone = () if drawn is None else drawn(*batch.under_way(tokens, logprobs))
@@ -163,16 +163,21 @@ class TorchSampler:
 
         def key(index: int) -> tuple[int, int, int, tuple[int, ...]]:
             asked = requests[index]
-            return len(asked.prompt_ids), asked.max_tokens, self._rank(asked.member_id), asked.prompt_ids
+            return (
+                len(asked.prompt_ids),
+                asked.max_tokens,
+                self._stacked.rank(asked.member_id),
+                asked.prompt_ids,
+            )
 
         return sorted(range(len(requests)), key=key)
 
-    def _rank(self, member_id: str | None) -> int:
-        slot = self._stacked.slot(member_id)
-        return -1 if slot is None else slot
-
     def _read(
-        self, requests: Sequence[Request], chosen: Sequence[int], given: Sequence[tuple[int, ...]] | None
+        self,
+        requests: Sequence[Request],
+        chosen: Sequence[int],
+        given: Sequence[tuple[int, ...]] | None,
+        begun: Beginnings | None,
     ) -> Newcomers:
         """Rows for the chosen requests, sorted by member. Each different prompt of one is run once, and copied."""
         device = self._stacked.device
@@ -180,64 +185,23 @@ class TorchSampler:
         for index in chosen:
             asking.setdefault((requests[index].member_id, requests[index].prompt_ids), []).append(index)
         prompts = sorted(asking, key=lambda prompt: len(prompt[1]))
-        order = sorted(chosen, key=lambda index: self._rank(requests[index].member_id))
+        order = sorted(chosen, key=lambda index: self._stacked.rank(requests[index].member_id))
         place = {index: number for number, index in enumerate(order)}
         costs = PASS_TOKENS[device.type], PASS_LIMITS[device.type]
         read, logits = [], []
         for part in passes([len(ids) for _, ids in prompts], *costs):
-            together = sorted(prompts[part], key=lambda prompt: self._rank(prompt[0]))
-            cache, next_logits = self._read_together(together)
+            together = sorted(prompts[part], key=lambda prompt: self._stacked.rank(prompt[0]))
+            cache, next_logits = self._reader.read(together, begun)
             whose = [(row, place[index]) for row, prompt in enumerate(together) for index in asking[prompt]]
             rows, places = torch.tensor(whose, device=device).unbind(1)
             read.append((cache, rows, places))
             logits.append(next_logits.index_select(0, rows))
         in_place = torch.cat([places for *_, places in read]).argsort()
-        state = self._state(requests, order, given) | {"logits": torch.cat(logits).index_select(0, in_place)}
+        state = fresh_state(requests, order, given, device) | {
+            "logits": torch.cat(logits).index_select(0, in_place)
+        }
         slots = [self._stacked.slot(requests[index].member_id) for index in order]
         return Newcomers(slots, state, read)
-
-    def _read_together(
-        self, prompts: Sequence[tuple[str | None, tuple[int, ...]]]
-    ) -> tuple[SlabCache, Tensor]:
-        """The cache of these prompts, sorted by member, and the logits [n, V] of what follows each."""
-        width = max(len(prompt) for _, prompt in prompts)
-        ids, seen = torch.zeros(2, len(prompts), width, dtype=torch.long)
-        for row, (_, prompt) in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            seen[row, width - len(prompt) :] = 1
-        ids, seen = ids.to(self._stacked.device), seen.to(self._stacked.device)
-        cache = SlabCache(self._config.num_hidden_layers, width)
-        route = self._stacked.route_for([self._stacked.slot(member_id) for member_id, _ in prompts], width)
-        return cache, self._logits(route, ids, seen, (seen.cumsum(-1) - 1).clamp_(min=0), cache)
-
-    def _state(
-        self, requests: Sequence[Request], order: Sequence[int], given: Sequence[tuple[int, ...]] | None
-    ) -> dict[str, Tensor]:
-        """A batch's state for requests of which nothing is drawn, without logits; `start` counts from the end."""
-        device = self._stacked.device
-        asked = [requests[index] for index in order]
-        length = 1 + max(request.max_tokens for request in requests)  # ended rows go on drawing into the last
-
-        def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device)
-
-        state = {
-            "index": column(order, torch.long),
-            "start": column([-len(request.prompt_ids) for request in asked], torch.long),
-            "taken": torch.zeros(len(asked), dtype=torch.long, device=device),
-            "tokens": torch.zeros(len(asked), length, dtype=torch.long, device=device),
-            "logprobs": torch.zeros(len(asked), length, device=device),
-            "uniform": uniforms([request.seed for request in asked], length).to(device),
-            "temperature": column([request.temperature for request in asked], torch.float32),
-            "top_p": column([request.top_p for request in asked], torch.float64),
-            "budget": column([request.max_tokens for request in asked], torch.long),
-            "last": torch.zeros(len(asked), dtype=torch.long, device=device),
-            "ended": torch.zeros(len(asked), dtype=torch.bool, device=device),
-        }
-        if given is not None:
-            padded = [[*given[index], *[0] * (length - len(given[index]))] for index in order]
-            state["given"] = torch.tensor(padded, device=device)
-        return state
 
     def _append(
         self, batch: DecodeBatch, stopping: Sequence[StopTexts | None], tokens: Tensor, logprobs: Tensor
@@ -253,7 +217,7 @@ class TorchSampler:
         if "given" not in state:
             state["ended"] |= torch.isin(tokens, self._stops)
             if any(stopping):
-                _end_at_stop_texts(state, stopping)
+                end_at_stop_texts(state, stopping)
 
     def _step(self, batch: DecodeBatch) -> None:
         """Append the tokens drawn last; the logits of the next ones take the place of the old."""
@@ -266,27 +230,13 @@ class TorchSampler:
         if limit is not None:  # rows that have ended may stand at its end, and draw on
             positions = positions.clamp(max=limit - 1)
         columns = torch.arange(length + 1, device=start.device)
-        batch.state["logits"] = self._logits(
+        batch.state["logits"] = self._reader.logits(
             batch.route,
             batch.state["last"][:, None],
             (columns >= start[:, None]).long(),
             positions[:, None],
             batch.cache,
         )
-
-    def _logits(self, route: Route, ids: Tensor, seen: Tensor, positions: Tensor, cache: SlabCache) -> Tensor:
-        """Logits [n, V] of the token after ids [n, T]; seen [n, L + T] says which columns are real."""
-        model = self._stacked.model
-        with self._stacked.along(route):
-            states = hidden_states(
-                model,
-                input_ids=ids,
-                attention_mask=seen,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            )
-        return self._stacked.logits(states[:, -1])
 
     def _completions(self, batch: DecodeBatch, stopping: Sequence[StopTexts | None]) -> dict[int, Completion]:
         """Completions of the ended rows, by request."""
@@ -318,10 +268,38 @@ class TorchSampler:
             )
 
 
-def _end_at_stop_texts(state: dict[str, Tensor], stopping: Sequence[StopTexts | None]) -> None:
-    """End the rows whose newest token completes a stop text; only tokens that may do so are looked at again."""
-    rows = zip(state["index"].tolist(), state["last"].tolist(), state["ended"].tolist(), strict=True)
-    for row, (index, token, ended) in enumerate(rows):
-        texts = stopping[index]
-        if texts is not None and not ended and texts.may_end(token):
-            state["ended"][row] = texts.ended(state["tokens"][row, : state["taken"][row]].tolist())
+def draw(
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor | None = None,
+    given: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sample one token a row by inverting the cumulative distribution.
+
+    Args:
+        logits: [n, V].
+        uniform: [n] float64 in [0, 1).
+        temperature: [n]; 0 takes the most probable token.
+        top_p: [n], or None where no row restricts its tokens.
+        given: [n], tokens to take as if they had been drawn; None to draw.
+
+    Returns:
+        Token ids [n], and their log-probabilities [n] under softmax(logits / temperature) (temperature 1 for
+        greedy rows), which top_p does not renormalise.
+    """
+    greedy = temperature == 0.0
+    scale = torch.where(greedy, 1.0, temperature).to(torch.float32)
+    if logits.shape[-1] >= LARGE and top_p is None and given is None:
+        return drawn_by_blocks(torch.div(logits, scale[:, None]), uniform, greedy)
+    logprobs = torch.log_softmax(logits.to(torch.float32) / scale[:, None], dim=-1)
+    if given is not None:
+        return given, logprobs.gather(-1, given[:, None]).squeeze(-1)
+    probabilities = logprobs.exp()
+    if top_p is not None:
+        probabilities = nucleus(probabilities, top_p)
+    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    target = uniform * cumulative[:, -1]
+    tokens = torch.searchsorted(cumulative, target[:, None], right=True).squeeze(-1)
+    tokens = torch.where(greedy, logprobs.argmax(-1), tokens.clamp_(max=logits.shape[-1] - 1))
+    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)

@@ -14,6 +14,8 @@ from populora_core.config.machinery import ComputeSection
 from populora_core.population.replacement import last_birth
 from populora_core.stages.table import AVERAGE
 
+HALF_ON_CPU = 2
+"""Version of what sampler and learner make of a base in bfloat16 on a CPU; in float32 every bit has stayed."""
 CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
 AVERAGING = ("average_every", "average_share")
@@ -81,6 +83,8 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         }
     if "verify" in chosen and (kept := kept_out(config)) is not None:
         chosen["verify"]["held_out"] = suite_digest(kept)
+    if "base" in chosen and (config.base.device, config.base.dtype) == ("cpu", "bfloat16"):
+        chosen["base"]["half_on_cpu"] = HALF_ON_CPU
     if "evolve" in chosen:  # the share counts by where it ends, which the length of the run decides
         del chosen["evolve"]["last_share"]
         chosen["evolve"]["last_birth"] = last_birth(config.evolve, config.run.generations)

@@ -146,7 +146,7 @@ def free_memory() -> float:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this CPU multiplies in bfloat16 itself. Where it does not, it is slower than in float32."""
+    """True if this CPU multiplies in bfloat16 itself. Where it does not, it is slower than in float32."""
     import torch
 
     if platform.machine() == "aarch64":

@@ -1,0 +1,53 @@
+"""The precision that `auto` means for a base on this machine, and what to say where a run was begun in another."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Literal
+
+from populora_core.config.sections import BUNDLED, BaseSection
+from populora_core.support.devices import CUDA, cpu_has_bfloat16
+
+SMALL = 1e8
+"""Bytes of weights below which a CPU gains nothing by bfloat16: its products are too small for it."""
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class SlowPrecision(UserWarning):
+    """A base in bfloat16 on a CPU that has no such products."""
+
+
+def choose_dtype(wanted: Literal["auto", "float32", "bfloat16"], path: str, device: str) -> Precision:
+    """The precision that `base.dtype` means for a base here; a bundled one on a CPU is in float32 for equal results."""
+    if wanted != "auto":
+        return wanted
+    if device == CUDA:
+        import torch
+
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    small = path.startswith(BUNDLED) or _weights(BaseSection(path=path).folder()) < SMALL
+    return "float32" if small or not cpu_has_bfloat16() else "bfloat16"
+
+
+def number_bytes(base: BaseSection) -> int:
+    """Bytes of one number of the base, as it would be here."""
+    return 4 if choose_dtype(base.dtype, base.path, base.device) == "float32" else 2
+
+
+def tell_of_precision(base: BaseSection) -> None:
+    """Warn where a base in bfloat16 is to compute on a CPU that has to convert every number."""
+    if base.device == CUDA or base.dtype != "bfloat16" or cpu_has_bfloat16():
+        return
+    warnings.warn(
+        'base.dtype is "bfloat16", and this CPU does not multiply in it (AVX512-BF16, AMX): every step takes '
+        "several times as long, and what is made from here on differs in its last bits from what the other CPU made. "
+        'Go on where the run began, or start a new one with base.dtype = "auto"',
+        SlowPrecision,
+        stacklevel=2,
+    )
+
+
+def _weights(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))

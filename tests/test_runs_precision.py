@@ -1,0 +1,67 @@
+"""`base.dtype = "auto"`, and what is said where a CPU lacks the precision that a run was begun in."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from conftest import small_config
+
+from populora_core.config.sections import BaseSection
+from populora_core.runs.precision import SlowPrecision, choose_dtype, number_bytes, tell_of_precision
+from populora_core.runs.run import Run, begin
+from populora_core.runs.session import Session
+from populora_core.stages.decisive import decisive
+from populora_core.support.shipped import shipped
+
+HAS = "populora_core.runs.precision.cpu_has_bfloat16"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A base of which `auto` does not know that it comes with the project."""
+    return Path(shutil.copytree(shipped("base_model", "tiny"), tmp_path / "base"))
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_auto_takes_bfloat16_where_the_cpu_has_it_and_the_base_is_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, has: bool
+) -> None:
+    monkeypatch.setattr(HAS, lambda: has)
+    assert choose_dtype("auto", str(folder), "cpu") == "float32", "too small to gain"
+    monkeypatch.setattr("populora_core.runs.precision.SMALL", 1.0)
+    assert choose_dtype("auto", str(folder), "cpu") == ("bfloat16" if has else "float32")
+    assert choose_dtype("auto", "bundled:tiny", "cpu") == "float32", "its results must not move"
+    assert choose_dtype("float32", str(folder), "cpu") == "float32"
+    assert choose_dtype("bfloat16", "bundled:tiny", "cpu") == "bfloat16"
+    assert number_bytes(BaseSection(path=str(folder), dtype="auto")) == (2 if has else 4)
+
+
+def test_a_run_records_what_auto_chose_and_a_resume_elsewhere_says_so_before_it_starts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HAS, lambda: True)
+    monkeypatch.setattr("populora_core.runs.precision.SMALL", 1.0)
+    begin(tmp_path / "run", small_config(base={"path": str(folder), "dtype": "auto"}))
+    run = Run.open(tmp_path / "run")
+    assert run.config.base.dtype == "bfloat16"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SlowPrecision)
+        with Session(run):
+            pass
+    monkeypatch.setattr(HAS, lambda: False)
+    with pytest.warns(SlowPrecision, match="does not multiply in it"), Session(run):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SlowPrecision)
+        tell_of_precision(BaseSection())
+
+
+def test_precision_and_the_version_of_its_arithmetic_are_in_the_key_of_half_precision_alone() -> None:
+    half, whole = (
+        decisive(small_config(base={"dtype": dtype}), ["base"])["base"] for dtype in ("bfloat16", "float32")
+    )
+    assert half["dtype"] == "bfloat16" and "half_on_cpu" in half
+    assert "half_on_cpu" not in whole
