@@ -75,6 +75,19 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _islands_share_nothing(self) -> Config:
+        shared = {
+            "match.hall_of_fame": self.match.hall_of_fame,
+            "grade.new_cell_bonus": self.grade.new_cell_bonus,
+        }
+        for setting in [name for name, value in shared.items() if value and self.population.islands > 1]:
+            raise ValueError(
+                f"{setting} looks at the whole population, which population.islands = {self.population.islands} keeps "
+                "apart; set one of them off"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _somebody_to_average(self) -> Config:
         if self.evolve.average_every and max(self.population.teachers, self.population.students) < 2:
             raise ValueError(

@@ -79,6 +79,9 @@ class PopulationSection(Section):
     solo: Annotated[Integer, Field(ge=0, le=1)] = Field(
         0, description="1: a single agent that plays both roles"
     )
+    islands: Count = Field(
+        1, description="groups that meet only in averages; a divisor of teachers and of students"
+    )
 
     @model_validator(mode="after")
     def _somebody_for_each_role(self) -> PopulationSection:
@@ -91,6 +94,15 @@ class PopulationSection(Section):
             raise ValueError(
                 f"no one {'solves' if self.teachers else 'proposes'}: teachers and students must each be at "
                 "least 1; for the single agent set solo = 1, teachers = 0 and students = 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _islands_alike(self) -> PopulationSection:
+        if self.teachers % self.islands or self.students % self.islands or (self.solo and self.islands > 1):
+            raise ValueError(
+                f"{self.islands} islands cannot share {self.teachers} teachers and {self.students} students "
+                "alike; set islands to a divisor of both, or to 1"
             )
         return self
 

@@ -15,6 +15,7 @@ from populora_core.compute.shards import Shards, towards
 from populora_core.compute.work import Generate, Prompt, tokens_of
 from populora_core.config.load import Config
 from populora_core.planning.dealing import deal
+from populora_core.population.islands import island_of_problem
 from populora_core.population.member import Member, Role
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
@@ -100,14 +101,19 @@ class StageContext:
             return {}
         return {row["member_id"]: row for row in self.rows("retired") if row["member_id"] in members}
 
-    def buffer(self, capacity: int) -> Buffer:
-        """The dialect's seeds and all earlier generations' problems: references to show, keys to find duplicates by."""
+    def buffer(self, capacity: int, island: int = 0) -> Buffer:
+        """The dialect's seeds and earlier generations' problems: references to show, keys to find duplicates by.
+
+        Args:
+            island: whose problems; there is one island unless the configuration says more.
+        """
         buffer = Buffer(capacity)
         for problem_type in self.config.propose.types:
             for seed in seeds_of(self.dialect, problem_type):
                 buffer.add(seed)
-        for row in self.rows("problems", *PROBLEM, "program_key"):
-            buffer.add(Problem.of(row), row["program_key"])
+        for row in self.rows("problems", *PROBLEM, "program_key", "teacher_id"):
+            if self._asked_on(row) == island:
+                buffer.add(Problem.of(row), row["program_key"])
         return buffer
 
     def require_same(self, section: str, key: str, what: str) -> None:
@@ -130,16 +136,20 @@ class StageContext:
                 fix="put that file back; or go on with the new one in a fork: populora fork --help",
             )
 
-    def graded(self) -> list[Graded]:
-        """All earlier generations' problems that have a solve rate, oldest first."""
+    def _asked_on(self, row: Row) -> int:
+        """The island of a row of `problems`."""
+        return island_of_problem(row["problem_id"], row["teacher_id"], self.config.population.islands)
+
+    def graded(self, island: int = 0) -> list[Graded]:
+        """An island's problems of all earlier generations that have a solve rate, oldest first."""
         rates = {
             row["problem_id"]: row["solve_rate"]
             for row in self.rows("problem_results", "problem_id", "solve_rate")
         }
         return [
             Graded(Problem.of(row), Cell.parse(row["cell"]), row["lines_of_code"], rates[row["problem_id"]])
-            for row in self.rows("problems", *PROBLEM, "cell", "lines_of_code")
-            if rates[row["problem_id"]] is not None
+            for row in self.rows("problems", *PROBLEM, "cell", "lines_of_code", "teacher_id")
+            if rates[row["problem_id"]] is not None and self._asked_on(row) == island
         ]
 
     def problems(self) -> list[Problem]:

@@ -24,7 +24,11 @@ REPORTED = {
     "report_problems",
     "yardstick",
 }  # of [evaluate]: what people read, and nothing else
-ADDED = {"grade": {"cut_answers": "refuse"}, "update": {"cut_completions": "learn"}}
+ADDED: Mapping[str, Mapping[str, object]] = {
+    "grade": {"cut_answers": "refuse"},
+    "update": {"cut_completions": "learn"},
+    "population": {"islands": 1},
+}
 """Settings with the value at which everything is as it was before there were such: it is in no key."""
 
 

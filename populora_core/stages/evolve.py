@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, replace
+from itertools import product
 
 from populora_core.compute.breeding import Breed, Child
 from populora_core.population.fitness import fitness_of
+from populora_core.population.islands import island_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import Replacement, evolves, plan_evolution
@@ -80,12 +82,18 @@ def _plan(
     fitness: dict[str, float] = {}
     if not evolves(settings, ctx.generation, ctx.config.run.generations):
         return plan, fitness
-    for role in Role:
-        own = [_rated(member, ratings) for member in members if member.role is role]
+    islands = ctx.config.population.islands
+    for role, island in product(Role, range(islands)):
+        own = [
+            _rated(member, ratings)
+            for member in members
+            if member.role is role and island_of(member.slot, islands) == island
+        ]
         if own:
             fitness |= fitness_of(settings, own, external)
             eligible = {m.member_id: ratings[m.member_id]["eligible"] for m in own}
-            plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, ctx.rng("plan", role))
+            rng = ctx.rng("plan", role, island) if islands > 1 else ctx.rng("plan", role)
+            plan += plan_evolution(ctx.generation, own, fitness, eligible, settings, rng)
     return plan, fitness
 
 

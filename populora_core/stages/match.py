@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from populora_core.population.matchmaking import draw_matches, with_hall_of_fame
-from populora_core.population.member import Role
+from collections.abc import Sequence
+
+import numpy as np
+
+from populora_core.population.islands import island_of
+from populora_core.population.matchmaking import Pair, draw_matches, with_hall_of_fame
+from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, win_probabilities
 from populora_core.stages.context import StageContext
 from populora_core.support import ids
+from populora_core.support.arrays import Array
 
 
 def run(ctx: StageContext) -> None:
@@ -21,7 +27,7 @@ def run(ctx: StageContext) -> None:
     )
     p_student_win = win_probabilities(list(answering.values()), list(proposing.values()), ctx.config.rating)
     living = len(teachers), len(students)
-    pairs = draw_matches(p_student_win[: living[0], : living[1]], rules, ctx.generation, ctx.rng("pairs"))
+    pairs = _pairs(ctx, teachers, students, p_student_win)
     played = with_hall_of_fame(pairs, p_student_win, living, rules, ctx.generation, ctx.rng("hall of fame"))
     matches = {pair.teacher: own for pair, own in zip(pairs, played, strict=True)}
     teacher_ids, student_ids, digits = list(proposing), list(answering), ids.digits(len(teachers))
@@ -40,3 +46,19 @@ def run(ctx: StageContext) -> None:
             for place, pair in sorted(matches.items())
         ],
     )
+
+
+def _pairs(
+    ctx: StageContext, teachers: Sequence[Member], students: Sequence[Member], p_student_win: Array
+) -> list[Pair]:
+    """Who meets whom, island by island, by index into all teachers and all students."""
+    pairs, islands = [], ctx.config.population.islands
+    for island in range(islands):
+        own = [
+            [place for place, member in enumerate(members) if island_of(member.slot, islands) == island]
+            for members in (teachers, students)
+        ]
+        rng = ctx.rng("pairs", island) if islands > 1 else ctx.rng("pairs")
+        drawn = draw_matches(p_student_win[np.ix_(*own)], ctx.config.match, ctx.generation, rng)
+        pairs += [Pair(own[0][pair.teacher], own[1][pair.student], pair.weight) for pair in drawn]
+    return pairs

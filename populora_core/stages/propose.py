@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from populora_core.compute.work import Prompt
+from populora_core.population.islands import island_of
 from populora_core.population.member import Role
 from populora_core.problems.archive import Archive
 from populora_core.stages.context import StageContext
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 
 def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
-    source = _references(ctx)
+    islands = ctx.config.population.islands
+    sources = [_references(ctx, island) for island in range(islands)]
     roles = {member.member_id: member.role for member in ctx.members()}
     matches = ctx.rows("matches", "match_id", "teacher_id")
     digits = ids.digits(len(matches))  # one match for every teacher
     rows, prompts = [], []
     for slot, match in enumerate(matches):
         teacher_id = match["teacher_id"]
+        source = sources[island_of(ids.slot_of(teacher_id), islands)]
         role = roles.get(teacher_id, Role.TEACHER)  # a past member's, which plays in the slot of a living one
         for problem_type in settings.types:
             for index in range(settings.per_type):
@@ -53,10 +56,10 @@ def run(ctx: StageContext) -> None:
     ctx.write("proposals", rows, ctx.generate(prompts))
 
 
-def _references(ctx: StageContext) -> Buffer | Archive:
-    """Rebuild the pool that references are drawn from, out of the rows of all earlier generations."""
+def _references(ctx: StageContext, island: int) -> Buffer | Archive:
+    """Rebuild the pool that an island's references are drawn from, out of the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
-        return ctx.buffer(ctx.config.propose.buffer_capacity)
+        return ctx.buffer(ctx.config.propose.buffer_capacity, island)
     archive = Archive()
-    archive.add(ctx.graded())
+    archive.add(ctx.graded(island))
     return archive

@@ -11,6 +11,7 @@ from itertools import cycle
 import pyarrow as pa
 
 from populora_core.compute.work import Prompt
+from populora_core.population.islands import island_of, island_of_problem
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
@@ -38,12 +39,19 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
     matches = ctx.rows("matches", "match_id", "teacher_id", "student_id")
     match_of = {match["teacher_id"]: match for match in matches}
     # Anchors have no teacher: they are dealt out among the students that learn from them, not those of the past.
-    living = {member.member_id for member in ctx.members()}
-    turns = cycle([match for match in matches if match["student_id"] in living] or matches)
-    return [
-        (Problem.of(row), next(turns) if row["teacher_id"] == ids.ANCHOR else match_of[row["teacher_id"]])
-        for row in ctx.rows("problems", *PROBLEM, "teacher_id")
+    living, islands = {member.member_id for member in ctx.members()}, ctx.config.population.islands
+    learning = [match for match in matches if match["student_id"] in living] or matches
+    turns = [
+        cycle([each for each in learning if island_of(ids.slot_of(each["student_id"]), islands) == island])
+        for island in range(islands)
     ]
+
+    def match_for(row: Row) -> Row:
+        if row["teacher_id"] != ids.ANCHOR:
+            return match_of[row["teacher_id"]]
+        return next(turns[island_of_problem(row["problem_id"], ids.ANCHOR, islands)])
+
+    return [(Problem.of(row), match_for(row)) for row in ctx.rows("problems", *PROBLEM, "teacher_id")]
 
 
 def _attempts(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 AVERAGE = "average"
 """The section name, in keys, of the settings in [evolve] that decide averages: they are the update's."""
 
+ON_ISLANDS = ("match", "propose", "verify", "solve", "evolve")
+"""Stages in which it matters on which island a member lives."""
+
 
 class When(StrEnum):
     """The generation from which a stage reads an artifact."""
@@ -188,8 +191,11 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     """The stage with what decides its result, where more does than usual.
 
     What was solved, where `solve` asks for it: the sandbox. How often, where `verify` asks the past again. What is
-    new, where `grade` pays for it: the past. Averages, where members are averaged once they have learnt.
+    new, where `grade` pays for it: the past. Averages, where members are averaged once they have learnt. Where they
+    live on islands: who lives where.
     """
+    if config.population.islands > 1 and stage.name in ON_ISLANDS:
+        stage = replace(stage, config=(*stage.config, "population"))
     if stage.name == "verify" and config.anchors.share and config.anchors.source == REPLAY:
         return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
     if stage.name == "solve" and config.solve.extra_attempts:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 from populora_core.benchmarks.anchors import REPLAY, draw_anchors
 from populora_core.benchmarks.heldout import held_out
+from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
 from populora_core.problems.complexity import measure
@@ -30,16 +31,21 @@ def run(ctx: StageContext) -> None:
         "proposals", "proposal_id", "teacher_id", "problem_type", "completion", "finish_reason"
     )
     # The capacity bounds references only, not what is known, so it is not part of this stage's key.
-    buffer = ctx.buffer(ctx.config.propose.buffer_capacity)
-    anchors = _anchors(ctx, proposals, buffer)
+    islands = range(ctx.config.population.islands)
+    buffers = [ctx.buffer(ctx.config.propose.buffer_capacity, island) for island in islands]
+    anchors = {
+        anchor_id: draft
+        for island, buffer in enumerate(buffers)
+        for anchor_id, draft in _anchors(ctx, proposals, buffer, island).items()
+    }
     checked = check_proposals(
         ctx.dialect, ctx.sandbox_runner(determinism=True), [*proposals, *anchors.values()]
     )
     proposals += [{"proposal_id": anchor_id, "teacher_id": ids.ANCHOR} for anchor_id in anchors]
     checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
-    guessed = _chances(ctx, checks)
+    guessed = _chances(ctx, checks, {row["proposal_id"]: row["teacher_id"] for row in proposals})
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
-    problems, duplicates = _admit(ctx, buffer, proposals, checks, guessed)
+    problems, duplicates = _admit(ctx, buffers, proposals, checks, guessed)
     unused = _slacks(ctx, list(problems.values()))
     ctx.write(
         "problems", [row | {"slack": slack} for row, slack in zip(problems.values(), unused, strict=True)]
@@ -58,8 +64,8 @@ def run(ctx: StageContext) -> None:
     )
 
 
-def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[str, Draft]:
-    """The generation's anchors by their ids: of each type a share beside its proposals.
+def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: int) -> dict[str, Draft]:
+    """An island's anchors of the generation by their ids: of each type a share beside its proposals.
 
     Raises:
         ProblemError: they cannot be drawn (see `draw_anchors`), or the generation was made with another data set.
@@ -67,14 +73,18 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer) -> dict[st
     if not ctx.config.anchors.share:
         return {}
     ctx.require_same("anchors", "parameters", "data set of anchors")
-    asked = Counter(row["problem_type"] for row in proposals)
-    past = ctx.graded() if _asks_again(ctx) else []
+    islands = ctx.config.population.islands
+    own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
+    asked = Counter(row["problem_type"] for row in own)
+    past = ctx.graded(island) if _asks_again(ctx) else []
+    stream = ("anchors", island) if islands > 1 else ("anchors",)
     found = {}
     for problem_type, drafts in draw_anchors(
-        ctx.config.anchors, asked, buffer, past, lambda kind: ctx.rng("anchors", kind)
+        ctx.config.anchors, asked, buffer, past, lambda kind: ctx.rng(*stream, kind)
     ).items():
         for index, draft in enumerate(drafts):
-            found[ids.anchor_id(ctx.generation, problem_type, index)] = draft
+            place = anchor_index(index, island, islands)
+            found[ids.anchor_id(ctx.generation, problem_type, place)] = draft
     return found
 
 
@@ -83,16 +93,23 @@ def _asks_again(ctx: StageContext) -> bool:
     return ctx.config.anchors.source == REPLAY
 
 
-def _chances(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, float]:
-    """Chance that a blind guess solves each valid proposal, by the proposal's id."""
-    valid = {
-        proposal_id: check.draft.problem(ids.problem_id(proposal_id), check.outputs)
-        for proposal_id, check in checks.items()
-        if check.verdict is ProposalVerdict.VALID and check.draft is not None
-    }
-    sources = [ctx.rng("chance", proposal_id) for proposal_id in valid]
-    found = chances(list(valid.values()), ctx.sandbox_runner(determinism=False, alone=False), sources)
-    return dict(zip(valid, found, strict=True))
+def _chances(
+    ctx: StageContext, checks: Mapping[str, ProposalCheck], teachers: Mapping[str, str]
+) -> dict[str, float]:
+    """Chance that a blind guess, which knows what its island asks, solves each valid proposal; by the proposal's id."""
+    found: dict[str, float] = {}
+    for island in range(ctx.config.population.islands):
+        valid = {
+            proposal_id: check.draft.problem(ids.problem_id(proposal_id), check.outputs)
+            for proposal_id, check in checks.items()
+            if check.verdict is ProposalVerdict.VALID
+            and check.draft is not None
+            and island_of_problem(proposal_id, teachers[proposal_id], ctx.config.population.islands) == island
+        }
+        sources = [ctx.rng("chance", proposal_id) for proposal_id in valid]
+        run_jobs = ctx.sandbox_runner(determinism=False, alone=False)
+        found |= zip(valid, chances(list(valid.values()), run_jobs, sources), strict=True)
+    return found
 
 
 def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
@@ -124,15 +141,15 @@ def _examples(check: ProposalCheck) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _admit(
     ctx: StageContext,
-    buffer: Buffer,
+    buffers: Sequence[Buffer],
     proposals: list[Row],
     checks: Mapping[str, ProposalCheck],
     guessed: Mapping[str, float],
 ) -> tuple[dict[str, Row], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
-    Anchors come last, so that no teacher loses a problem to one. A problem of the held-out suite counts as known, so
-    that no run trains on what it is measured by.
+    Anchors come last, so that no teacher loses a problem to one. Islands do not know of each other's. A problem of
+    the held-out suite counts as known, so that no run trains on what it is measured by.
 
     Returns:
         The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
@@ -151,6 +168,7 @@ def _admit(
         if check.verdict is not ProposalVerdict.VALID or check.draft is None:
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
+        buffer = buffers[island_of_problem(proposal_id, row["teacher_id"], len(buffers))]
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
         again = row["teacher_id"] == ids.ANCHOR and _asks_again(ctx)
         if known.holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):

@@ -20,6 +20,11 @@ def member_id(role: str, slot: int, born_generation: int, digits: int = 2) -> st
     return f"{role}-{slot:0{digits}d}-g{born_generation:04d}"
 
 
+def slot_of(member: str) -> int:
+    """The slot in a member's id."""
+    return int(member.split("-")[1])
+
+
 def match_id(generation: int, position: int, digits: int = 2) -> str:
     return f"match-g{generation:04d}-{position:0{digits}d}"
 
