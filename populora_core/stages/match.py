@@ -51,7 +51,7 @@ def run(ctx: StageContext) -> None:
 def _pairs(
     ctx: StageContext, teachers: Sequence[Member], students: Sequence[Member], p_student_win: Array
 ) -> list[Pair]:
-    """Who meets whom, island by island, by index into all teachers and all students."""
+    """Draw the matches, island by island; pairs are by index into all teachers and all students."""
     pairs, islands = [], ctx.config.population.islands
     for island in range(islands):
         own = [
