@@ -220,7 +220,7 @@ def test_no_headline_is_built_on_a_suite_that_tells_nothing(
 
 
 def test_a_headline_from_another_suite_names_it() -> None:
-    item = Scored(4, "other", [([1.0] * 9, [0.0] * 9)], 0, 12.0, ())
+    item = Scored(4, "other", [([1.0] * 9, [0.0] * 9)], 0, 12.0)
     assert held_out_claim(item).startswith("On held-out problems solvers are better")
     assert held_out_claim(replace(item, own=False)).startswith(
         "On held-out problems of another suite, other, "
@@ -268,7 +268,7 @@ def test_the_change_of_the_base_has_an_interval_round_it(first: float, newest: f
 def _era(base: float, solvers: float) -> Scored:
     """Sixty problems, these shares of them solved."""
     answers = [[1.0] * round(60 * share) + [0.0] * round(60 * (1 - share)) for share in (solvers, base)]
-    return Scored(4, "yardstick", [(answers[0], answers[1])], 0, 12.0, ())
+    return Scored(4, "yardstick", [(answers[0], answers[1])], 0, 12.0)
 
 
 @pytest.mark.parametrize(
@@ -279,6 +279,6 @@ def test_a_gain_counts_where_its_interval_is_on_one_side_of_zero(
     solvers: float, base: float, says: str
 ) -> None:
     answers = [[1.0] * round(20 * share) + [0.0] * round(20 * (1 - share)) for share in (solvers, base)]
-    item = Scored(4, "suite-20", [(answers[0], answers[1][::-1])], 0, 12.0, ())
+    item = Scored(4, "suite-20", [(answers[0], answers[1][::-1])], 0, 12.0)
     assert says in verdict(item)
     assert f"solvers {round(100 * solvers)}" in score_line(item)

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pytest
 from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
+from populora_core.runs.run import Run
 from populora_core.store.answer import Answer
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue, publish, stale
 from populora_core.store.manifest_tables import MANIFEST_TABLES
+from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 from populora_core.support.errors import ArtifactError, PopuloraError
@@ -63,6 +65,8 @@ PROMISED = {
     "evaluations": "generation member_id suite benchmark n n_correct score low high",
     "evaluation_items": "generation member_id suite part benchmark item_id stratum sample_index",
     "evaluation_strata": "generation member_id suite part benchmark temperature stratum level n",
+    "runs": "created_at base base_digest dialect seed generations code_revision forked_from forked_generation",
+    "settings": "setting value number",
     "stages": "generation stage attempt started_at seconds rows key code_revision",
     "figures_generation": "generation proposals proposals_judged valid duplicates teacher_reward proposal_length",
     "figures_type": "generation problem_type proposals proposals_judged valid duplicates teacher_reward",
@@ -85,7 +89,7 @@ def test_duckdb_gives_every_view_and_table_its_declared_types(run_dir, tmp_path,
     with Catalogue(run_dir if written else tmp_path) as opened:
         declared = {
             **VIEWS,
-            **{f"tables.{name}": table for name, table in (TABLES | MANIFEST_TABLES).items()},
+            **{f"tables.{name}": table for name, table in (TABLES | MANIFEST_TABLES | RECORD_TABLES).items()},
         }
         for name, columns in declared.items():
             found = opened.query(f"DESCRIBE {name}").df()[["column_name", "column_type"]].to_numpy().tolist()
@@ -320,9 +324,48 @@ def test_it_may_be_attached_under_any_name(run_dir):
         assert connection.execute("SELECT count(*) FROM tuesday.proposals").fetchall() == [(4,)]
 
 
-def test_it_holds_views_alone(run_dir):
+def test_every_view_and_table_and_each_of_their_columns_has_a_comment(run_dir):
     with duckdb.connect(publish(run_dir), read_only=True) as connection:
-        assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+        silent = connection.execute(
+            "SELECT view_name FROM duckdb_views() WHERE comment IS NULL AND NOT internal UNION ALL "
+            "SELECT table_name FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
+            "SELECT table_name || '.' || column_name FROM duckdb_columns() "
+            "WHERE comment IS NULL AND NOT internal AND table_name <> 'source'"
+        ).fetchall()
+    assert silent == []
+
+
+def test_a_suite_of_one_benchmark_has_a_row_all_beside_it_which_no_stage_stores(catalogue):
+    rows = catalogue.rows(
+        "SELECT * EXCLUDE (benchmark) FROM evaluations WHERE benchmark = 'all' ORDER BY ALL"
+    )
+    assert rows == catalogue.rows(
+        "SELECT * EXCLUDE (benchmark) FROM evaluations WHERE benchmark <> 'all' ORDER BY ALL"
+    )
+    assert rows and catalogue.rows("FROM tables.evaluations WHERE benchmark = 'all'") == []
+
+
+def test_a_level_is_a_number_beside_the_text_of_its_stratum(catalogue):
+    assert catalogue.rows("SELECT DISTINCT stratum, level FROM evaluation_items") == [
+        {"stratum": "level 1", "level": 1}
+    ]
+
+
+def test_a_run_tells_what_it_is_and_each_of_its_settings(finished):
+    run = Run.open(finished)
+    with Catalogue(finished) as opened:
+        (row,) = opened.rows("FROM runs")
+        settings = {found["setting"]: found for found in opened.rows("FROM settings")}
+    assert (row["base"], row["seed"], row["played"]) == (
+        run.config.base.path,
+        run.config.run.seed,
+        run.config.run.generations,
+    )
+    assert row["seconds"] > 0 and row["forked_from"] is None and row["run"] == finished.name
+    declared = {f"{section}.{key}" for section, keys in run.config.as_json().items() for key in keys}
+    assert set(settings) == declared
+    assert settings["update.learning_rate"]["number"] == run.config.update.learning_rate
+    assert settings["base.dialect"]["value"] == run.config.base.dialect
 
 
 # Publishing again

@@ -22,15 +22,20 @@ from populora_core.support.finish import FinishReason
 
 _INTRODUCTION = """# Data contract
 
-Rendered from `populora_core/store/tables.py`, `views.py` and `figure_views.py` by
+Rendered from `tables.py`, `record_tables.py`, `views.py` and `figure_views.py` of `populora_core/store/` by
 `python -m populora_core.report.data_contract docs/data-contract.md`; a test fails when this page, the declarations and
 DuckDB differ. Columns may be added, never renamed.
 
-`RUN/catalogue.duckdb` holds views over the Parquet files of the committed stages, and nothing else. Any
-DuckDB client can open it read-only from any folder; `populora query RUN "SQL"` and
-`populora_core.open_run(RUN).query(sql)` do so too, and rebuild it where the run was moved or has gone on.
-There a row appears as soon as its stage is
-committed; the file itself is replaced after every generation. A column that a later stage gives is null until then.
+`RUN/catalogue.duckdb` holds the rows of the committed stages and these views over them. Every DuckDB client from
+1.0 on opens it read-only, from any folder and also in a run that was copied, moved or sent;
+`populora query RUN "SQL"` and `populora_core.open_run(RUN).query(sql)` do so too, and bring it up to date where the
+run has gone on. There a row appears as soon as its stage is committed; the file itself is replaced after every
+generation. A column that a later stage gives is null until then. Views, tables and columns have these comments.
+
+Token ids and log-probabilities (`tables.proposals`, `tables.attempts`) stay in the stages' files. So do the rows of
+`proposals`, `problems`, `attempts` and `evaluation_items` of a run that has more than 256 MiB of them. A client that
+asks for these in a run that lies elsewhere gets an error, never another run's rows; `populora query` makes the
+catalogue again for the place where it is.
 
 `figures_generation`, `figures_type` and `figures_member` say once what valid, solved and rewarded mean; console,
 report, trackers and study all show these columns. A row with the verdict `infrastructure` says nothing about anyone:
@@ -38,9 +43,9 @@ no mean and no share counts it, `..._judged` says over how many rows they are; c
 The figures of a generation count each proposal, problem or attempt alike, those of a member belong to one role.
 
 Every view ends with the column `run`, the run's name, so that several runs can be asked as one
-(`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). Of long runs the views read old generations from
-`RUN/blocks/`, larger files with the same rows; the stages' own files stay as they are, `tables.NAME` among
-them, and blocks may be deleted at any time.
+(`populora query RUN RUN "SQL"`, `open_run(RUN, RUN)`). A catalogue that is made from nothing, and the views of a run
+with more than it holds, read old generations from `RUN/blocks/`, larger files with the same rows; the stages' own
+files stay as they are, and blocks may be deleted at any time.
 
 `populora prune` removes weights and optimiser states of old generations, never a row. The folders that
 `adapters.path` names for them then hold no weights, but an empty `adapter_model.safetensors.pruned`;

@@ -61,7 +61,7 @@ QUERIES = {
         SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric,
                CASE WHEN e.temperature > 0 THEN 'T ' || e.temperature END, e.part) AS benchmark, m.role,
                count(*) AS members, avg(e.score) AS score, min(e.score) AS lowest, max(e.score) AS highest
-        FROM evaluations e LEFT JOIN members m USING (member_id)
+        FROM tables.evaluations e LEFT JOIN members m USING (member_id)
         WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "stages": """

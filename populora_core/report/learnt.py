@@ -9,7 +9,7 @@ from pathlib import Path
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
 from populora_core.benchmarks.strata import level_of
-from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
+from populora_core.report.scored import Scored, Yardstick, answers, scored, telling_nothing, yardsticks
 from populora_core.report.text import percent, signed
 from populora_core.store.catalogue import Catalogue
 
@@ -204,7 +204,11 @@ def won(directory: Path) -> Won | None:
     found = scored(directory)
     if not found:
         return None
-    rows = [row for row in found[-1].rows if row["sample_index"] == 0 and row["correct"] is not None]
+    rows = [
+        row
+        for row in answers(directory, found[-1])
+        if row["sample_index"] == 0 and row["correct"] is not None
+    ]
     solvers = [row for row in rows if row["member_id"] != BASE]
     base = {row["item_id"]: row for row in rows if row["member_id"] == BASE}
     gains: dict[str, float] = defaultdict(float)

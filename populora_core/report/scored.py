@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import fmean
 
@@ -23,23 +23,18 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.strata import by_stratum, level_of
 from populora_core.benchmarks.suite import Suite
 from populora_core.runs.run import Run
-from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import EVALUATION, read_manifest, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import EVALUATION, complete, read_manifest, stage_dir, stage_folder_names
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 
+ITEMS, TEST, TEACHERS = "evaluation_items", "test", "teacher-"
 HALF = 0.5  # what the base solves of a level that counts as hard
-# The evaluations of solvers beside the base, on held-out suites or on the yardstick's.
-SHOWN = f"""
-SELECT DISTINCT generation, suite FROM evaluation_items
-WHERE member_id = '{BASE}' AND part = 'test' AND (suite = '{YARDSTICK}') = $yardstick ORDER BY ALL
-"""
-SCORES = "SELECT * FROM evaluations WHERE generation = ? AND suite = ? AND part = 'test'"
-ANSWERED = """
-SELECT i.* EXCLUDE (prompt, completion), coalesce(m.role, '') AS role
-FROM evaluation_items i LEFT JOIN members m USING (member_id)
-WHERE i.generation = ? AND i.suite = ? AND i.part = 'test' AND coalesce(m.role, '') <> 'teacher'
-"""
+# What is read of the answers behind a score.
+COLUMNS = (
+    *("generation", "member_id", "suite", "part", "benchmark", "item_id", "stratum", "sample_index"),
+    *("temperature", "completion_tokens", "answer", "verdict", "correct"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,6 @@ class Scored:
         pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
         seed: of the suite, which the intervals are drawn from.
         tokens: mean length of the solvers' answers.
-        rows: of `evaluation_items`, without their texts.
         own: whether it is the suite that the run's configuration names.
         nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
         strata: the pairs within each stratum of the suite.
@@ -61,7 +55,6 @@ class Scored:
     pairs: Sequence[Pairs]
     seed: int
     tokens: float
-    rows: Sequence[Row]
     own: bool = True
     nothing: bool = False
     strata: Mapping[str, Sequence[Pairs]] = field(default_factory=dict)
@@ -73,8 +66,12 @@ class Scored:
 
     def by_stratum(self) -> dict[str, Scored]:
         """The same within each stratum of the suite; empty where it has none."""
+        return self._by_stratum
+
+    @cached_property
+    def _by_stratum(self) -> dict[str, Scored]:
         return {
-            name: Scored(self.generation, self.suite, pairs, self.seed, self.tokens, ())
+            name: Scored(self.generation, self.suite, pairs, self.seed, self.tokens)
             for name, pairs in self.strata.items()
         }
 
@@ -94,16 +91,19 @@ class Scored:
         return self._mean("base", [own for _, own in self.pairs])
 
     def gain(self) -> Interval:
-        """Solvers minus base, paired over problems: a bootstrap, so only for what is shown."""
+        """Solvers minus base, paired over problems."""
+        return self._gain
+
+    @cached_property
+    def _gain(self) -> Interval:  # a bootstrap, so only of what is shown
         found = difference(self.pairs, self.seed, "solvers")
         assert found is not None, "every benchmark has a problem that all answered"
         return found
 
     def of(self, benchmark: int) -> Scored:
         """The same on one benchmark alone, by its place in the suite."""
-        return Scored(
-            self.generation, self.suite, self.pairs[benchmark : benchmark + 1], self.seed, self.tokens, ()
-        )
+        pairs = self.pairs[benchmark : benchmark + 1]
+        return Scored(self.generation, self.suite, pairs, self.seed, self.tokens)
 
     def _mean(self, who: str, scores: Sequence[Sequence[float]]) -> Interval:
         return mean_interval(scores, ids.generator(self.seed, "mean", who))
@@ -157,21 +157,48 @@ def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick
     return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
 
 
+def answers(directory: Path, item: Scored) -> list[Row]:
+    """The answers of solvers and base behind the scores of an evaluation, without their texts."""
+    return _answers(stage_dir(directory, item.generation, EVALUATION + item.suite))
+
+
+def _answers(folder: Path) -> list[Row]:
+    rows = read_table(folder, ITEMS, COLUMNS).to_pylist()
+    return [row for row in rows if row["part"] == TEST and not row["member_id"].startswith(TEACHERS)]
+
+
 def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scored]:
     found = []
     own = Run.open(directory).config.evaluate.file().stem
-    with Catalogue(directory) as catalogue:
-        for row in catalogue.rows(SHOWN, {"yardstick": yardstick}):
-            number, name = row["generation"], row["suite"]
-            manifest = read_manifest(stage_dir(directory, number, EVALUATION + name))
-            if generation in (None, number) and manifest is not None:
-                suite = Suite.model_validate(manifest.config["suite"])
-                item = _scored(number, suite, catalogue.rows(ANSWERED, [number, name]))
-                if item is not None and not yardstick:
-                    nothing = tells_nothing(catalogue.rows(SCORES, [number, name]), suite)
-                    item = replace(item, own=_is_own(name, own), nothing=nothing)
-                found.append(item)
-    return [item for item in found if item is not None]
+    for folder in map(Path, stage_folder_names(directory, None if generation is None else [generation])):
+        suite = folder.name.removeprefix(EVALUATION)
+        if suite == folder.name or (suite == YARDSTICK) != yardstick:
+            continue
+        manifest = read_manifest(folder)
+        if manifest is None or not complete(folder, manifest):
+            continue
+        item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()), own)
+        found += [] if item is None else [item]
+    return found
+
+
+@lru_cache(maxsize=1 << 10)
+def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> Scored | None:
+    """What an evaluation shows, which is worked out once: a report comes back to it in every generation.
+
+    Args:
+        key, contents: from its manifest: they change with what it says.
+        own: the suite file of the run's configuration.
+    """
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    suite = Suite.model_validate(manifest.config["suite"])
+    item = _scored(manifest.generation, suite, _answers(folder))
+    if item is None:
+        return None
+    rows = read_table(folder, "evaluations").to_pylist()
+    nothing = suite.suite != YARDSTICK and tells_nothing([row for row in rows if row["part"] == TEST], suite)
+    return replace(item, own=_is_own(suite.suite, own), nothing=nothing)
 
 
 def _is_own(suite: str, file: str) -> bool:
@@ -183,7 +210,7 @@ def _is_own(suite: str, file: str) -> bool:
 
 def of_items(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
     """Solvers and base by the rows of an evaluation; None where either did not answer. Teachers are left out."""
-    return _scored(generation, suite, [row for row in rows if not row["member_id"].startswith("teacher-")])
+    return _scored(generation, suite, [row for row in rows if not row["member_id"].startswith(TEACHERS)])
 
 
 def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
@@ -198,4 +225,4 @@ def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None
         return None
     tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
     strata = by_stratum(rows, suite, solvers)
-    return Scored(generation, suite.suite, pairs, suite.seed, tokens, rows, strata=strata)
+    return Scored(generation, suite.suite, pairs, suite.seed, tokens, strata=strata)

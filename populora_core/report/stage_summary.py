@@ -133,10 +133,10 @@ _QUERIES = {
         """SELECT CASE WHEN count(*) = 0 THEN 'no evaluation is due'
            ELSE count(DISTINCT member_id) FILTER (member_id <> 'base') || ' members are measured on '
            || string_agg(DISTINCT suite, ', ') END
-        FROM evaluations WHERE generation = $generation""",
+        FROM tables.evaluations WHERE generation = $generation""",
         {
             "scores": """SELECT member_id AS member, suite, benchmark, n, score, low, high, delta AS "over the base"
-                FROM evaluations WHERE generation = $generation
+                FROM tables.evaluations WHERE generation = $generation
                 ORDER BY suite, benchmark = 'all' DESC, benchmark, score DESC, member"""
         },
     ),

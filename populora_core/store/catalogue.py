@@ -1,13 +1,11 @@
-"""The catalogue: a DuckDB file of views over the committed Parquet files, always rebuilt whole."""
+"""The catalogue: a DuckDB file of the views of the data contract, swapped in by rename when brought up to date."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
+import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,49 +13,58 @@ from typing import Any
 import duckdb
 
 from populora_core.store.answer import Answer, refusal
-from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, stages_in, valid_blocks
-from populora_core.store.columns import Table
-from populora_core.store.manifest import Manifest, complete, read_manifest, stage_folder_names
-from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
+from populora_core.store.blocks import valid_blocks
+from populora_core.store.committed import committed, over_files
+from populora_core.store.manifest import stage_folder_names
+from populora_core.store.publication import CATALOGUE, STORAGE, Source, statements
 from populora_core.store.sql import (
     comments,
     full_disk_told,
     has_database,
     heeding_signals,
-    literal,
     literal_path,
     name,
-    parquet,
     refusal_told,
     text,
 )
-from populora_core.store.tables import TABLES
-from populora_core.store.views import VIEWS, View
+from populora_core.store.views import VIEWS
 from populora_core.support import durable, owner
 
-CATALOGUE = "catalogue.duckdb"
 MARK = "catalogue.mark"  # beside it: made by the key of the user who published it
 SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
 _DUCKDBS = {"memory", "system", "temp"}
-RECENT = "recent"  # schema of the tables that the blocks' views join: of the generations in no block
 
 
 def publish(run_dir: Path) -> Path:
-    """Build catalogue.duckdb again and swap it in; readers of the old one go on undisturbed.
+    """Bring catalogue.duckdb up to date and swap it in; readers of the old one go on undisturbed.
 
-    It holds absolute paths, so that any DuckDB client in any folder can open it. In a folder whose name DuckDB takes
-    in no path none is built: readers get its views in memory.
+    What it holds of generations whose stages are as they were is taken over; nothing of a catalogue of another place
+    or version, or that somebody else made: its rows could be of anything. In a folder whose name DuckDB takes in no
+    path none is made: readers get its views in memory.
 
     Raises:
-        ArtifactError: it could not be built or written; the old catalogue is untouched.
+        ArtifactError: it could not be made or written; the old catalogue is untouched.
     """
     run_dir = run_dir.resolve()
-    target = run_dir / CATALOGUE
+    target, made = run_dir / CATALOGUE, "made"
     if not has_database(run_dir):
         return target
+    folders = stage_folder_names(run_dir)
+    # Before anything is read: what is committed meanwhile makes it stale.
+    source = Source.of(run_dir, folders)
     with durable.writing(target), durable.temporary_folder(run_dir, "catalogue") as folder:
-        with full_disk_told(), duckdb.connect(folder / CATALOGUE) as connection:
-            _build(connection, run_dir)
+        with full_disk_told(), duckdb.connect() as connection:
+            old = _attached(connection, run_dir, "published")
+            connection.execute("DETACH DATABASE IF EXISTS published")
+            if not source.goes_on_from(old):
+                old = None
+            elif old is not None:
+                shutil.copyfile(target, folder / CATALOGUE)
+            connection.execute(
+                f"ATTACH {text(str(folder / CATALOGUE))} AS {made} (STORAGE_VERSION {text(STORAGE)}); USE {made}"
+            )
+            _execute(connection, run_dir, statements(run_dir, folders, source, old))
+            connection.execute(f"CHECKPOINT {made}; USE memory; DETACH {made}")
         durable.fsync(folder / CATALOGUE)
         mark = owner.mark(folder / CATALOGUE)
         os.replace(folder / CATALOGUE, target)
@@ -69,15 +76,22 @@ def publish(run_dir: Path) -> Path:
 def stale(run_dir: Path) -> bool:
     """True if the catalogue is missing, unreadable, or made for another place or other stage folders."""
     run_dir = run_dir.resolve()
-    if not _ours(run_dir):
-        return True
     with duckdb.connect() as connection:
-        try:
-            _attach(connection, run_dir / CATALOGUE, "catalogue")
-            row = connection.execute("SELECT digest FROM catalogue.tables.source").fetchone()
-        except duckdb.Error:
-            return True
-    return row != (_source(run_dir, valid_blocks(run_dir), stage_folder_names(run_dir)),)
+        return _attached(connection, run_dir, "published") != Source.of(run_dir, stage_folder_names(run_dir))
+
+
+def _attached(connection: duckdb.DuckDBPyConnection, run_dir: Path, attached: str) -> Source | None:
+    """Attach the catalogue of a run, and what it says that it was made from.
+
+    None where it is no one to trust, or cannot be read.
+    """
+    if not has_database(run_dir) or not _ours(run_dir):
+        return None
+    try:
+        _attach(connection, run_dir / CATALOGUE, attached)
+    except duckdb.Error:
+        return None
+    return Source.read(connection, attached)
 
 
 class Catalogue:
@@ -128,14 +142,14 @@ class Catalogue:
             self._connection.execute("; ".join(comments(view)))
 
     def _attach(self, directory: Path, attached: str) -> None:
-        in_memory = self._generations is not None or not has_database(directory)
-        if not in_memory and stale(directory):
-            in_memory = not os.access(directory, os.W_OK)
-            if not in_memory:
-                publish(directory)
-        if not in_memory:
-            _attach(self._connection, directory / CATALOGUE, attached)
-            return
+        if self._generations is None and has_database(directory):
+            now = Source.of(directory, stage_folder_names(directory))
+            if _attached(self._connection, directory, attached) == now:
+                return
+            self._connection.execute(f"DETACH DATABASE IF EXISTS {name(attached)}")
+            if os.access(directory, os.W_OK):
+                _attach(self._connection, publish(directory), attached)
+                return
         self._connection.execute(f"ATTACH ':memory:' AS {name(attached)}")
         self._connection.execute(f"USE {name(attached)}")
         _build(self._connection, directory, self._generations)
@@ -182,11 +196,12 @@ class Catalogue:
 
 def _ours(run_dir: Path) -> bool:
     """True if this user published the catalogue: another's views are SQL that could read any file."""
+    path = run_dir / CATALOGUE
     try:
-        if not (run_dir / CATALOGUE).is_file() or not (run_dir / MARK).is_file():
+        if not path.is_file() or not (run_dir / MARK).is_file():
             return False
         with (run_dir / MARK).open() as file:
-            return hmac.compare_digest(file.read(64).encode(), owner.mark(run_dir / CATALOGUE).encode())
+            return hmac.compare_digest(file.read(64).encode(), owner.mark(path).encode())
     except (OSError, ValueError):
         return False
 
@@ -235,103 +250,15 @@ def _require_selection(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 def _build(
     connection: duckdb.DuckDBPyConnection, run_dir: Path, generations: Collection[int] | None = None
 ) -> None:
-    """Create all views in the connection's database, over all generations or these."""
+    """Create all views in the connection's database over the stages' files, of all generations or these."""
     blocks = valid_blocks(run_dir) if generations is None else []
-    folders = stage_folder_names(run_dir, generations)
-    # Before the manifests are read: what is committed meanwhile makes it stale.
-    source = _source(run_dir, blocks, folders)
+    made = over_files(committed(run_dir, stage_folder_names(run_dir, generations), blocks))
+    if generations is None:  # a stage's summary has no reader of comments, and they take half of the time
+        made = chain(made, chain.from_iterable(map(comments, VIEWS.values())))
+    _execute(connection, run_dir, made)
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, run_dir: Path, statements: Iterable[str]) -> None:
     with refusal_told(f"the catalogue of {run_dir} could not be built"):
-        statements = "; ".join(_statements(run_dir, blocks, folders, source))
-        if generations is None:  # a stage's summary has no reader of comments, and they take half of the time
-            statements += "; " + "; ".join(chain.from_iterable(map(comments, VIEWS.values())))
-        heeding_signals(connection, lambda: connection.execute(f"BEGIN; {statements}; COMMIT"))
-
-
-def _source(run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[str]) -> str:
-    """A digest that changes when the run moves, when a stage folder comes, goes or is replaced, and with blocks.
-
-    And with the declared views: a catalogue of an older version lacks columns.
-    """
-    declared = (part for view in VIEWS.values() for part in (view.sql(), *comments(view)))
-    parts = [str(run_dir), *(block.folder.name for block in blocks), *declared]
-    digest = hashlib.sha256("\0".join(parts).encode())
-    for folder in folders:
-        with suppress(FileNotFoundError):  # set aside meanwhile
-            digest.update(f"\0{folder} {os.stat(folder).st_mtime_ns}".encode())
-    return digest.hexdigest()
-
-
-def _statements(
-    run_dir: Path, blocks: Sequence[CatalogueBlock], folders: Sequence[str], source: str
-) -> Iterable[str]:
-    held = {
-        f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
-        for block in blocks
-        for number in block.generations
-        for stage in stages_in(number)
-    }
-    files: dict[str, list[str]] = {table: [] for table in TABLES}
-    recent: dict[str, list[str]] = {table: [] for table in APART}
-    # table -> a file of each block and of each version of its stage: what may lack columns that came later.
-    kinds: dict[str, dict[object, str]] = {table: {} for table in TABLES}
-    manifests: list[Manifest] = []
-    for block in blocks:
-        for table in MERGED:
-            files[table].append(str(block.file(table)))
-            kinds[table][block] = str(block.file(table))
-    for folder in folders:
-        if (tables := held.get(folder)) is not None:
-            for table in tables:
-                if os.path.exists(path := f"{folder}/{table}.parquet"):
-                    files[table].append(path)
-                    kinds[table].setdefault("held", path)
-            continue
-        manifest = read_manifest(Path(folder))
-        if manifest is None or not complete(Path(folder), manifest):
-            continue
-        manifests.append(manifest)
-        for file in manifest.files:
-            table = file.name.removesuffix(".parquet")
-            if table in files:
-                files[table].append(f"{folder}/{file.name}")
-                kinds[table].setdefault((manifest.stage, manifest.stage_version), f"{folder}/{file.name}")
-            if table in recent:
-                recent[table].append(f"{folder}/{file.name}")
-    manifests.sort(key=lambda manifest: (manifest.generation, manifest.started_at))
-
-    yield "CREATE SCHEMA tables"
-    yield f"CREATE VIEW tables.source AS SELECT {text(source)} AS digest"
-    for table, paths in files.items():
-        yield f"CREATE VIEW tables.{table} AS {parquet(TABLES[table], paths, list(kinds[table].values()))}"
-    rows = manifest_rows(manifests)
-    for table, declared in MANIFEST_TABLES.items():
-        yield f"CREATE VIEW tables.{table} AS {_with_blocks(declared, blocks, literal(declared, rows[table]))}"
-    if blocks:
-        yield f"CREATE SCHEMA {RECENT}"
-        for table, paths in recent.items():
-            yield f"CREATE VIEW {RECENT}.{table} AS {parquet(TABLES[table], paths, list(kinds[table].values()))}"
-    for view in VIEWS.values():
-        yield f"CREATE VIEW {view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({_rows(view, blocks)})"
-
-
-def _rows(view: View, blocks: Sequence[CatalogueBlock]) -> str:
-    if not blocks or view.name not in JOINED:
-        return view.sql()
-    return _with_blocks(
-        Table(view.name, (), view.meaning, tuple(item.column for item in view.columns)),
-        blocks,
-        view.sql(RECENT),
-    )
-
-
-def _with_blocks(table: Table, blocks: Sequence[CatalogueBlock], others: str) -> str:
-    """The rows that the blocks hold, and those of the other generations."""
-    if not blocks:
-        return others
-    return f"{parquet(table, [block.file(table.name) for block in blocks])} UNION ALL {others}"
-
-
-@cache
-def _apart_of(stage: str) -> tuple[str, ...]:
-    """The tables of a stage that no block holds."""
-    return tuple(table for table in APART if stage in TABLES[table].stages)
+        together = "; ".join(["BEGIN", *statements, "COMMIT"])
+        heeding_signals(connection, lambda: connection.execute(together))

@@ -75,9 +75,14 @@ def name(value: str) -> str:
 
 def comments(view: View) -> Iterator[str]:
     """The statements that tell any client of DuckDB what a view and its columns mean."""
-    yield f"COMMENT ON VIEW {view.name} IS {text(view.meaning)}"
-    for column in view:
-        yield f"COMMENT ON COLUMN {view.name}.{column.name} IS {text(column.meaning)}"
+    return described("VIEW", view.name, view.meaning, view)
+
+
+def described(kind: str, place: str, meaning: str, columns: Iterable[Column]) -> Iterator[str]:
+    """The same of a TABLE or VIEW at a place of the catalogue."""
+    yield f"COMMENT ON {kind} {place} IS {text(meaning)}"
+    for column in columns:
+        yield f"COMMENT ON COLUMN {place}.{column.name} IS {text(column.meaning)}"
 
 
 STEPS_TAKEN = "coalesce(updates.steps, (updates.entropy IS NOT NULL)::INTEGER)"

@@ -7,10 +7,11 @@ from dataclasses import replace
 from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
 from populora_core.store.figure_views import FIGURES, OWN_PROBLEMS, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
+from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import TABLES
 
-_SOURCES = TABLES | MANIFEST_TABLES
+_SOURCES = TABLES | MANIFEST_TABLES | RECORD_TABLES
 
 
 def _of(table: str, names: str) -> tuple[ViewColumn, ...]:
@@ -98,12 +99,41 @@ _COVERAGE = f"""(
 ) AS coverage"""
 
 
-_EVALUATION_STRATA = """(
+_LEVEL = "try_cast(regexp_extract({}, '^level (\\d+)$', 1) AS INTEGER)"
+
+# The mean over a suite's benchmarks has a row of its own where there are several; where there is one, it is its own.
+_EVALUATIONS = """(
+    FROM tables.evaluations UNION ALL
+    SELECT * REPLACE ('all' AS benchmark) FROM tables.evaluations WHERE (generation, suite, part) IN (
+        SELECT (generation, suite, part) FROM tables.evaluations
+        GROUP BY generation, suite, part HAVING count(DISTINCT benchmark) = 1
+    ) AND benchmark <> 'all'
+) AS evaluations"""
+
+_LEVEL_OF = ViewColumn(
+    Column("level", INT, "Number of a stratum that is a level; null of any other.", nullable=True),
+    _LEVEL.format("evaluation_items.stratum"),
+)
+
+_RUNS = """tables.runs AS runs CROSS JOIN (
+    SELECT coalesce(max(generation), 0) AS played FROM tables.updates
+) AS playing CROSS JOIN (
+    SELECT coalesce(sum(seconds), 0) AS seconds FROM tables.stages
+) AS took LEFT JOIN (
+    SELECT generation, suite, avg(score) FILTER (member_id = 'base') AS base_score,
+           avg(score) FILTER (member_id IN (SELECT member_id FROM tables.population WHERE role <> 'teacher'))
+               AS solvers_score
+    FROM evaluations
+    WHERE part = 'test' AND benchmark = 'all' AND suite <> 'yardstick'
+    GROUP BY generation, suite ORDER BY generation DESC, suite LIMIT 1
+) AS scored ON true"""
+
+_EVALUATION_STRATA = f"""(
     SELECT *, greatest(centre - 1.96 * sqrt(centre * (1 - centre) / (n + 4)), 0) AS low,
            least(centre + 1.96 * sqrt(centre * (1 - centre) / (n + 4)), 1) AS high
     FROM (
         SELECT generation, member_id, suite, part, benchmark, temperature, stratum,
-               try_cast(regexp_extract(stratum, '^level (\\d+)$', 1) AS INTEGER) AS level,
+               {_LEVEL.format("stratum")} AS level,
                count(*)::INTEGER AS n, avg(solved) AS score, (sum(solved) + 2) / (count(*) + 4) AS centre
         FROM (
             SELECT generation, member_id, suite, part, benchmark, temperature, stratum, item_id,
@@ -295,8 +325,19 @@ _DECLARED = (
     ),
     _whole("averages"),
     _whole("evolutions"),
-    _whole("evaluations"),
-    _whole("evaluation_items"),
+    View(
+        "evaluations",
+        TABLES["evaluations"].meaning
+        + " Every suite has rows of the benchmark `all`: the mean over its benchmarks.",
+        _EVALUATIONS,
+        _of("evaluations", " ".join(column.name for column in TABLES["evaluations"])),
+    ),
+    View(
+        "evaluation_items",
+        TABLES["evaluation_items"].meaning,
+        _from("evaluation_items"),
+        (*_of("evaluation_items", " ".join(column.name for column in TABLES["evaluation_items"])), _LEVEL_OF),
+    ),
     View(
         "evaluation_strata",
         "Scores of every player by stratum of a suite: the share of its problems' answers that are right.",
@@ -314,12 +355,7 @@ _DECLARED = (
                     "stratum",
                 )
             ),
-            ViewColumn(
-                Column(
-                    "level", INT, "Number of a stratum that is a level; null of any other.", nullable=True
-                ),
-                "strata.level",
-            ),
+            replace(_LEVEL_OF, expression="strata.level"),
             ViewColumn(Column("n", INT, "Problems with a judged answer."), "strata.n"),
             ViewColumn(
                 Column("score", FLOAT, "Mean over them of the share of right answers."), "strata.score"
@@ -335,6 +371,28 @@ _DECLARED = (
     ),
     _whole("stages"),
     *FIGURES,
+    View(
+        "runs",
+        "What the run is, and what it came to.",
+        _RUNS,
+        (
+            *_of("runs", " ".join(column.name for column in RECORD_TABLES["runs"])),
+            ViewColumn(
+                Column("played", INT, "The last generation whose members have learnt."), "playing.played"
+            ),
+            ViewColumn(Column("seconds", FLOAT, "Wall-clock seconds in all its stages."), "took.seconds"),
+            *(
+                ViewColumn(Column(name, kind, meaning, nullable=True), expression)
+                for name, kind, meaning, expression in (
+                    ("suite", TEXT, "The held-out suite that was asked last; null for none.", "scored.suite"),
+                    ("scored_generation", INT, "After which generation.", "scored.generation"),
+                    ("base_score", FLOAT, "Mean score of the base there.", "scored.base_score"),
+                    ("solvers_score", FLOAT, "Mean score of the members that solve.", "scored.solvers_score"),
+                )
+            ),
+        ),
+    ),
+    _whole("settings"),
 )
 
 VIEWS: dict[str, View] = {view.name: view for view in _DECLARED}

@@ -51,7 +51,7 @@ OTHERS = (
 HELD_OUT_SCORES = """
     SELECT e.generation, e.benchmark, e.metric, e.temperature, e.score,
            CASE WHEN e.member_id = 'base' THEN 'base' ELSE printf('%s-%02d', m.role, m.slot) END AS part
-    FROM evaluations e LEFT JOIN members m USING (member_id)
+    FROM tables.evaluations e LEFT JOIN members m USING (member_id)
     WHERE e.suite = $suite AND e.part = 'test'
 """
 PAIRS = """

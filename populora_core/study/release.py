@@ -39,7 +39,7 @@ Each run was made again from its seed.
 """
 SOLVERS = """
     SELECT DISTINCT e.member_id, printf('%s-%02d', m.role, m.slot) AS part, r.external_fitness AS fitness
-    FROM evaluations e JOIN members m USING (member_id) LEFT JOIN ratings r USING (generation, member_id)
+    FROM tables.evaluations e JOIN members m USING (member_id) LEFT JOIN ratings r USING (generation, member_id)
     WHERE e.suite = $suite AND e.part = 'test' AND e.generation = $generation AND m.role <> 'teacher'
 """
 TABLE = "README.md"

@@ -1,0 +1,131 @@
+"""What a run has committed, as SQL: the rows of its tables in the stages' own files, and in blocks that hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, stages_in
+from populora_core.store.columns import Table, View
+from populora_core.store.manifest import Manifest, complete, read_manifest
+from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
+from populora_core.store.record_tables import RECORD_TABLES, record_rows
+from populora_core.store.sql import literal, parquet, text
+from populora_core.store.tables import TABLES
+from populora_core.store.views import VIEWS
+
+RECENT = "recent"  # schema of the tables that the views with texts join: of the generations in no block
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed stages of some folders.
+
+    Attributes:
+        files: table -> its files.
+        recent: the same without those of generations that a block holds.
+        kinds: table -> a file of each block and of each version of its stage: what may lack columns that came later.
+        manifests: of the stages that no block holds, in order.
+    """
+
+    run_dir: Path
+    blocks: tuple[CatalogueBlock, ...]
+    files: dict[str, list[str]] = field(default_factory=lambda: {table: [] for table in TABLES})
+    recent: dict[str, list[str]] = field(default_factory=lambda: {table: [] for table in APART})
+    kinds: dict[str, dict[object, str]] = field(default_factory=lambda: {table: {} for table in TABLES})
+    manifests: list[Manifest] = field(default_factory=list)
+
+    def rows(self, table: str) -> str:
+        """The rows of a table of the stages."""
+        return parquet(TABLES[table], self.files[table], list(self.kinds[table].values()))
+
+    def recent_rows(self, table: str) -> str:
+        """The same without those of generations that a block holds."""
+        return parquet(TABLES[table], self.recent[table], list(self.kinds[table].values()))
+
+    def manifest_rows(self) -> Iterator[tuple[Table, str]]:
+        """The rows of each table that is made of manifests."""
+        rows = manifest_rows(self.manifests)
+        for name, table in MANIFEST_TABLES.items():
+            yield table, self._and_blocks(table, literal(table, rows[name]))
+
+    def view_rows(self, view: View) -> str:
+        """The rows of a view with texts, joined from tables in the schema `recent`."""
+        columns = tuple(item.column for item in view.columns)
+        return self._and_blocks(Table(view.name, (), view.meaning, columns), view.sql(RECENT))
+
+    def _and_blocks(self, table: Table, others: str) -> str:
+        if not self.blocks:
+            return others
+        return f"{parquet(table, [block.file(table.name) for block in self.blocks])} UNION ALL {others}"
+
+
+def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueBlock] = ()) -> Committed:
+    """What is committed in these folders; what `blocks` hold of it is read there."""
+    held = {
+        f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
+        for block in blocks
+        for number in block.generations
+        for stage in stages_in(number)
+    }
+    found = Committed(run_dir, tuple(blocks))
+    for block in blocks:
+        for table in MERGED:
+            found.files[table].append(str(block.file(table)))
+            found.kinds[table][block] = str(block.file(table))
+    for folder in folders:
+        if (tables := held.get(folder)) is not None:
+            for table in tables:
+                if os.path.exists(path := f"{folder}/{table}.parquet"):
+                    found.files[table].append(path)
+                    found.kinds[table].setdefault("held", path)
+            continue
+        manifest = read_manifest(Path(folder))
+        if manifest is None or not complete(Path(folder), manifest):
+            continue
+        found.manifests.append(manifest)
+        for file in manifest.files:
+            table, path = file.name.removesuffix(".parquet"), f"{folder}/{file.name}"
+            if table in found.files:
+                found.files[table].append(path)
+                found.kinds[table].setdefault((manifest.stage, manifest.stage_version), path)
+            if table in found.recent:
+                found.recent[table].append(path)
+    found.manifests.sort(key=lambda manifest: (manifest.generation, manifest.started_at))
+    return found
+
+
+def over_files(found: Committed) -> Iterator[str]:
+    """The statements of a catalogue that holds no row itself."""
+    yield "CREATE SCHEMA tables"
+    for table in TABLES:
+        yield f"CREATE VIEW tables.{table} AS {found.rows(table)}"
+    for declared, rows in found.manifest_rows():
+        yield f"CREATE VIEW tables.{declared.name} AS {rows}"
+    recorded = record_rows(found.run_dir)
+    for name, declared in RECORD_TABLES.items():
+        yield f"CREATE VIEW tables.{name} AS {literal(declared, recorded[name])}"
+    yield from recent_views(found)
+    for view in VIEWS.values():
+        yield shown(view, found.run_dir, found.view_rows(view) if view.name in JOINED else view.sql())
+
+
+def recent_views(found: Committed) -> Iterator[str]:
+    """The statements that make the schema `recent`."""
+    yield f"CREATE SCHEMA {RECENT}"
+    for table in APART:
+        yield f"CREATE VIEW {RECENT}.{table} AS {found.recent_rows(table)}"
+
+
+def shown(view: View, run_dir: Path, rows: str) -> str:
+    """The statement that makes a view of the contract from its rows."""
+    return f"CREATE OR REPLACE VIEW main.{view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({rows})"
+
+
+@cache
+def _apart_of(stage: str) -> tuple[str, ...]:
+    """The tables of a stage that no block holds."""
+    return tuple(table for table in APART if stage in TABLES[table].stages)
