@@ -41,7 +41,7 @@ from populora_core.report.write import REPORT, ReportWarning, refresh, write_rep
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGES as LOOP
-from populora_core.store.catalogue import publish, run_labels
+from populora_core.store.catalogue import CATALOGUE, publish, run_labels
 from populora_core.store.record import RECORD
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.trackers.figures import by_generation
@@ -496,7 +496,7 @@ def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None
     before = (written / REPORT).read_text()
     (problem,) = (written / "generations" / "0002" / "verify").glob("problems.parquet")
     problem.write_bytes(b"x" * problem.stat().st_size)
-    publish(written)
+    (written / CATALOGUE).unlink()
     with pytest.warns(ReportWarning, match=r"report\.html was not brought up to date: \w+: .*"):
         refresh(written)
     assert (written / REPORT).read_text() == before

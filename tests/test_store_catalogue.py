@@ -242,6 +242,7 @@ def test_stages_come_from_the_manifests(catalogue):
         "mfu": None,
         "cache_hits": None,
         "sandbox": None,
+        "seconds_before": None,
         "run": "run",
     }
 

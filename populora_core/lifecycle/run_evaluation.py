@@ -141,10 +141,12 @@ class RunEvaluation:
                     started=started,
                     seconds=time.time() - started,
                     code_revision=code_revision(),
-                    extra={SELECTION: self._selection, SANDBOX: self.session.sandbox.identity},
+                    extra={SELECTION: self._selection, SANDBOX: self.session.sandbox.identity}
+                    | self.session.since_stage(started),
                 )
             )
         self.evaluation.clear()
+        self.session.stage_ended = time.time()
         publish(run.directory)
         return Evaluated(self._folder, self.generation, rows, False)
 

@@ -65,7 +65,8 @@ QUERIES = {
         WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "stages": """
-        SELECT generation, stage, max(started_at) AS started_at, sum(seconds) AS seconds, max(key) AS key
+        SELECT generation, stage, max(started_at) AS started_at, sum(seconds) AS seconds,
+               coalesce(sum(seconds_before), 0) AS before, max(key) AS key
         FROM stages WHERE generation <= $last GROUP BY ALL ORDER BY generation, started_at
     """,
 }

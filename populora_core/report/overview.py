@@ -30,7 +30,7 @@ def _lines(figures: Figures, roles: list[str]) -> Iterator[tuple[object, ...]]:
     """A line per generation, the newest first; of each role the member of the highest fitness."""
     took: dict[int, float] = {}
     for row in figures["stages"]:
-        took[row["generation"]] = took.get(row["generation"], 0.0) + row["seconds"]
+        took[row["generation"]] = took.get(row["generation"], 0.0) + row["seconds"] + row["before"]
     rated: dict[tuple[int, str], list[Row]] = {}
     for row in figures["ratings"]:
         rated.setdefault((row["generation"], row["role"]), []).append(row)

@@ -75,7 +75,7 @@ def page(
 
 def _card(label: str, figures: Figures) -> dict[str, Any]:
     """A run's headline, its figures at a glance and its notes."""
-    played = [row["seconds"] for row in figures["stages"]]
+    played = [row["seconds"] + row["before"] for row in figures["stages"]]
     living = [row for row in figures["members"] if row["died_generation"] is None]
     tiles = [
         (f"{figures.last} / {figures.target}", "generations"),
@@ -84,7 +84,7 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
             (number(sum(row[what] for row in figures["figures_generation"])), what)
             for what in ("problems", "attempts")
         ),
-        (seconds(sum(played)), "in stages"),
+        (seconds(sum(played)), "by the clock"),
     ]
     found: list[Note] = notes(figures)
     return {"label": label, "headline": headline(figures), "tiles": tiles, "notes": found}

@@ -175,7 +175,7 @@ def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scor
         if suite == folder.name or (suite == YARDSTICK) != yardstick:
             continue
         manifest = read_manifest(folder)
-        if manifest is None or not complete(folder, manifest):
+        if manifest is None or f"{ITEMS}.parquet" not in manifest.contents or not complete(folder, manifest):
             continue
         item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()), own)
         found += [] if item is None else [item]
@@ -184,7 +184,7 @@ def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scor
 
 @lru_cache(maxsize=1 << 10)
 def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> Scored | None:
-    """What an evaluation shows, which is worked out once: a report comes back to it in every generation.
+    """Score an evaluation once: a report comes back to it in every generation.
 
     Args:
         key, contents: from its manifest: they change with what it says.
@@ -192,8 +192,11 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> 
     """
     manifest = read_manifest(folder)
     assert manifest is not None
+    asked = _answers(folder)
+    if BASE not in {row["member_id"] for row in asked}:
+        return None
     suite = Suite.model_validate(manifest.config["suite"])
-    item = _scored(manifest.generation, suite, _answers(folder))
+    item = _scored(manifest.generation, suite, asked)
     if item is None:
         return None
     rows = read_table(folder, "evaluations").to_pylist()

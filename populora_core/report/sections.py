@@ -16,6 +16,7 @@ from populora_core.report.metrics import Metric
 from populora_core.report.palette import (
     BLUE,
     GREEN,
+    GREY,
     INFRASTRUCTURE,
     LINES,
     ORANGE,
@@ -45,6 +46,7 @@ TOKEN_PARTS = {
     "trained on": ("trained_tokens", GREEN),
 }
 """Token counts to draw: name -> column of `figures_generation` and colour."""
+BETWEEN = "between stages"
 MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 
@@ -304,8 +306,12 @@ def _cost(figures: Figures) -> ReportSection:
     spent: dict[int, dict[str, float]] = {}
     for row in figures["stages"]:
         if row["generation"] > 0:
-            spent.setdefault(row["generation"], {})[row["stage"]] = row["seconds"]
-    colours = STAGES | {name: VERMILLION for parts in spent.values() for name in parts if name not in STAGES}
+            own = spent.setdefault(row["generation"], {})
+            own[row["stage"]] = row["seconds"]
+            if row["before"]:
+                own[BETWEEN] = own.get(BETWEEN, 0.0) + row["before"]
+    colours = STAGES | {BETWEEN: GREY}
+    colours |= {name: VERMILLION for parts in spent.values() for name in parts if name not in colours}
     tokens = {
         row["generation"]: {name: float(row[key]) for name, (key, _) in TOKEN_PARTS.items()}
         for row in figures["figures_generation"]
@@ -318,7 +324,12 @@ def _cost(figures: Figures) -> ReportSection:
         drawn(
             [
                 stacked_plot(
-                    "Time by stage", "Wall-clock seconds of each stage.", "seconds", spent, colours, seconds
+                    "Time by stage",
+                    "Wall-clock seconds of each stage, and between them.",
+                    "seconds",
+                    spent,
+                    colours,
+                    seconds,
                 ),
                 stacked_plot(
                     "Tokens",

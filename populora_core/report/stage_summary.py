@@ -177,7 +177,8 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
             fix="populora resume makes damaged stages again",
         )
     query = _QUERIES[stage]
-    with Catalogue(directory, generations=(generation - 1, generation)) as catalogue:
+    asked = " ".join((query.headline, *query.parts.values()))
+    with Catalogue(directory, generations=(generation - 1, generation), asked=asked) as catalogue:
 
         def rows(sql: str) -> list[dict[str, Any]]:
             return catalogue.rows(sql, {"generation": generation})

@@ -41,9 +41,11 @@ FROM coverage QUALIFY generation = max(generation) OVER (PARTITION BY problem_ty
 """
 # Totals of the whole run.
 OVERALL = """
-SELECT printf('%d proposals, %d problems, %d attempts, %d replacements, %.0f s in stages',
+SELECT printf('%d proposals, %d problems, %d attempts, %d replacements, %.0f s, of which %.0f s in stages',
               (SELECT count(*) FROM proposals), (SELECT count(*) FROM problems), (SELECT count(*) FROM attempts),
-              (SELECT count(*) FROM evolutions), (SELECT coalesce(sum(seconds), 0) FROM stages)) AS totals
+              (SELECT count(*) FROM evolutions), took.wall, took.stages) AS totals
+FROM (SELECT coalesce(sum(seconds + coalesce(seconds_before, 0)), 0) AS wall, coalesce(sum(seconds), 0) AS stages
+      FROM stages) AS took
 """
 
 
@@ -117,4 +119,4 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
         for row in summary.types
         if row["valid"] == 0
     ]
-    return "\n".join(["  │  ".join([*parts, f"{figures['seconds']:.0f} s"]), *unheard, *replaced])
+    return "\n".join(["  │  ".join([*parts, f"{figures['wall_seconds']:.0f} s"]), *unheard, *replaced])

@@ -44,6 +44,7 @@ class Session:
         self.observer = observer or Observer()
         self.heartbeat = Heartbeat(run.directory, self._workers)
         self.shared: SharedRun | None = None
+        self.stage_ended: float | None = None
         self._exit = ExitStack()
 
     def __enter__(self) -> Session:
@@ -62,6 +63,10 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self._exit.close()
+
+    def since_stage(self, started: float) -> dict[str, float]:
+        """The time before a stage, as its manifest has it; nothing before the session's first."""
+        return {} if self.stage_ended is None else {"seconds_before": max(0.0, started - self.stage_ended)}
 
     def _workers(self) -> Sequence[int]:
         """Process ids of the workers that have been started."""

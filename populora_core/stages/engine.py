@@ -72,6 +72,7 @@ def run_stage(
     reused = manifest is not None
     if manifest is None:
         manifest, reused = _make(session, plan, guard)
+    session.stage_ended = time.time()
     session.observer.stage_ended(generation, stage.name, reused, manifest.seconds)
     return StageResult(generation, stage.name, reused, manifest.seconds, manifest)
 
@@ -172,7 +173,7 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
             started=started,
             seconds=time.time() - started,
             code_revision=code_revision(),
-            extra=context.extra,
+            extra=context.extra | session.since_stage(started),
         )
         found = _committed(run, plan)
         if found is not None and found.contents == manifest.contents:

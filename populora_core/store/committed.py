@@ -1,8 +1,9 @@
-"""What a run has committed, as SQL: the rows of its tables in the stages' own files, and in blocks that hold them."""
+"""A run's committed rows as SQL: the rows of its tables in the stages' own files, and in blocks that hold them."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, stages_in
 from populora_core.store.columns import Table, View
+from populora_core.store.figure_views import FIGURES
 from populora_core.store.manifest import Manifest, complete, read_manifest
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.record_tables import RECORD_TABLES, record_rows
@@ -64,7 +66,7 @@ class Committed:
 
 
 def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueBlock] = ()) -> Committed:
-    """What is committed in these folders; what `blocks` hold of it is read there."""
+    """The committed stages of these folders, and the blocks that hold rows of them."""
     held = {
         f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
         for block in blocks
@@ -98,19 +100,46 @@ def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueB
     return found
 
 
-def over_files(found: Committed) -> Iterator[str]:
-    """The statements of a catalogue that holds no row itself."""
+def over_files(found: Committed, asked: str | None = None) -> Iterator[str]:
+    """The statements of a catalogue that holds no row itself.
+
+    Args:
+        asked: the SQL that it is made for: what that does not name is left out. None for all.
+    """
+    views = list(VIEWS.values()) if asked is None else _named(asked)
+    text = None if asked is None else " ".join([asked, *(view.sql() for view in views)])
     yield "CREATE SCHEMA tables"
     for table in TABLES:
-        yield f"CREATE VIEW tables.{table} AS {found.rows(table)}"
+        if text is None or _names(text, f"tables.{table}"):
+            yield f"CREATE VIEW tables.{table} AS {found.rows(table)}"
     for declared, rows in found.manifest_rows():
         yield f"CREATE VIEW tables.{declared.name} AS {rows}"
     recorded = record_rows(found.run_dir)
     for name, declared in RECORD_TABLES.items():
         yield f"CREATE VIEW tables.{name} AS {literal(declared, recorded[name])}"
-    yield from recent_views(found)
-    for view in VIEWS.values():
-        yield shown(view, found.run_dir, found.view_rows(view) if view.name in JOINED else view.sql())
+    if any(view.name in JOINED for view in views):
+        yield from recent_views(found)
+    for view in views:
+        once = asked is not None and view in FIGURES  # it is small, and asked several times
+        rows = found.view_rows(view) if view.name in JOINED else view.sql()
+        yield shown(view, found.run_dir, rows, "TABLE" if once else "VIEW")
+
+
+def _named(sql: str) -> list[View]:
+    """The views that SQL names, and those that these name, as they are declared."""
+    found: dict[str, View] = {}
+    texts = [sql]
+    while texts:
+        text = texts.pop()
+        for view in VIEWS.values():
+            if view.name not in found and _names(text, view.name):
+                found[view.name] = view
+                texts.append(view.sql())
+    return [view for view in VIEWS.values() if view.name in found]
+
+
+def _names(sql: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", sql) is not None
 
 
 def recent_views(found: Committed) -> Iterator[str]:
@@ -120,9 +149,9 @@ def recent_views(found: Committed) -> Iterator[str]:
         yield f"CREATE VIEW {RECENT}.{table} AS {found.recent_rows(table)}"
 
 
-def shown(view: View, run_dir: Path, rows: str) -> str:
-    """The statement that makes a view of the contract from its rows."""
-    return f"CREATE OR REPLACE VIEW main.{view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({rows})"
+def shown(view: View, run_dir: Path, rows: str, kind: str = "VIEW") -> str:
+    """The statement that makes a view of the contract from its rows, or a table of what it shows now."""
+    return f"CREATE OR REPLACE {kind} main.{view.name} AS SELECT *, {text(run_dir.name)} AS run FROM ({rows})"
 
 
 @cache

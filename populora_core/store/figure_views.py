@@ -159,7 +159,15 @@ _TRAINED = _part(
     ("trained_tokens", LONG, "Tokens trained on, of all members and roles.", "sum(tokens)"),
 )
 _TOOK = _part(
-    "took", "tables.stages", ("seconds", FLOAT, "Wall-clock seconds in its stages.", "sum(seconds)")
+    "took",
+    "tables.stages",
+    ("seconds", FLOAT, "Wall-clock seconds in its stages.", "sum(seconds)"),
+    (
+        "wall_seconds",
+        FLOAT,
+        "The same with those before each of them: what a clock shows from the end of the generation before.",
+        "sum(seconds + coalesce(seconds_before, 0))",
+    ),
 )
 _WROTE = _part(
     "wrote",

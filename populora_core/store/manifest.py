@@ -77,6 +77,7 @@ class Extra(TypedDict, total=False):
         prompt_tokens, cached_tokens: of the prompts that were completed; those that the engine had in its cache.
         gpu_busy: share of the time in which GPUs computed.
         mfu: share of the GPUs' peak that an update reached.
+        seconds_before: between the end of the stage before, in the same session, and this one's start.
         proof: of the members that an update learnt from, where rounding may hide a fault.
     """
 
@@ -90,6 +91,7 @@ class Extra(TypedDict, total=False):
     cached_tokens: int
     gpu_busy: float
     mfu: float
+    seconds_before: float
     proof: dict[MemberId, SamplerProof]
 
 

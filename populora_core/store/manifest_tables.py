@@ -55,6 +55,13 @@ _DECLARED = (
                 "(vLLM does).",
                 nullable=True,
             ),
+            Column(
+                "seconds_before",
+                FLOAT,
+                "How long nothing but what lies between stages was done before it: writing catalogue and report, and "
+                "Prefect. Null for the first of a session.",
+                nullable=True,
+            ),
         ),
     ),
     Table(
@@ -91,6 +98,7 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
             "cache_hits": _quotient(
                 manifest.extra.get("cached_tokens"), manifest.extra.get("prompt_tokens", 0)
             ),
+            "seconds_before": manifest.extra.get("seconds_before"),
         }
         for manifest in manifests
     ]

@@ -1,4 +1,4 @@
-"""What the catalogue's file is made of: the rows that its views show, brought up to date generation by generation.
+"""The content of the catalogue's file: the rows that its views show, brought up to date generation by generation.
 
 It holds the rows themselves, so that a run that was moved, copied or sent answers from its own files in any client.
 Token ids and log-probabilities stay in the stages' files, and so do the rows that have texts once their files come to
@@ -51,7 +51,7 @@ _FOLDERS = Table(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a catalogue is made from; the same for as long as it needs no publishing.
+    """The state of a run that a catalogue is made from; the same for as long as it needs no publishing.
 
     Attributes:
         made_for: a digest of its place and of all that is declared of it.
@@ -67,7 +67,7 @@ class Source:
 
     @classmethod
     def of(cls, run_dir: Path, folders: Sequence[str]) -> Source:
-        """Of a run as it is now."""
+        """Describe a run as it is now."""
         stamps = {}
         for folder in folders:
             with suppress(FileNotFoundError):  # set aside meanwhile
@@ -78,7 +78,7 @@ class Source:
 
     @classmethod
     def read(cls, connection: duckdb.DuckDBPyConnection, database: str) -> Source | None:
-        """Of an attached catalogue; None where it is of an older version."""
+        """Read it from an attached catalogue; None where it is of an older version."""
         tables = f"{name(database)}.tables"
         try:
             row = connection.execute(f"SELECT made_for, held, blocks FROM {tables}.source").fetchone()
@@ -88,12 +88,12 @@ class Source:
         return cls(row[0], row[1], row[2], dict(stamps)) if row else None
 
     def goes_on_from(self, old: Source | None) -> bool:
-        """Whether a file that was made from `old` can be brought up to date."""
+        """True if a file that was made from `old` can be brought up to date."""
         return old is not None and (old.made_for, old.held) == (self.made_for, self.held)
 
 
 def statements(run_dir: Path, folders: Sequence[str], source: Source, old: Source | None) -> Iterator[str]:
-    """What brings a file up to date that was made from `old`, or that holds nothing yet."""
+    """The statements that bring a file up to date that was made from `old`, or that holds nothing yet."""
     blocks = valid_blocks(run_dir)
     if old is None:
         yield from _begun(source.held)
