@@ -40,7 +40,7 @@ class Block:
 
     @property
     def needs_variable(self) -> bool:
-        """Whether the current value must be a plain name: it is read several times, or assigned to."""
+        """True if the current value must be a plain name: it is read several times, or assigned to."""
         return bool(self.lines) or self.value.count("{v}") + self.value.count("{e}") > 1
 
 
@@ -97,7 +97,7 @@ def _assignment(rng: np.random.Generator, source: Type, result: Type, target: st
 
 
 def _branch(rng: np.random.Generator, source: Type, result: Type, merged: Type | None = None) -> Block:
-    """``if`` around an assignment; with a change of type both arms are needed."""
+    """Draw an ``if`` around an assignment; with a change of type both arms are needed."""
     conditions = tables.CONDITIONS[source] if merged is None else tables.MERGING_CONDITIONS[source, merged]
     lines = [f"if {_filled(rng, choose(rng, conditions))}:"]
     both = source is not result or rng.random() < 0.4

@@ -25,7 +25,7 @@ ACCUMULATORS = "uvwz"
 
 
 class Relation(StrEnum):
-    """How a relative differs from the program it is derived from."""
+    """The difference between a relative and the program that it is derived from."""
 
     EXTEND = "extend"
     REPLACE = "replace"

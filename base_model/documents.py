@@ -64,7 +64,7 @@ class Document:
 
     @property
     def completion(self) -> str:
-        """What follows the prompt when the role is played, without the end token."""
+        """The text after the prompt when the role is played, without the end token."""
         return self.text.removeprefix(self.prompt).partition("<eos>")[0]
 
 

@@ -46,7 +46,7 @@ def compile_function(program: str, extra: Mapping[str, object] | None = None) ->
 
 
 def is_small(value: object) -> bool:
-    """Whether a value is one that the corpus shows: a small int, list of ints, or ASCII string."""
+    """True if the corpus may show the value: a small int, list of ints, or ASCII string."""
     if type(value) is int:
         return abs(value) <= MAX_INT
     if type(value) is str:

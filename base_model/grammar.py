@@ -91,7 +91,7 @@ def examples(rng: np.random.Generator, derivation: Derivation, count: int) -> Sa
 
 
 def example_count(kind: str) -> int:
-    """How many examples a sample of this problem type holds."""
+    """Number of examples that a sample of this problem type holds."""
     return CODE_F_INPUTS if kind == "code_f" else 4
 
 

@@ -61,7 +61,7 @@ def shown_in(document: Document) -> _Shown:
 
 
 def corpus_shard(seed: int, rank: int, tokens: int) -> _Shown:
-    """What one process of the training saw (see `base_model.train`)."""
+    """Programs and inputs that one process of the training saw (see `base_model.train`)."""
     shown: _Shown = defaultdict(set)
 
     def watch(document: Document) -> None:

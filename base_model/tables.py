@@ -1,4 +1,4 @@
-"""What the grammar draws from: types, constants and templates. Small operands, many structures.
+"""Tables that the grammar draws from: types, constants and templates. Small operands, many structures.
 
 Holes: ``{v}`` the current value, ``{e}`` the same where brackets are never needed, ``{a}`` the accumulator,
 ``K`` a small addend, ``M`` a small factor, ``N`` a small modulus, ``Q`` a quoted letter, ``W`` two of them.

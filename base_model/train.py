@@ -27,7 +27,7 @@ from populora_core.support.children import end_with_parent
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What a training run is made of.
+    """Settings of a training run.
 
     Attributes:
         tokens: training tokens over all processes, padding not counted.

@@ -37,7 +37,7 @@ INPUT_LOSS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What the documents are made of.
+    """The mixture of documents.
 
     Attributes:
         roles: role -> share of the documents.
@@ -82,7 +82,7 @@ def result(found: SolvedProgram) -> str:
 
 
 def answer(found: SolvedProgram) -> str:
-    """What predicts the output on the first input, thought included."""
+    """The text that predicts the output on the first input, thought included."""
     return "".join(read + new for read, new in thought(found)) + result(found)
 
 

@@ -1,4 +1,4 @@
-"""What practice gained, as tables: ``python -m base_model.steps.gains`` over the oracle's results.
+"""Gains by practice, as tables: ``python -m base_model.steps.gains`` over the oracle's results.
 
 Gains are paired by problem, and every level counts alike. Intervals are 95 %: 1.96 standard errors over problems.
 """
@@ -22,7 +22,7 @@ RESULTS = REPOSITORY / "bench" / "results" / "frontier-oracle.jsonl"
 ARMS = ("following", "fixed", "supervised", "shuffled")
 SAMPLED_ATTEMPTS = 8
 LEAST_GAIN = {EDGE: 0.15, BEYOND: 0.08}
-"""What the following arm must add to greedy scores before self-play is built on a base."""
+"""Least gain in greedy scores by the following arm before self-play is built on a base."""
 
 WAYS = {"greedy": ("right", 1), "whole": ("whole", 1), "temperature 1": ("right", SAMPLED_ATTEMPTS)}
 
@@ -31,7 +31,7 @@ Scores = dict[str, dict[str, str]]
 
 
 def read_results(file: Path) -> list[Row]:
-    """What the file holds, one result a line; nothing where there is none."""
+    """The results in the file, one a line; empty where there is no file."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
@@ -75,7 +75,7 @@ def average(scores: Row, levels: Sequence[int], way: str) -> float:
 
 
 def gates(results: Sequence[Row]) -> dict[str, bool]:
-    """Whether each seed's following arm lifts enough, and more than its fixed one: edge and beyond together."""
+    """Check that each seed's following arm lifts enough, and more than its fixed one: edge and beyond together."""
     base, arms = _sorted(results)
     found = {}
     for (arm, seed), result in arms.items():

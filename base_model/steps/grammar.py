@@ -26,9 +26,10 @@ FACTORS = "234"
 HEAD = "def f(x,y):"
 TAIL = "\n return [x,y]"
 KINDS: dict[str, float] = {"constant": 0.5, "variable": 0.35, "factor": 0.15}
-"""What a statement does to its variable -> how often: add or subtract a constant or the other one, or multiply.
+"""Frequencies of what a statement does to its variable: add or subtract a constant or the other one, or multiply.
 
-Each can be undone, so that a program gives a different output for each input, and a guess is right one time in 25."""
+Each can be undone, so that a program gives a different output for each input, and a guess is right one time in 25.
+"""
 
 RESERVED = 8
 """One program in so many is in no document."""
@@ -68,7 +69,7 @@ def program_text(statements: Statements) -> str:
 
 
 def steps(statements: Statements, state: State) -> list[ExecutedStep]:
-    """What each statement does, in order."""
+    """Execute the statements in order; return each with its operand, old and new value."""
     values = dict(zip(VARIABLES, state, strict=True))
     done = []
     for statement in statements:
@@ -89,7 +90,7 @@ def output(statements: Statements, state: State) -> State:
 
 
 def tight(statements: Statements, state: State) -> bool:
-    """Whether each single statement, left out, changes the output for this input."""
+    """True if each single statement, left out, changes the output for this input."""
     end = output(statements, state)
     shorter = (statements[:index] + statements[index + 1 :] for index in range(len(statements)))
     return all(output(rest, state) != end for rest in shorter)
@@ -162,13 +163,13 @@ def read_statements(program: str) -> Statements:
 
 
 def reserved(statements: Statements) -> bool:
-    """Whether the program is kept for held-out sets: of two statements and more, one in `RESERVED` by its hash."""
+    """True if the program is kept for held-out sets: of two statements and more, one in `RESERVED` by its hash."""
     digest = hashlib.sha256(program_text(statements).encode()).digest()
     return len(statements) > 1 and int.from_bytes(digest[:4], "big") % RESERVED == 0
 
 
 def trainable(statements: Statements) -> bool:
-    """Whether a document may show the program."""
+    """True if a document may show the program."""
     return not reserved(statements)
 
 

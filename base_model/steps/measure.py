@@ -38,7 +38,7 @@ _Figures = dict[str, Any]
 
 
 def weights_sha256(folder: Path) -> str:
-    """What the figures of a base stand for: sha256 of its weights."""
+    """The sha256 of the weights, by which the figures of a base are known."""
     return file_sha256(folder / "model.safetensors")
 
 
@@ -75,7 +75,7 @@ def _level(arena: Arena, problems: Sequence[SolvedProgram], seed: int) -> _Figur
 def _answered(
     arena: Arena, problems: Sequence[SolvedProgram], attempts: int, temperature: float, cap: int, seed: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Which answers are right, shape (problems, attempts), and the completions."""
+    """Answer the problems; return correctness as bools [problems, attempts], and the completions."""
     asked = [output_problem(one, str(index)) for index, one in enumerate(problems)]
     rows, judged = arena.solve(
         MEMBER, asked, attempts, ids.draw_seed(seed, "suite"), SamplingRules(temperature, answer_tokens=cap)
@@ -85,7 +85,7 @@ def _answered(
 
 
 def chance(found: SolvedProgram) -> float:
-    """How often the program gives the same output on an input drawn blindly."""
+    """Share of all inputs on which the program gives the same output."""
     outputs = [output(found.statements, (x, y)) for x, y in product(range(BASE), repeat=2)]
     return outputs.count(found.outputs[0]) / len(outputs)
 
@@ -123,7 +123,7 @@ def _as_sample(check: ProposalCheck) -> SolvedProgram | None:
 
 
 def several_inputs(arena: Arena, count: int, seed: int) -> list[float]:
-    """How often a `code_o` proposal that is asked for several inputs writes so many, all different."""
+    """Share of `code_o` proposals for several inputs that write that many, all different."""
     from populora_core.compute.work import Prompt
 
     asked = "<po>" + "#" * SEVERAL_INPUTS + "<new>"
@@ -154,7 +154,7 @@ def gates(levels: dict[str, _Figures], proposals: Sequence[_Figures]) -> dict[st
 
 
 def every_chance(levels: dict[str, _Figures]) -> bool:
-    """Whether no problem of the suite can be guessed in more than a tenth of cases."""
+    """True if no problem of the suite can be guessed in more than a tenth of cases."""
     return all(found["largest_chance"] <= 0.1 for found in levels.values())
 
 

@@ -1,4 +1,4 @@
-"""Can practice push the frontier base beyond its corpus? Students on fresh problems of the grammar.
+"""Test whether practice can push the frontier base beyond its corpus: students on fresh problems of the grammar.
 
     python -m base_model.steps.oracle --arms following fixed supervised shuffled --seeds 0 1 2
     python -m base_model.steps.gains
@@ -55,7 +55,7 @@ SAMPLED_PART = 4
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How long and on what a student trains.
+    """Length and curriculum of a student's training.
 
     Attributes:
         start: the level where the frontier starts.
@@ -77,7 +77,7 @@ class Rules:
     score_every: int = 20
 
     def next_frontier(self, frontier: int, solved: float, below: float) -> int:
-        """Where the frontier stands after these shares were right at it and just below it."""
+        """The frontier after these shares were right at it and just below it."""
         onward = solved >= self.up and below >= self.below
         return min(frontier + onward, self.deepest)
 
@@ -179,7 +179,7 @@ class Oracle:
 
 
 def training_rows(member: str, rows: Sequence[Row], advantages: Sequence[float | None]) -> list[TrainingRow]:
-    """What a member learns from its completions, one advantage each."""
+    """Training rows of a member from its completions, one advantage each."""
     return [
         TrainingRow(
             member, tuple(row["prompt_ids"]), tuple(row["completion_ids"]), tuple(row["logprobs"]), advantage

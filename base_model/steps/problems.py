@@ -20,7 +20,7 @@ def output_problem(found: SolvedProgram, problem_id: str) -> Problem:
 
 
 def whole(found: SolvedProgram, completion: str) -> bool:
-    """Whether the completion is the thought and the answer that the rule gives, token for token."""
+    """True if the completion is the thought and the answer that the rule gives, token for token."""
     return completion.removesuffix("<eos>") == answer(found).removesuffix("<eos>")
 
 
@@ -32,7 +32,7 @@ def there_early(found: SolvedProgram) -> float:
 
 
 def steps_written(completion: str) -> int:
-    """How many lines the thought has."""
+    """Number of lines of the thought."""
     return completion.count(":")
 
 

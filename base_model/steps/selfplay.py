@@ -54,7 +54,7 @@ SCORES = """
 
 
 def result(run_dir: Path, suite: str, also: Sequence[str], run_jobs: RunJobs) -> Row:
-    """What one run shows: every figure as [value, half-width of its interval], shares by level as they are."""
+    """Results of one run: every figure as [value, half-width of its interval], shares by level as they are."""
     catalogue = Catalogue(run_dir)
     last = catalogue.rows("SELECT max(generation) AS last FROM problems")[0]["last"]
     windows = {"base": (1, 1), "first": (1, WINDOW), "last": (last - WINDOW + 1, last)}
@@ -108,7 +108,7 @@ def by_statements(rows: Sequence[Row]) -> Row:
 
 
 def depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
-    """Of each problem, the statements that matter and those that are executed."""
+    """Statements of each problem that matter, and those that are executed."""
     problems = [
         Problem(
             row["problem_id"],
@@ -157,7 +157,7 @@ def solved_early() -> set[str]:
 
 
 def _spread(rows: Sequence[Row]) -> list[Row]:
-    """So many of them that every generation and teacher is there."""
+    """Every k-th row, so that all generations and teachers stay represented."""
     return list(rows[:: max(1, len(rows) // MEASURED)])
 
 

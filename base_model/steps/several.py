@@ -35,7 +35,7 @@ from populora_core.support.shipped import REPOSITORY
 
 THOUGHT_MARK = "\n:"
 PROPOSED, ANSWERED = 0.1, 0.4
-"""Of the documents, proposals of three inputs and answers on three; the rest is the frontier base's corpus."""
+"""Shares of proposals of three inputs and of answers on three; the other documents are the frontier base's corpus."""
 
 
 class Several(CompactDialect):

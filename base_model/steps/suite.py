@@ -29,7 +29,7 @@ SUITE = DATA / "frontier.parquet"
 
 
 def make(seed: int = SEED, count: int = PROBLEMS_A_LEVEL, inputs: int = 1) -> list[SolvedProgram]:
-    """So many different reserved problems of each level, tight on their inputs; ordered in turns by level."""
+    """Make `count` different reserved problems of each level, tight on their inputs; ordered in turns by level."""
     by_level = [_of_level(level, seed, count, inputs) for level in LEVELS]
     return [one for group in zip(*by_level, strict=True) for one in group]
 

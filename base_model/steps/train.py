@@ -32,7 +32,7 @@ LONGEST_JUMP = 16
 
 @dataclass(frozen=True, slots=True)
 class StepsTraining:
-    """What a training run is made of.
+    """Settings of a training run.
 
     Attributes:
         tokens: training tokens, padding not counted.
