@@ -1,4 +1,4 @@
-"""What the benchmarks of learner and sampler share: shapes, rows to train on, members by us and by PEFT."""
+"""Common parts of the benchmarks of learner and sampler: shapes, rows to train on, members by us and by PEFT."""
 
 from __future__ import annotations
 

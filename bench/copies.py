@@ -1,4 +1,4 @@
-"""What an exact copy of a student loses to the student that it was made of: by today's inheritance, and by the first.
+"""Loss of an exact copy of a student against its original: by today's inheritance, and by the first.
 
     python -m bench.copies --runs runs/copies --output bench/results/copies.jsonl
 
@@ -51,7 +51,7 @@ PAIRED = (
 
 
 def losses(rows: Sequence[Row], rule: str, after: int) -> list[float]:
-    """What each student that was measured both ways loses by being copied, in score."""
+    """Loss in score of each student, measured both ways, by being copied."""
     scores: Mapping[str, dict[tuple[int, int], float]] = {
         name: {
             (row["seed"], row["student"]): row["score"]
@@ -70,7 +70,7 @@ def loss(rows: Sequence[Row], rule: str, after: int) -> Test:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """For a person: points lost by each rule."""
+    """A table for a person: points lost by each rule."""
     lines = [
         "| rule | generations after | students | points lost | 95 % |",
         "| --- | --- | --- | --- | --- |",

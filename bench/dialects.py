@@ -1,4 +1,4 @@
-"""Which way of asking a small pretrained base can answer: the same problems in every dialect, and as a chat.
+"""Dialects that a small pretrained base can answer in: the same problems in each, and as a chat.
 
     python -m bench.dialects --base qwen2.5-coder-0.5b --form assert --type code_o --problems 24 \\
         --data cruxeval.jsonl --output bench/results/dialects.jsonl
@@ -49,7 +49,7 @@ ASKED = {
     "code_i": "```python\n{program}\n```\nWhich call of `f` returns `{output}`? Answer with the call alone.",
 }
 PLAYED = 200
-"""Of CRUXEval's problems, the first so many in the order of their hashes may be played, and looked at."""
+"""Number of CRUXEval's problems, first by their hashes, that may be played and looked at."""
 
 
 def problems(file: Path, kind: str, count: int) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""What evaluating eight members costs against as many completions of one.
+"""Cost of evaluating eight members against as many completions of one.
 
     populora bench evaluation --json
 

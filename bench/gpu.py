@@ -225,7 +225,7 @@ def _counted(stacked: StackedAdapters) -> Iterator[list[None]]:
 
 
 def _planned(setting: Scenario, members: int) -> int:
-    """What `--dry-run` would say that the update needs."""
+    """Bytes that `--dry-run` would estimate for the update."""
     work = Workload(
         members=members,
         base_bytes=2,

@@ -1,4 +1,4 @@
-"""What single parts of a generation take on a GPU, one measurement of each: `bench.gpu` ends with them.
+"""Cost of single parts of a generation on a GPU, one measurement of each: `bench.gpu` ends with them.
 
 An update packed, plain, without running layers again, and of completions of up to 4,096 tokens; the constants that
 nothing but a GPU can settle; the optimiser alone; an adapter's way to disk and back; how far the sampler's

@@ -1,4 +1,4 @@
-"""What `bench.gpu` measures on, and its clock."""
+"""Setting of `bench.gpu`: the scenario that it measures, and its clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """In place of the configuration's `UpdateSection`, which needs pydantic: a GPU's machine may lack it."""
+    """A stand-in for the configuration's `UpdateSection`, which needs pydantic: a GPU's machine may lack it."""
 
     token_budget: int
     pack_tokens: int
@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is measured.
+    """The scenario of a measurement.
 
     Attributes:
         model: of the base's config.json.
@@ -72,7 +72,7 @@ class Scenario:
     square: int = 8192
 
     def rows(self, members: int) -> list[TrainingRow]:
-        """What an update of so many members learns from."""
+        """Training rows of an update of so many members."""
         vocabulary = self.model["vocab_size"]
         return training_rows(members, vocabulary, self.problems, self.attempts, self.prompt, self.completion)
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares: rows with intervals, ratios of interleaved pairs, the machine, the report."""
+"""Common parts of every benchmark: rows with intervals, ratios of interleaved pairs, the machine, the report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BenchRow:
 
     @property
     def meets_goal(self) -> bool | None:
-        """Whether the whole interval meets the goal; None without one."""
+        """True if the whole interval meets the goal; None without one."""
         if not self.goal:
             return None
         sign, bound = self.goal.split()
@@ -100,7 +100,7 @@ def interleaved(
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and code that the figures were measured with."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
     return {

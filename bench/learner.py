@@ -1,4 +1,4 @@
-"""What an update of many adapters costs against one, and against PEFT.
+"""Cost of an update of many adapters against one, and against PEFT.
 
     populora bench learner --json
 

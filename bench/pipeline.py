@@ -1,4 +1,4 @@
-"""What a population costs against a pair, and what Prefect costs.
+"""Cost of a population against a pair, and cost of Prefect.
 
     populora bench pipeline --json
 
@@ -70,7 +70,7 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 
 
 def start_up(samples: int) -> list[BenchRow]:
-    """What a person waits for before the command line says anything, and what a quick run spends before it plays."""
+    """Seconds until the command line prints its help, and CPU seconds of a quick run before it plays."""
     ask = partial(subprocess.run, [*COMMAND, "--help"], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
     ask()  # compiles what is not compiled yet
     return [
@@ -103,7 +103,7 @@ def _spent(pid: int) -> float:
 
 
 def orchestration(samples: int, say: Say) -> list[BenchRow]:
-    """What Prefect adds to a generation, its server's start not counted, and its share of a demo generation."""
+    """Seconds that Prefect adds to a generation, its server's start not counted, and its share of a demo generation."""
     flows.quieten_prefect()
     from flows.server import own_server
     from flows.train import run_generation as run_flow
@@ -189,7 +189,7 @@ def _stage_seconds(session: Session, generation: int) -> Seconds:
 
 
 def _work(directory: Path, generation: int) -> Mapping[str, float]:
-    """What each stage had to do: tokens sampled, programs checked, attempts judged, tokens learned from."""
+    """Work of each stage: tokens sampled, programs checked, attempts judged, tokens learned from."""
 
     def table(stage: str, name: str) -> list[dict[str, Any]]:
         return read_table(stage_dir(directory, generation, stage), name).to_pylist()

@@ -1,4 +1,4 @@
-"""How many tokens tell a member's policy from another under the noise of two engines: the power of the proof.
+"""Power of the proof: tokens that tell a member's policy from another under the noise of two engines.
 
     python -m bench.proof --json bench/results/proof.json
 
@@ -65,12 +65,12 @@ def run(draws: int) -> Iterator[BenchRow]:
 
 
 def formula(effect: float, noise: float) -> int:
-    """What `tokens_needed` says; t(4) of mean absolute value 1 has variance 2."""
+    """Result of `tokens_needed`; t(4) of mean absolute value 1 has variance 2."""
     return tokens_needed(effect, noise * np.sqrt(2.0))
 
 
 def tokens_that_tell(effect: float, noise: float, draws: int, one_in: int = 1) -> int:
-    """From how many tokens on, in steps of a tenth, nine draws of ten are told apart."""
+    """Fewest tokens, in steps of a tenth, with which nine draws of ten are told apart."""
     tokens = max(2 * one_in, formula(effect, noise) // 2)
     while True:
         found = [judged(effect, noise, tokens, seed, one_in) for seed in range(draws)]
@@ -82,7 +82,7 @@ def tokens_that_tell(effect: float, noise: float, draws: int, one_in: int = 1) -
 def judged(
     effect: float, noise: float, tokens: int, seed: int, one_in: int = 1, swapped: bool = False
 ) -> ProofResult:
-    """What the proof says of one draw.
+    """Conclusion of the proof in one draw.
 
     Args:
         one_in: tokens of which one carries the effect.

@@ -1,4 +1,4 @@
-"""What sampling for many adapters costs against one, and against PEFT.
+"""Cost of sampling for many adapters against one, and against PEFT.
 
     populora bench sampler --json
 

@@ -1,4 +1,4 @@
-"""What one machine has to do for a population of 8 to 1,000 members, beside models and sandbox.
+"""Work of one machine for a population of 8 to 1,000 members, beside models and sandbox.
 
     populora bench scale --json
 
@@ -100,7 +100,7 @@ class Taken:
 
 
 def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
-    """What each part takes, once warm, for a population of `size`."""
+    """Measure each part, once warm, for a population of `size`."""
     with tempfile.TemporaryDirectory(prefix="populora-scale-") as folder:
         say(f"writing a generation of {size} members")
         scaled = ScaledRun(Path(folder, "run"), size)
@@ -129,7 +129,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is timed, over one run."""
+    """The timed parts, over one run."""
 
     scaled: ScaledRun
     folder: Path
@@ -210,7 +210,7 @@ def _wall(taken: Sequence[Taken]) -> list[float]:
 
 
 def _nodes(samples: int, say: Say) -> list[BenchRow]:
-    """What two nodes gain over two processes, where Ray is installed."""
+    """Gain of two nodes over two processes, where Ray is installed."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("bench.scale_nodes") is None:
         say("two nodes are not measured: Ray is not installed")
         return []

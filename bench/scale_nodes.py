@@ -1,4 +1,4 @@
-"""What two nodes of a Ray cluster gain over one, against what two plain processes gain, and what a shard costs.
+"""Gain of two nodes of a Ray cluster over one, against that of two plain processes, and cost of a shard.
 
     python -m bench.scale_nodes [samples]
 

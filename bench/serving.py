@@ -1,4 +1,4 @@
-"""What the endpoint costs beside the sampler called directly.
+"""Cost of the endpoint beside the sampler called directly.
 
     populora bench serving --json
 

@@ -1,4 +1,4 @@
-"""How fast the docker sandbox is, against the least that isolation by process can cost: a bare fork.
+"""Speed of the docker sandbox, against the least that isolation by process can cost: a bare fork.
 
     populora bench verifier --json
 
