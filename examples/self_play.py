@@ -196,7 +196,7 @@ class SelfPlay:
         return mean([each.entropy for each in stats.values() if each.entropy is not None] or [0.0])
 
     def evolve(self, number: int) -> list[str]:
-        """In each role the weakest make room for children of the others; who was born, and of whom."""
+        """Replace the weakest of each role by children of the others; return who was born, and of whom."""
         born = []
         # mu - 3 sigma, what a member almost surely can do: luck in one match does not outrank a long record.
         fitness = {name: rating.lower_bound(member.rating) for name, member in self.members.items()}

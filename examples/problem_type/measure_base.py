@@ -1,4 +1,4 @@
-"""What a base makes of Countdown: its proposals, and problems that its training never drew.
+"""Measure a base on Countdown: its proposals, and problems that its training never drew.
 
     python examples/problem_type/measure_base.py BASE [BASE ...] [--trained STEPS] --output FILE
 

@@ -68,7 +68,7 @@ class Countdown(OneExample):
 
 
 def calculates(program: str) -> bool:
-    """Whether it is one function that returns one expression of its arguments, each used at most once."""
+    """True if it is one function that returns one expression of its arguments, each used at most once."""
     tree = parse_program(program)
     function = entry_function(tree)
     if function is None or len(tree.body) != 1 or function.decorator_list:

@@ -22,7 +22,7 @@ def small(rng: np.random.Generator, count: int, problem_type: str) -> Iterator[D
 
 
 def of_reasoning_gym(rng: np.random.Generator, count: int, problem_type: str) -> Iterator[Draft]:
-    """What reasoning-gym's generator `countdown` gives: its expressions become programs, so the sandbox can judge."""
+    """Problems of reasoning-gym's generator `countdown`: its expressions become programs, so the sandbox can judge."""
     from reasoning_gym.factory import create_dataset
 
     for entry in create_dataset("countdown", seed=int(rng.integers(1 << 31)), size=count):
