@@ -38,7 +38,6 @@ NO_OPENER = re.compile(
     r"can|is|are|has|if|while)(?![\w-])",
     re.IGNORECASE,
 )
-PRODUCT = ("populora_core", "flows", "tasks")
 RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
 
 
@@ -66,17 +65,15 @@ def main() -> int:
     files += [path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py")]
     count = 0
     for path in sorted(files):
-        place = path.relative_to(REPOSITORY).as_posix()
-        for number, word, plainer in [] if place in RECORDS else found(path.read_text()):
-            print(f"{place}:{number}: write {plainer!r} instead of {word!r} (docs/style.md)")
-            count += 1
-    for path in sorted(path for folder in PRODUCT for path in (REPOSITORY / folder).rglob("*.py")):
-        place = path.relative_to(REPOSITORY).as_posix()
-        for number, word in openers(path.read_text()):
-            print(
-                f"{place}:{number}: open with an imperative or a noun phrase instead of {word!r} (docs/style.md)"
-            )
-            count += 1
+        place, text = path.relative_to(REPOSITORY).as_posix(), path.read_text()
+        advice = (
+            [] if place in RECORDS else [(n, f"write {plainer!r}", word) for n, word, plainer in found(text)]
+        )
+        if path.suffix == ".py":
+            advice += [(n, "open with an imperative or a noun phrase", word) for n, word in openers(text)]
+        for number, better, word in advice:
+            print(f"{place}:{number}: {better} instead of {word!r} (docs/style.md)")
+        count += len(advice)
     return count > 0
 
 

@@ -74,7 +74,7 @@ def _options(
         bool, typer.Option("--version", help="say which version this is", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Keeps what holds for every command."""
+    """Hold the options of every command."""
 
 
 SIZED = {"compact": "quick", "assert": "real", "instruct": "paper-7b"}

@@ -19,7 +19,7 @@ suite_app = typer.Typer(no_args_is_help=True, help="The rows of public benchmark
 
 @suite_app.callback()
 def _suite() -> None:
-    """Keeps `fetch` a command of its own while it is the only one."""
+    """Keep `fetch` a command of its own while it is the only one."""
 
 
 @suite_app.command()
