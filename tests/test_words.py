@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pages_words
 import plain_words
 import pytest
 
@@ -107,3 +108,29 @@ def test_a_docstring_that_opens_with_neither_noun_nor_imperative_is_found(
 
 def test_no_page_and_no_code_has_one() -> None:
     assert plain_words.main() == 0
+
+
+def test_a_page_is_counted_by_words_and_by_sentences() -> None:
+    page = (
+        "# Two words\n\n**A title.** It runs `a. b. c` at [that\nplace](x.md). *Costs*: 0.5 s; no more!\n\n"
+    )
+    assert pages_words.words("| a-b | --- | 5 % |") == 2
+    assert pages_words.sentences(page + "| --- |\n\nLast (so.) Done") == [
+        "**A title.**",
+        "It runs code at that place.",
+        "*Costs*: 0.5 s; no more!",
+        "Last (so.)",
+        "Done",
+    ]
+
+
+def test_the_pages_that_people_write_are_few_words() -> None:
+    pages = pages_words.by_hand()
+    assert {"decisions.md", "how-to.md"} <= {page.name for page in pages}
+    assert sum(pages_words.words(page.read_text()) for page in pages) < 35_000
+
+
+def test_a_decision_is_told_in_short_sentences() -> None:
+    told = pages_words.sentences((pages_words.DOCS / "decisions.md").read_text())
+    assert len(told) > 100
+    assert [sentence for sentence in told if pages_words.words(sentence) > 25] == []
