@@ -19,13 +19,13 @@ from test_solo import KILLED
 
 from base_model import anchors as grammars
 from populora_core import open_run
-from populora_core.benchmarks.anchors import draw_anchors
+from populora_core.benchmarks.anchors import draw_anchors, left_by
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config
 from populora_core.config.sections import AnchorSection
 from populora_core.lifecycle.curriculum import CARD, write_curriculum
-from populora_core.lifecycle.loop import fork, train
+from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.coverage import Cell
@@ -431,3 +431,63 @@ class TestARunWithAnchors:
         assert f"{anchors} are anchors" in (tmp_path / "set" / CARD).read_text()
         again = drawn(settings(0.5, path=str(tmp_path / "set")), {"code_o": 1000})
         assert len(again["code_o"]) == len(rows) > anchors > 0
+
+
+def test_a_student_is_left_what_others_solved_and_it_did_not() -> None:
+    past = asked_before(0.5, 0.0, 1.0, 0.25)
+    asked_of = {"p0": 0, "p1": 0, "p2": 1, "p3": 2}
+    left = {slot: [each.problem.problem_id for each in left_by(slot, past, asked_of)] for slot in range(3)}
+    assert left == {0: ["p2", "p3"], 1: ["p0", "p3"], 2: ["p0", "p2"]}
+
+
+def test_what_a_student_failed_is_left_until_it_solves_it() -> None:
+    (first, *_) = asked_before(1.0)
+    later = [
+        Graded(
+            Draft("code_o", first.problem.program, ("(1,)",), "").problem(name, ("1",)), first.cell, 2, rate
+        )
+        for name, rate in (("failed", 0.0), ("solved", 0.5))
+    ]
+    asked_of = {"p0": 0, "failed": 1, "solved": 1}
+    assert [each.problem.problem_id for each in left_by(1, [first, later[0]], asked_of)] == ["p0"]
+    assert left_by(1, [first, *later], asked_of) == []
+
+
+PEERS = """
+    WITH asked AS (
+        SELECT p.generation, p.problem_id, p.problem_type, p.program, p.teacher_id = 'anchor' AS again,
+               any_value(m.slot) AS slot, bool_or(a.verdict = 'correct') AS solved
+        FROM problems p JOIN attempts a USING (problem_id) JOIN members m ON m.member_id = a.student_id GROUP BY ALL
+    )
+    SELECT problem_id,
+           EXISTS (FROM asked o WHERE o.generation < asked.generation AND o.problem_type = asked.problem_type
+                   AND o.program = asked.program AND o.slot <> asked.slot AND o.solved) AS solved_by_another,
+           EXISTS (FROM asked o WHERE o.generation < asked.generation AND o.problem_type = asked.problem_type
+                   AND o.program = asked.program AND o.slot = asked.slot AND o.solved) AS solved_by_itself
+    FROM asked WHERE again
+"""
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_peers_are_asked_what_another_solved(tmp_path: Path) -> None:
+    config = small_config(
+        run={"generations": 2},
+        population={"teachers": 2, "students": 2},
+        propose={"per_type": 8},
+        anchors={"share": 0.3, "source": "peers"},
+    )
+    run = start(tmp_path / "run", config)
+    with Session(run) as session:
+        train(session, 2)
+        (again, *_) = rerun(session, 2, "verify")
+    assert again.reused, "what is drawn follows from the run's own rows"
+    with open_run(run.directory) as catalogue:
+        rows = catalogue.rows(PEERS)
+    assert rows
+    assert all(row["solved_by_another"] and not row["solved_by_itself"] for row in rows)
+
+
+def test_a_single_student_has_no_peers() -> None:
+    with pytest.raises(ConfigError, match="2 or more"):
+        small_config(population={"teachers": 2, "students": 1}, anchors={"share": 0.2, "source": "peers"})

@@ -2,7 +2,7 @@
 
 A source is a function (random numbers, count, problem type, *, settings) -> drafts that `anchors.source` names: ours,
 one of another package's entry points, or a place. What it gives is checked as a teacher's proposal is: nothing is
-played that the sandbox has not run. `replay` alone sees what was played, and gives some of it again.
+played that the sandbox has not run. `replay` and `peers` alone see what was played, and give some of it again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from populora_core.support.registry import Registry, Share
 AnchorSource = Callable[..., Iterable[Draft]]
 DATASET = "dataset"
 REPLAY = "replay"
+PEERS = "peers"
+AGAIN = (REPLAY, PEERS)
+"""Sources that give problems of the run's own, which are known and are played nevertheless."""
 RECENT, LEAST = 64, 8  # programs that say how much of a length is solved
 WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
 _DRAFT = TypeAdapter(Draft)
@@ -88,6 +91,30 @@ def replay(
     return [again[place].draft() for place in rng.permutation(len(again))]
 
 
+def peers(rng: np.random.Generator, count: int, problem_type: str, past: Iterable[Graded]) -> list[Draft]:
+    """What others solved and a student did not, in random order.
+
+    Args:
+        past: as `left_by` gives it of that student.
+    """
+    own = [each.problem for each in past if each.problem.problem_type == problem_type]
+    return [own[place].draft() for place in rng.permutation(len(own))]
+
+
+def left_by(slot: int, past: Iterable[Graded], asked_of: Mapping[str, int]) -> list[Graded]:
+    """The problems that a student of another slot solved and none of this slot did, whether or not it was asked.
+
+    Args:
+        past: oldest first; of a program that others solved several times the newest stands for it.
+        asked_of: problem_id -> the slot of the student that was asked.
+    """
+    solved = [each for each in past if each.solve_rate > 0.0]
+    key = {each.problem.problem_id: (each.problem.problem_type, each.problem.program) for each in solved}
+    own = {key[name] for name in key if asked_of[name] == slot}
+    left = {key[each.problem.problem_id]: each for each in solved}
+    return [each for program, each in left.items() if program not in own]
+
+
 def _around(rng: np.random.Generator, count: int, past: Sequence[Graded], share: float) -> list[Draft]:
     """Draw for `replay`: half one line beyond the frontier, a quarter at it; shorter ones fill up, then more at it.
 
@@ -116,7 +143,7 @@ def _solved(newest_first: Collection[Graded]) -> float:
 
 
 ANCHOR_SOURCES = Registry(
-    {DATASET: dataset, REPLAY: replay},
+    {DATASET: dataset, REPLAY: replay, PEERS: peers},
     group="populora.anchors",
     what="source of anchors",
     setting="anchors.source",
@@ -135,15 +162,15 @@ def draw_anchors(
 
     Args:
         asked: problem type -> number of proposals of it.
-        played: earlier problems, none of which comes again but by `replay`.
-        past: those with a solve rate, oldest first, for `replay`.
+        played: earlier problems, none of which comes again but by `replay` and `peers`.
+        past: those with a solve rate, oldest first, for `replay`; for `peers` those that a student left.
         stream: the random numbers of each type.
 
     Raises:
         ProblemError: the source cannot be used, or gives what is no draft of the type.
     """
     source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
-    again, found = settings.source == REPLAY, {}
+    again, found = settings.source in AGAIN, {}
     for problem_type, proposals in asked.items():
         count = settings.beside(proposals)
         drafts = source(stream(problem_type), count, problem_type, *([past] if again else []))

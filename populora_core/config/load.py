@@ -88,6 +88,21 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _peers_there(self) -> Config:
+        if self.anchors.share and self.anchors.source == "peers":
+            if self.population.students < 2:
+                raise ValueError(
+                    'anchors.source "peers" asks a student what another solved, so population.students must be 2 or '
+                    f"more; it is {self.population.students}. Take replay"
+                )
+            if self.match.hall_of_fame:
+                raise ValueError(
+                    'anchors.source "peers" asks students that learn, and match.hall_of_fame has others play in their '
+                    "stead; set one of them off"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _somebody_to_average(self) -> Config:
         if self.evolve.average_every and max(self.population.teachers, self.population.students) < 2:
             raise ValueError(

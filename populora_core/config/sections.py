@@ -210,7 +210,8 @@ class AnchorSection(Section):
     )
     source: str = Field(
         "dataset",
-        description="where they come from: dataset; replay, the run's own; or module:function, a generator",
+        description="where they come from: dataset; replay, the run's own; peers, what another student solved; or "
+        "module:function, a generator",
     )
     parameters: dict[str, Setting] = Field(
         {},

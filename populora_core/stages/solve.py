@@ -10,6 +10,7 @@ from itertools import cycle
 
 import pyarrow as pa
 
+from populora_core.benchmarks.anchors import PEERS
 from populora_core.compute.work import Prompt
 from populora_core.population.islands import island_of, island_of_problem
 from populora_core.problems.grading import judge_attempts
@@ -46,9 +47,13 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
         for island in range(islands)
     ]
 
+    student = {ids.slot_of(match["student_id"]): match for match in reversed(matches)}
+
     def match_for(row: Row) -> Row:
         if row["teacher_id"] != ids.ANCHOR:
             return match_of[row["teacher_id"]]
+        if ctx.config.anchors.source == PEERS:  # each was drawn for one student
+            return student[island_of_problem(row["problem_id"], ids.ANCHOR, ctx.config.population.students)]
         return next(turns[island_of_problem(row["problem_id"], ids.ANCHOR, islands)])
 
     return [(Problem.of(row), match_for(row)) for row in ctx.rows("problems", *PROBLEM, "teacher_id")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from populora_core.benchmarks.anchors import REPLAY
+from populora_core.benchmarks.anchors import AGAIN, PEERS
 
 if TYPE_CHECKING:
     from populora_core.config.load import Config
@@ -196,8 +196,11 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     """
     if config.population.islands > 1 and stage.name in ON_ISLANDS:
         stage = replace(stage, config=(*stage.config, "population"))
-    if stage.name == "verify" and config.anchors.share and config.anchors.source == REPLAY:
-        return replace(stage, needs={**stage.needs, "problem_results": When.PAST})
+    if stage.name == "verify" and config.anchors.share and config.anchors.source in AGAIN:
+        asked = {"matches": When.NOW, "attempts": When.PAST} if config.anchors.source == PEERS else {}
+        return replace(stage, needs={**stage.needs, "problem_results": When.PAST, **asked})
+    if stage.name == "solve" and config.anchors.share and config.anchors.source == PEERS:
+        stage = replace(stage, config=(*stage.config, "anchors", "population"))
     if stage.name == "solve" and config.solve.extra_attempts:
         read_by = ("grade",) if config.grade.cut_answers != "refuse" else ()
         return replace(stage, config=(*stage.config, "sandbox", *read_by), sandbox=True)

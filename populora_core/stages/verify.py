@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 
-from populora_core.benchmarks.anchors import REPLAY, draw_anchors
+from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by
 from populora_core.benchmarks.heldout import held_out
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.problems.buffer import Buffer
@@ -72,6 +73,8 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: in
     """
     if not ctx.config.anchors.share:
         return {}
+    if ctx.config.anchors.source == PEERS:
+        return _of_peers(ctx, proposals, buffer, island)
     ctx.require_same("anchors", "parameters", "data set of anchors")
     islands = ctx.config.population.islands
     own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
@@ -88,9 +91,36 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: in
     return found
 
 
+def _of_peers(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: int) -> dict[str, Draft]:
+    """Anchors for each student that plays on the island, beside its own teachers' proposals.
+
+    The index of an anchor says for which student it is, by its slot.
+    """
+    asked_of = {
+        row["problem_id"]: ids.slot_of(row["student_id"])
+        for row in ctx.rows("attempts", "problem_id", "student_id")
+    }
+    teachers: dict[int, set[str]] = defaultdict(set)
+    for match in ctx.rows("matches", "teacher_id", "student_id"):
+        teachers[ids.slot_of(match["student_id"])].add(match["teacher_id"])
+    past, found, population = ctx.graded(island), {}, ctx.config.population
+    for slot, own in sorted(teachers.items()):
+        if island_of(slot, population.islands) != island:
+            continue
+        asked = Counter(row["problem_type"] for row in proposals if row["teacher_id"] in own)
+        left = left_by(slot, past, asked_of)
+        stream = partial(ctx.rng, "anchors", slot)
+        for kind, drafts in draw_anchors(ctx.config.anchors, asked, buffer, left, stream).items():
+            for number, draft in enumerate(drafts):
+                found[
+                    ids.anchor_id(ctx.generation, kind, anchor_index(number, slot, population.students))
+                ] = draft
+    return found
+
+
 def _asks_again(ctx: StageContext) -> bool:
     """True if anchors are problems of earlier generations."""
-    return ctx.config.anchors.source == REPLAY
+    return ctx.config.anchors.source in AGAIN
 
 
 def _chances(
