@@ -92,7 +92,7 @@ def replay(
 
 
 def peers(rng: np.random.Generator, count: int, problem_type: str, past: Iterable[Graded]) -> list[Draft]:
-    """What others solved and a student did not, in random order.
+    """Problems that others solved and a student did not, in random order.
 
     Args:
         past: as `left_by` gives it of that student.
@@ -102,7 +102,7 @@ def peers(rng: np.random.Generator, count: int, problem_type: str, past: Iterabl
 
 
 def left_by(slot: int, past: Iterable[Graded], asked_of: Mapping[str, int]) -> list[Graded]:
-    """The problems that a student of another slot solved and none of this slot did, whether or not it was asked.
+    """Problems that a student of another slot solved and none of this slot did, whether or not it was asked.
 
     Args:
         past: oldest first; of a program that others solved several times the newest stands for it.
