@@ -461,6 +461,7 @@ def test_an_interrupted_run_ends_its_cluster_with_it(
     process, workers = _started(own_cluster, stage)
     assert workers
     assert _ray_folders(process.pid)
+    assert listened_to([process.pid, *workers]) == {"127.0.0.1"}
     process.send_signal(number)
     assert process.wait(PATIENCE) == 128 + number
     assert not any(map(alive, workers))

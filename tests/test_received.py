@@ -232,6 +232,16 @@ def test_an_object_that_is_a_link_is_no_object(received: Received) -> None:
         received.pull()
 
 
+@pytest.mark.parametrize("part", ["objects", "run.json"])
+def test_a_store_of_pipes_ends_with_a_sentence(received: Received, part: str) -> None:
+    place = received.store / part
+    for path in [place] if place.is_file() else [each for each in place.rglob("*") if each.is_file()]:
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(PopuloraError):
+        received.pull()
+
+
 def test_a_record_without_a_store_is_given_one(received: Received) -> None:
     def without_store(record: Document) -> Document:
         del record["config"]["store"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -19,7 +20,7 @@ from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
 from populora_core.config.sections import AdapterSection, BaseSection
-from populora_core.lifecycle.curriculum import Filters, NotRead, curriculum_tables
+from populora_core.lifecycle.curriculum import Filters, NotRead, curriculum_tables, write_curriculum
 from populora_core.lifecycle.environment import write_environment
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
@@ -114,6 +115,22 @@ def test_a_run_whose_code_is_not_here_gives_its_problems(
     assert tables["problems"].num_rows and tables["supervised"].num_rows
     with told if section == "base" else nullcontext():
         assert write_environment([Run.open(directory)], tmp_path / "package", Filters()).problems
+
+
+FOLDER = 'x"""+__import__("os").system("touch PWNED")+"""<script>alert(1)</script>[a](b)'
+
+
+def test_a_folders_name_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / FOLDER.replace("/", "")
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    written = write_environment([Run.open(directory)], tmp_path / "package", Filters())
+    module = (tmp_path / "package" / written.package / "__init__.py").read_text()
+    assert not {"__import__", "system"} & {
+        node.id for node in ast.walk(ast.parse(module)) if isinstance(node, ast.Name)
+    }
+    write_curriculum([directory], tmp_path / "data", Filters())
+    for page in (tmp_path / "package" / "README.md", tmp_path / "data" / "README.md"):
+        assert "<script" not in page.read_text() and "](b)" not in page.read_text()
 
 
 def test_a_catalogue_that_came_along_is_not_opened(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -107,6 +108,13 @@ def test_a_file_that_is_no_heartbeat_is_none(tmp_path: Path) -> None:
     for text in ("", "{}", "[]", '{"children": 3}', '{"children": []}'):
         (tmp_path / HEARTBEAT).write_text(text)
         assert Beat.read(tmp_path) is None
+    document = asdict(Beat(1, "here", "", 1, "solve", _now(), False))
+    for odd in ({"time": "x"}, {"time": "2026-01-01"}, {"children": [1]}, {"pid": "1"}, {"ended": None}):
+        (tmp_path / HEARTBEAT).write_text(json.dumps(document | odd))
+        assert Beat.read(tmp_path) is None
+    (tmp_path / HEARTBEAT).unlink()
+    os.mkfifo(tmp_path / HEARTBEAT)  # whoever opens it waits for somebody to write
+    assert Beat.read(tmp_path) is None
 
 
 def test_a_beat_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:

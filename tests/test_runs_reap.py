@@ -141,10 +141,22 @@ def test_a_process_with_the_id_of_a_worker_that_ended_is_left_alone(run: Run) ->
     with subprocess.Popen(["sleep", "600"]) as other:
         earlier = replace(Owner.of(other.pid), started="1")
         beat = _beat(process=str(replace(Owner.this_process(), started="1")), children=(str(earlier),))
-        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat.marked())))
         assert clear(run.directory) == []
         assert alive(other.pid)
         other.kill()
+
+
+def test_a_heartbeat_that_came_with_a_run_ends_no_process(run: Run) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        dead = str(replace(Owner.this_process(), started="1"))
+        sent = _beat(process=dead, children=(str(Owner.of(other.pid)),))
+        moved = replace(_beat(process=dead).marked(), children=sent.children)  # under the mark of another
+        for beat in (sent, moved):
+            (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+            assert clear(run.directory) == [] and alive(other.pid)
+        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(sent.marked())))
+        assert clear(run.directory) == [f"ended its worker process {other.pid}"]
 
 
 def test_workers_of_a_run_that_ended_in_order_are_left_alone(run: Run) -> None:
@@ -154,7 +166,7 @@ def test_workers_of_a_run_that_ended_in_order_are_left_alone(run: Run) -> None:
             children=(str(Owner.of(other.pid)),),
             ended=True,
         )
-        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat.marked())))
         assert clear(run.directory) == []
         assert alive(other.pid)
         other.kill()

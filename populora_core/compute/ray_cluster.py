@@ -69,6 +69,10 @@ class RayCluster:
                 expected="the extra `ray`",
                 fix="pip install -e '.[ray]' on every machine of the cluster",
             ) from error
+        if not address:  # whoever imported Ray before did so without the variable above
+            from ray._private import ray_constants
+
+            ray_constants.ENABLE_RAY_CLUSTER = False
         self.ray: Any = ray
         self.address = address
         self.folder: Path | None = None

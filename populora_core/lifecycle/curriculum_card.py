@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
 
 import pyarrow as pa
 
-from populora_core.report.text import markdown_table
+from populora_core.report.text import markdown_table, markdown_text
 from populora_core.sandbox.jobs import Limits
 from populora_core.support.aliases import Row
 from populora_core.support.ids import ANCHOR
@@ -49,13 +50,13 @@ def card(
     """
     problems = tables["problems"].to_pylist()
     counts = {name: Counter(table["split"].to_pylist()) for name, table in tables.items()}
-    runs = sorted({row["run"] for row in problems})
+    runs = ", ".join(markdown_text(run) for run in sorted({row["run"] for row in problems}))
     copies = sum(row["copies"] - 1 for row in problems)
     lines = [
         *_header(counts, splits),
         "# Problems that a population set itself",
         "",
-        f"From {', '.join(runs)}. A sandbox ran every problem twice, with the same result. Its solve rate is that of"
+        f"From {runs}. A sandbox ran every problem twice, with the same result. Its solve rate is that of"
         " the students that it was matched with. A problem that was asked again, or that several runs have, is one"
         f" row: {copies} further copies were joined to theirs. {left_out} problems were left out because a held-out"
         " suite has them.",
@@ -69,7 +70,7 @@ def card(
         "",
         COLUMNS,
         "",
-        _summary("type", problems, lambda row: f"`{row['problem_type']}`"),
+        _summary("type", problems, lambda row: _name(row["problem_type"])),
         "",
         _summary("level", problems, _level),
         "",
@@ -88,6 +89,12 @@ def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str]) -> list[s
         for split in filter(own.get, splits):
             lines += [f"  - split: {split}", f"    path: {name}/{split}.parquet"]
     return [*lines, "---", ""]
+
+
+def _name(problem_type: str) -> str:
+    return (
+        f"`{problem_type}`" if re.fullmatch(r"[\w.:]{1,200}", problem_type) else markdown_text(problem_type)
+    )
 
 
 def _level(row: Row) -> str:

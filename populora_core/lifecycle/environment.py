@@ -24,9 +24,11 @@ from typing_extensions import TypedDict
 
 from populora_core.lifecycle.curriculum import Filters, curriculum_tables, limits_of
 from populora_core.lifecycle.curriculum_card import judged_by
+from populora_core.report.text import markdown_text
 from populora_core.runs.run import Run
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import ConfigError
+from populora_core.support.plain import read_plain
 from populora_core.support.received import validated
 
 PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
@@ -47,7 +49,7 @@ readme = "README.md"
 packages = ["$package"]
 """)
 MODULE = Template('''\
-"""$title"""
+"""Problems of a population, as an environment; README.md says whose."""
 
 from pathlib import Path
 
@@ -168,7 +170,7 @@ def write_environment(
     speech = _one_dialect(runs, live)
     distribution = "populora-" + re.sub(r"[^a-z0-9]+", "-", runs[0].name.lower()).strip("-")
     package = distribution.replace("-", "_")
-    origin = ", ".join(run.name for run in runs)
+    origin = ", ".join(markdown_text(run.name) for run in runs)
     words = {
         "distribution": distribution,
         "package": package,
@@ -208,7 +210,7 @@ def write_environment(
 
 def read_settings(folder: Path) -> EnvironmentSettings:
     """The settings of a package; DamagedText where they are not ours."""
-    return validated(SETTLED, (folder / SETTINGS).read_bytes(), folder / SETTINGS)
+    return validated(SETTLED, read_plain(folder / SETTINGS), folder / SETTINGS)
 
 
 def _one_dialect(runs: Sequence[Run], live: bool) -> str:

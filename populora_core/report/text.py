@@ -101,6 +101,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Iterable[object]]) -> s
     return "\n".join(map(markdown_row, [header, ["---"] * len(header), *rows]))
 
 
+def markdown_text(text: str) -> str:
+    """A text of somebody else's that is shown as it is: no HTML, link, heading or code of it is taken for one."""
+    shown = visible(text).replace("\n", " ")
+    return (
+        re.sub(r"([\\`*_{}\[\]()#+!|<>&~$])", r"\\\1", shown).replace("\\<", "&lt;").replace("\\&", "&amp;")
+    )
+
+
 def markdown_row(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(_markdown_cell, cells))} |"
 

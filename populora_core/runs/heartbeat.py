@@ -6,22 +6,27 @@ many, and what clears up after one that was killed.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
+from pydantic import TypeAdapter
+
+from populora_core.support import owner
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import PopuloraError
+from populora_core.support.plain import read_plain
 from populora_core.support.processes import Owner
-from populora_core.support.received import read_json
+from populora_core.support.received import Time, validated
 
 HEARTBEAT = "heartbeat.json"
 BEAT_SECONDS = 3.0
@@ -47,6 +52,7 @@ class Beat:
         time: ISO 8601, UTC.
         ended: whether it was the last one, written on the way out.
         children: worker processes, as `Owner` texts.
+        mark: of the process and its children, by the key of the user whose they are.
     """
 
     pid: int
@@ -54,27 +60,36 @@ class Beat:
     process: str
     generation: int | None
     stage: str
-    time: str
+    time: Time
     ended: bool
     children: tuple[str, ...] = ()
+    mark: str = ""
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """The run's last heartbeat; None where there is none, or none that can be read."""
         try:
-            document = read_json(directory / HEARTBEAT)
-            return cls(**{**document, "children": tuple(document["children"])})
-        except (OSError, ValueError, TypeError, KeyError):
+            return validated(TypeAdapter(cls), read_plain(directory / HEARTBEAT), HEARTBEAT)
+        except (OSError, ValueError):
             return None
+
+    @property
+    def own_children(self) -> tuple[str, ...]:
+        """The children, where this user's key marked them: a heartbeat that came with a run may name any process."""
+        return self.children if hmac.compare_digest(self.mark, self.marked().mark) else ()
+
+    def marked(self) -> Self:
+        """The same under this user's mark."""
+        return replace(self, mark=owner.mark_of(" ".join((self.process, *self.children))))
 
     @property
     def life(self) -> Life:
         """Alive, ended or dead; a process out of sight is judged by the age of its last beat."""
         if self.ended:
             return Life.ENDED
-        owner = Owner.parse(self.process)
-        if self.host == socket.gethostname() and owner is not None and (owner.visible or owner.is_gone()):
-            return Life.DEAD if owner.is_gone() else Life.ALIVE
+        writer = Owner.parse(self.process)
+        if self.host == socket.gethostname() and writer is not None and (writer.visible or writer.is_gone()):
+            return Life.DEAD if writer.is_gone() else Life.ALIVE
         return Life.DEAD if self.age > SILENT_SECONDS else Life.ALIVE
 
     @property
@@ -137,4 +152,4 @@ class Heartbeat:
             children=tuple(str(Owner.of(pid)) for pid in self._children()),
         )
         with suppress(PopuloraError):  # a full disk ends a stage, which says so; not a heartbeat
-            write_atomically(self._directory / HEARTBEAT, json.dumps(asdict(beat), indent=1) + "\n")
+            write_atomically(self._directory / HEARTBEAT, json.dumps(asdict(beat.marked()), indent=1) + "\n")

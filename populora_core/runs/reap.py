@@ -71,7 +71,7 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
 
 def _end_workers(beat: Beat) -> list[str]:
     """Kill the workers of a dead process that are still there; they would end by themselves, unless they hang."""
-    owners = [owner for owner in map(Owner.parse, beat.children) if owner is not None and owner.visible]
+    owners = [owner for owner in map(Owner.parse, beat.own_children) if owner is not None and owner.visible]
     living = [owner for owner in owners if not owner.is_gone()]
     for owner in living:
         with suppress(ProcessLookupError):

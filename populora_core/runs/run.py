@@ -19,6 +19,7 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.plain import read_plain
 from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
 
@@ -161,7 +162,7 @@ class Run:
     def redraws(self) -> dict[str, int]:
         """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""
         path = self.directory / REDRAWS
-        return validated(REDRAWN, path.read_bytes(), path) if path.is_file() else {}
+        return validated(REDRAWN, read_plain(path), path) if path.is_file() else {}
 
     def save_redraws(self, redraws: dict[str, int]) -> None:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
@@ -259,5 +260,5 @@ def _record(path: Path) -> dict[str, Any]:
             fix=f"open it with the code that wrote it (revision {found.get('code_revision')}); "
             "this one starts new runs: --run-dir NEW",
         )
-    record: RunRecord = validated(RECORDED, path.read_bytes(), path)
+    record: RunRecord = validated(RECORDED, read_plain(path), path)
     return dict(record)

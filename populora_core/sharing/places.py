@@ -23,6 +23,7 @@ from populora_core.sharing.objects import (
 from populora_core.support import durable
 from populora_core.support.digest import file_sha256, remember
 from populora_core.support.errors import ConfigError, StoreUnavailable
+from populora_core.support.plain import read_plain
 
 S3 = "s3"
 
@@ -119,7 +120,7 @@ class LocalObjects:
     def get(self, key: str) -> bytes | None:
         with _reading(self.url):
             try:
-                return self._path(key).read_bytes()
+                return read_plain(self._path(key))
             except FileNotFoundError:
                 return None
 

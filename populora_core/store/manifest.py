@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import DamagedText
+from populora_core.support.plain import read_plain
 from populora_core.support.received import (
     AdapterPath,
     MemberId,
@@ -221,7 +222,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 @lru_cache(maxsize=1 << 12)
 def _parsed(path: str, inode: int, mtime_ns: int, size: int) -> Manifest:
-    return validated(_MANIFEST, Path(path).read_bytes(), path)
+    return validated(_MANIFEST, read_plain(Path(path)), path)
 
 
 def _place(manifest: Manifest) -> tuple[str, str]:

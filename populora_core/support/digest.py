@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from populora_core.support.plain import open_plain
+
 _SETTLED_NS = 20_000_000
 """A file system's clock may stand still for this long, so two files that follow one another on one inode may look
 alike; one that was written so recently is not remembered."""
@@ -31,7 +33,7 @@ def file_sha256(path: Path) -> str:
 
 def read_sha256(path: Path) -> str:
     """The sha256 of a file's bytes as they are now."""
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -28,6 +28,11 @@ def mark(path: Path) -> str:
     return hmac.new(_key(folder()), content, hashlib.sha256).hexdigest()
 
 
+def mark_of(text: str) -> str:
+    """A text that only this user can make of a text."""
+    return hmac.new(_key(folder()), b"text " + text.encode(), hashlib.sha256).hexdigest()
+
+
 @cache
 def _key(place: Path) -> bytes:
     path = place / "key"

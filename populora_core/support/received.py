@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 
 from populora_core.support.errors import ArtifactError, DamagedText
+from populora_core.support.plain import read_plain
 
 Model = TypeVar("Model")
 
@@ -61,12 +62,12 @@ def parse_toml(text: str | bytes, where: object) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """The plain data of a JSON file; raises OSError, and DamagedText as `parse_json` does."""
-    return parse_json(path.read_bytes(), path)
+    return parse_json(read_plain(path), path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The plain data of a TOML file; see `read_json`."""
-    return parse_toml(path.read_bytes(), path)
+    return parse_toml(read_plain(path), path)
 
 
 def validated(model: TypeAdapter[Model], text: str | bytes, where: object) -> Model:
