@@ -44,9 +44,14 @@ def destination() -> str:
     The rest may be a secret: the path of a webhook, a user and password, a header that carries a key.
     """
     target = os.environ.get(NOTIFY, "")
-    if target.startswith(_WEB):
-        parts = urlsplit(target)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    scheme, web, _ = target.strip().partition("://")
+    if _is_web(target):
+        try:
+            return f"{scheme.lower()}://{urlsplit(target.strip()).netloc.rpartition('@')[2]}"
+        except ValueError:  # brackets that do not close
+            return f"{scheme.lower()}://"
+    if web and " " not in scheme:
+        return f"{scheme}://"
     return target.split()[0] if target.strip() else str(_log_file())
 
 
@@ -78,11 +83,15 @@ def _deliver(target: str, line: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a") as file:
             file.write(line + "\n")
-    elif target.startswith(_WEB):
-        request = urllib.request.Request(target, line.encode(), {"Content-Type": "application/json"})
+    elif _is_web(target):
+        request = urllib.request.Request(target.strip(), line.encode(), {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=SECONDS).close()
     else:
         subprocess.run(shlex.split(target), input=line, text=True, timeout=SECONDS, check=True)
+
+
+def _is_web(target: str) -> bool:
+    return target.strip().lower().startswith(_WEB)
 
 
 def _log_file() -> Path:

@@ -25,6 +25,7 @@ from populora_core.report.index import index_page, runs_in
 from populora_core.report.write import REPORT, token_of
 
 SETTINGS = "configuration"
+SECONDS = 10.0  # that a request, or the reader of an answer, may keep a thread waiting
 
 
 @contextmanager
@@ -34,8 +35,7 @@ def serve_reports(host: str, port: int, key: str, runs: Path) -> Iterator[str]:
     Args:
         runs: the folder whose runs the index lists, at `index_path`.
     """
-    server = ThreadingHTTPServer((host, port), partial(_Reports, key, runs))
-    server.daemon_threads = True
+    server = _Server((host, port), partial(_Reports, key, runs))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -50,7 +50,16 @@ def index_path(key: str, runs: Path) -> str:
     return f"/{token_of(key, runs)}/"
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """No one needs to read that a reader went away."""
+
+
 class _Reports(BaseHTTPRequestHandler):
+    timeout = SECONDS
+
     def __init__(self, key: str, runs: Path, *request: object) -> None:
         self._key, self._runs = key, runs
         super().__init__(*request)  # type: ignore[arg-type]
@@ -71,7 +80,10 @@ class _Reports(BaseHTTPRequestHandler):
         # A foreign name that resolves to here is a page that should not read.
         if self.headers.get("Host", "").partition(":")[0] not in NAMES:
             return None
-        asked = unquote(urlsplit(self.path).path)
+        try:
+            asked = unquote(urlsplit(self.path).path)
+        except ValueError:
+            return None
         if asked == f"/{SETTINGS}":
             return f"<!doctype html><title>Configuration</title><pre>{escape(configuration.render())}</pre>".encode()
         if hmac.compare_digest(asked.encode(), index_path(self._key, self._runs).encode()):

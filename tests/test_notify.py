@@ -76,6 +76,9 @@ def test_a_notice_that_cannot_be_given_is_a_warning(
         ("https://hooks.example/services/T0/SECRET", "https://hooks.example"),
         ("http://user:SECRET@hooks.example:8080/x?key=SECRET", "http://hooks.example:8080"),
         ("/usr/bin/tell --token SECRET", "/usr/bin/tell"),
+        ("HTTPS://user:SECRET@hooks.example/SECRET", "https://hooks.example"),
+        ("file:///home/SECRET", "file://"),
+        ("http://[::1/SECRET", "http://"),
     ],
 )
 def test_a_secret_of_the_target_is_not_shown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -13,6 +14,7 @@ import pytest
 from conftest import PATIENCE, small_config
 from store_run import write_run
 
+from flows import reports
 from flows.reports import SETTINGS, index_path, serve_reports
 from populora_core.report.write import REPORT, SERVED, SERVED_KEY, report_address, token_of
 from populora_core.runs.run import Run
@@ -75,6 +77,20 @@ def test_no_report_is_given_without_the_token_of_its_run(served: str, run: Path,
 @pytest.mark.parametrize("evil", ["evil.example", "127.0.0.1.evil.example", ""])
 def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path, evil: str) -> None:
     assert asked(report_address(run), Host=evil)[0] == 404
+
+
+def test_half_a_request_holds_no_thread_and_a_bad_address_is_not_found(
+    served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports._Reports, "timeout", 0.2)
+    place = urlsplit(served)
+    for sent, answered in (
+        (b"GET / HT", b""),
+        (b"GET http://[/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.0 404"),
+    ):
+        with socket.create_connection((place.hostname, place.port), PATIENCE) as connection:
+            connection.sendall(sent)
+            assert connection.makefile("rb").read(12) == answered
 
 
 def test_no_link_is_followed(served: str, run: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
     settings, told = base_settings(base), _settings(folder)
     try:
         adapters: dict[str, Any] = {"rank": int(told["r"]), "alpha": float(told["lora_alpha"])}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise AdapterError(f"{folder / CONFIG} says no rank and alpha", got=repr(error)) from error
     with tempfile.TemporaryDirectory(prefix="populora-adapter-") as place:
         whole = Path(place, "adapter")

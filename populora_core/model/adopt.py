@@ -83,7 +83,9 @@ def _plain_config(folder: Path) -> dict[str, Any]:
     try:
         config = read_json(path)
         config["r"], config["lora_alpha"] = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if config["r"] < 1 or not math.isfinite(config["lora_alpha"]):
+            raise ValueError(f"r = {config['r']}, lora_alpha = {config['lora_alpha']}")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise AdapterError(
             f"{path} cannot be read",
             expected="the configuration of a PEFT LoRA, with r and lora_alpha",

@@ -125,9 +125,9 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         else:
             generation = GenerationConfig.from_model_config(config)
     listed = generation.eos_token_id
-    named = {*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id, turn_end(tokenizer)}
+    named = [*(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id, turn_end(tokenizer)]
     size = config.get_text_config().vocab_size
-    stop_ids = frozenset(token for token in named if token is not None and token < size)
+    stop_ids = frozenset(token for token in named if isinstance(token, int) and 0 <= token < size)
     if not stop_ids:
         raise BaseModelError(
             f"the base model in {folder} has no end token",
@@ -184,6 +184,12 @@ def require_files(folder: Path) -> None:
         "a tokenizer (tokenizer.json)": any(name in names for name in TOKENIZER_FILES),
     }
     missing = [what for what, present in needed.items() if not present]
+    if "adapter_config.json" in names:
+        raise BaseModelError(
+            f"{folder} holds an adapter beside the base model",
+            expected="a folder without adapter_config.json, which would be laid over the base, from wherever it says",
+            fix="move the adapter elsewhere; populora evaluate ADAPTER --base BASE scores it",
+        )
     if missing:
         raise BaseModelError(
             f"{folder} is not a usable base model",

@@ -1,0 +1,60 @@
+"""The endpoint's server: who sends half of a request holds no connection."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from conftest import PATIENCE, wait_for
+
+from populora_core.serving import endpoint
+
+HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n"
+
+
+async def answers(scope: Any, receive: Any, send: Any) -> None:
+    """Read the whole request, then say so."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(endpoint, "REQUEST_SECONDS", 0.5)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(answers, http=endpoint.Punctual, log_level="warning", lifespan="off")
+        )
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        wait_for(lambda: server.started)
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", HEAD, HEAD + b"\r\n", HEAD + b"\r\nhalf"])
+def test_half_a_request_is_ended(port: int, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+        connection.sendall(sent)
+        while connection.recv(4096):  # a server may say why
+            pass
+
+
+def test_whole_requests_are_answered_on_one_connection(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.connect()
+    first = connection.sock
+    for _ in range(3):
+        connection.request("POST", "/", b"something")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+    assert connection.sock is first
