@@ -199,6 +199,19 @@ def test_a_damaged_adapter_is_refused(tmp_path: Path, layout: AdapterLayout, nam
         adopt(tmp_path / "a", layout)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"r": float("inf")}, {"r": -1}, {"r": [8]}, {"lora_alpha": 10**400}, {"lora_alpha": float("nan")}],
+    ids=str,
+)
+def test_an_adapter_of_impossible_numbers_is_refused(
+    tmp_path: Path, layout: AdapterLayout, settings: dict[str, object]
+) -> None:
+    an_adapter(tmp_path / "a", layout)
+    with pytest.raises(AdapterError, match=CONFIG):
+        adopt(reconfigure(tmp_path / "a", **settings), layout)
+
+
 def written(tmp_path: Path, start_from: str) -> Path:
     path = tmp_path / "config.toml"
     path.write_text(f"[population]\nteachers = 2\n[adapters.start_from]\n{start_from}\n")
