@@ -48,6 +48,7 @@ Preset = Annotated[
         "h200",
         "paper-7b",
         "quick",
+        "quick-instruct",
         "real",
         "solo",
         "solo-7b",
@@ -75,6 +76,7 @@ def train(
     Args:
         run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-PRESET.
         preset: The configuration. On two cores quick takes one minute, frontier seven minutes, demo eight;
+            quick-instruct tries a chat model that "Other settings" names in base.path;
             real plays a pretrained model of half a billion parameters, once `populora try` has fetched it;
             solo and solo-total are the single agent; 16gb, 4x24gb, h200, paper-7b and solo-7b need GPUs.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.

@@ -79,6 +79,8 @@ def _options(
 
 SIZED = {"compact": "quick", "assert": "real", "instruct": "paper-7b"}
 """The preset whose lengths fit a base of the dialect, where `--base` is all that was said."""
+SIZED_ON_CPU = SIZED | {"instruct": "quick-instruct"}
+"""The same where no GPU is: one that can finish."""
 SHARED = "POPULORA_SHARED"
 """Set where other users of the machine may read what commands write: prompts, parameters, logs, the database."""
 
@@ -125,10 +127,10 @@ def run(
     if base is not None:
         from populora_core.runs.any_base import base_settings
 
-        found = base_settings(base)
+        found = base_settings(base, weights=not dry_run)
         overrides = [f"base.{key}={json.dumps(value)}" for key, value in found.items()] + overrides
         if config is None and preset is None:
-            preset = SIZED[found["dialect"]]
+            preset = (SIZED_ON_CPU if found["device"] == "cpu" else SIZED)[found["dialect"]]
     file = _configuration(config, preset)
     loaded = load_runnable(file, overrides)
     folder = run_dir or _free(Path("runs", file.stem))

@@ -15,13 +15,12 @@ from rich.table import Table
 
 from populora_core.commands.console import console, narrated
 from populora_core.sandbox.backends import BackendReport, describe_backends
-from populora_core.support.devices import gpus
+from populora_core.support.devices import CUDA_13_DRIVER, gpus
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
-CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
 BFLOAT16 = 8.0  # the first capability that computes in it
 EXTRAS = {
     "evaluation": "math-verify",

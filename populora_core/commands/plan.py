@@ -12,6 +12,7 @@ from rich.table import Table
 
 from populora_core.commands.console import console
 from populora_core.config.load import Config
+from populora_core.planning.duration import sampling_seconds, update_seconds
 from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
 from populora_core.planning.memory import (
     GB,
@@ -26,10 +27,12 @@ from populora_core.planning.memory import (
 )
 from populora_core.report.text import seconds
 from populora_core.runs.gpus import gpu_job, rates_of
+from populora_core.runs.machine import cpu_rates, cuda_build, require_device
 from populora_core.runs.precision import number_bytes
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
-from populora_core.support.errors import BaseModelError
+from populora_core.support.devices import CUDA, gpus
+from populora_core.support.errors import BaseModelError, ConfigError
 
 PARTS = {
     "base": "frozen weights",
@@ -70,6 +73,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
         console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
         console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
 
+    _print_machine(config)
     _print_memory(config)
     _print_disk(config, run_dir)
     say(
@@ -77,6 +81,39 @@ def print_plan(config: Config, run_dir: Path) -> None:
         f"each of {config.proposals} proposals and at most {config.attempts} attempts; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
+
+
+def _print_machine(config: Config) -> None:
+    """Print the device that the run would compute on, and what this machine lacks for it."""
+    cuda = config.base.device == CUDA
+    there = [f"{gpu.name} (driver {gpu.driver})" for gpu in gpus()] if cuda else [f"{os.cpu_count()} cores"]
+    built = f"for CUDA {cuda_build()}" if cuda_build() else "without CUDA"
+    build = f"; torch is built {built}" if cuda else ""
+    say(f"\n[bold]device[/]: {config.base.device}; this machine has {', '.join(there) or 'no GPU'}{build}")
+    try:
+        require_device(config)
+    except ConfigError as error:
+        say(f"  [bold]It cannot start here:[/] {error.problem}. {error.fix}")
+
+
+def _print_cpu_time(config: Config) -> None:
+    """Print about how long a CPU takes, by its rates now: what else it does counts."""
+    job, rates = gpu_job(config, "torch"), cpu_rates()
+    width, again = number_bytes(config.base), config.update.gradient_checkpointing
+    rows = min(SAMPLER_ROWS, max(config.proposals, config.attempts))
+    say("\n[bold]time[/] of this machine, about, without the sandbox:")
+    for written, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
+        sampling = sum(
+            sampling_seconds(job.shape, load, written, rows, width, "torch", rates, job.bits)
+            for load in (job.proposals, job.attempts)
+        )
+        learning = sum(
+            update_seconds(job.shape, load, written, again, rates) for load in (job.proposals, job.attempts)
+        )
+        say(
+            f"  completions {says}: {seconds(sampling)} of sampling and {seconds(learning)} of learning a generation, "
+            f"{seconds((sampling + learning) * config.run.generations)} in all"
+        )
 
 
 def _print_memory(config: Config) -> None:
@@ -117,6 +154,8 @@ def _print_memory(config: Config) -> None:
     )
     if on_one_base is Fit.TOO_LARGE:
         say(f"  [bold]It does not fit.[/] {LESS}")
+    if config.compute.backend != "ray":  # whose machines are others
+        _print_cpu_time(config)
 
 
 def _print_parts(needed: Estimate) -> None:

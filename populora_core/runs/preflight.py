@@ -64,7 +64,7 @@ def check_folders(config: Config, source: str) -> None:
     if not folder.is_dir():
         raise ConfigError(
             f"{source}: base.path names no folder",
-            expected="a folder with config.json, model weights and a tokenizer",
+            expected="a folder with config.json, model weights and a tokenizer; for a plan, config.json alone",
             got=f"{config.base.path} (looked in {folder})",
             fix=_how_to_get(config.base.path),
         )

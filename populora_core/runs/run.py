@@ -203,15 +203,17 @@ def begin(directory: str | Path, config: Config) -> Run:
     Raises:
         RunDirectoryError: the directory holds a run, or anything else.
         BaseModelError: the base model is incomplete.
-        ConfigError: the chosen sampler is not installed.
+        ConfigError: the device is not there, or the chosen sampler not installed.
         SandboxUnavailable: no sandbox works here.
     """
     from populora_core.model.base import base_digest, require_files
+    from populora_core.runs.machine import require_device
     from populora_core.runs.precision import choose_dtype
     from populora_core.sampler.engines import choose_engine
     from populora_core.sandbox.backends import open_sandbox
 
     refuse_occupied(Path(directory).resolve())
+    require_device(config)
     require_files(config.base.folder())
     digest = base_digest(config.base.folder())
     engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)

@@ -13,6 +13,7 @@ from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
+from populora_core.runs.machine import require_device
 from populora_core.runs.observer import Observer
 from populora_core.runs.precision import tell_of_precision
 from populora_core.runs.preflight import check_names
@@ -88,6 +89,7 @@ class Session:
 
     @cached_property
     def compute(self) -> Compute:
+        require_device(self.run.config)
         plan = self.run.config.compute
         compute: Compute
         if plan.backend == RAY:

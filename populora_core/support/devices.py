@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 CUDA = "cuda"
+CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
 POLL_SECONDS = 1.0
 
 

@@ -9,15 +9,17 @@ from populora_core.support.errors import BaseModelError, HubError, first_line
 
 HUB = "hub:"
 """Prefix of a base model's path `hub:NAME@REVISION`, the revision a commit."""
-MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "README.md"]
+WEIGHTS = "*.safetensors"
+MODEL_FILES = ["*.json", WEIGHTS, "*.model", "*.txt", "*.jinja", "README.md"]
 Kind = Literal["model", "dataset"]
 
 
-def pinned(name: str) -> str:
+def pinned(name: str, weights: bool = True) -> str:
     """`hub:NAME@REVISION` of a model of the hub, once its files are in the hub's cache on this machine.
 
     Args:
         name: `OWNER/NAME`, and where you like `@REVISION`: a branch, a tag or a commit.
+        weights: fetch them too; a plan does without.
 
     Raises:
         BaseModelError: it is not there, and cannot be fetched.
@@ -25,8 +27,9 @@ def pinned(name: str) -> str:
     from huggingface_hub import snapshot_download
 
     model, _, revision = name.partition("@")
+    files = [pattern for pattern in MODEL_FILES if weights or pattern != WEIGHTS]
     try:
-        folder = snapshot_download(model, revision=revision or None, allow_patterns=MODEL_FILES)
+        folder = snapshot_download(model, revision=revision or None, allow_patterns=files)
     except Exception as error:  # of the network, the hub, or the library: it has dozens
         raise BaseModelError(
             f"the base {name} is neither a folder nor in the hub's cache, and could not be fetched",
