@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from math import isinf
 from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
@@ -69,6 +70,11 @@ def loss(rows: Sequence[Row], rule: str, after: int) -> Test:
     return one_sample(losses(rows, rule, after))
 
 
+def measured(file: Path) -> list[Row]:
+    """Rows that a run of this script wrote."""
+    return list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
+
+
 def table(rows: Sequence[Row]) -> str:
     """A table for a person: points lost by each rule."""
     lines = [
@@ -79,8 +85,9 @@ def table(rows: Sequence[Row]) -> str:
         for rule in (INHERITS, FRESH):
             if count := len(losses(rows, rule, after)):
                 found = loss(rows, rule, after)
-                value, low, high = (100.0 * each for each in (found.value, found.low, found.high))
-                lines.append(f"| {rule} | {after} | {count} | {value:.1f} | {low:.1f} to {high:.1f} |")
+                interval = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+                told = "too few students" if isinf(found.high) else interval
+                lines.append(f"| `{rule}` | {after} | {count} | {100 * found.value:.1f} | {told} |")
     return "\n".join(lines)
 
 
@@ -143,7 +150,7 @@ def main() -> None:
     # Both halves: nothing is chosen here.
     suite = load_suite(EvaluateSection(suite="bundled:frontier").file())
     suite = suite.model_copy(update={"suite": "frontier-2-to-5", "validation": 0.0})
-    rows = list(map(json.loads, asked.output.read_text().splitlines())) if asked.output.exists() else []
+    rows = measured(asked.output)
     done = {(row["seed"], row["at"], row["rule"], row["after"]) for row in rows}
     for after in POINTS:
         for seed in asked.seeds:
