@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from shared_run import begin, make
 
 from populora_core.support import owner
 
 pytestmark = [pytest.mark.thorough, pytest.mark.loop]
 
-SEED, CASES, CHANGES, COMMANDS = 3, 24, 3, 5
+SEED, CASES, STORES, CHANGES, COMMANDS = 3, 24, 30, 3, 5
 WATCHED = Path(__file__).with_name("watched.py")
 PLACES = (
     "harmful:thing",
@@ -50,6 +52,8 @@ ODD = (
     "<script>alert(1)</script>",
     "'; SELECT 1; --",
 )
+NOT_THERE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, duckdb.Error)
+"""What a change raises where an earlier one took away what it changes."""
 Change = Callable[[Path, random.Random, Path], None]
 
 
@@ -279,7 +283,7 @@ def test_no_command_that_looks_touches_what_lies_outside_a_received_run(
     bait(outside, tmp_path / "desk")
     members = sorted(path.name for path in (finished / "members").iterdir())
     cases, made = [], []
-    for number in range(-1, CASES):
+    for number in range(-1, CASES):  # the first is left as it is, and not judged
         draw, root = random.Random(SEED * 1000 + number), tmp_path / f"case{number}"
         shutil.copytree(finished, root / "runs" / "run")
         (root / "new").mkdir()
@@ -287,19 +291,79 @@ def test_no_command_that_looks_touches_what_lies_outside_a_received_run(
         for change in changes:
             try:
                 change(root / "runs" / "run", draw, outside)
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                IndexError,
-                TypeError,
-                AttributeError,
-                duckdb.Error,
-            ):  # what an earlier change took away
+            except NOT_THERE:
                 continue
         every = looks(root / "runs" / "run", root / "new", members)
         cases.append(case(tmp_path, root, every if number < 0 else draw.sample(every, COMMANDS)))
         made.append(f"case {number}: {', '.join(change.__name__ for change in changes)}")
     found = watch(tmp_path, cases[1:], cases[:1])
     told = [f"{name}\n  " + "\n  ".join(lines) for name, lines in zip(made[1:], found, strict=True) if lines]
+    assert not told, "\n".join(told)
+
+
+def changes_a_store(store: Path, draw: random.Random, outside: Path) -> None:
+    path = draw.choice(sorted(each for each in store.rglob("*") if each.is_file()))
+    if draw.random() < 0.3:
+        path.unlink()
+        path.symlink_to(draw.choice((outside / "secret.json", outside / "model")))
+        return
+
+    def change(document: Any) -> Any:
+        for _ in range(draw.randint(1, 3)):
+            holder, key = draw.choice(spots(document))
+            value = hostile(draw, outside)
+            if isinstance(holder, dict) and draw.random() < 0.3:
+                holder[str(value)[:200]] = holder.pop(key)  # a name that leads out
+            else:
+                holder[key] = value
+        return document
+
+    edited(path, change)
+
+
+def test_no_command_that_looks_touches_what_lies_outside_a_store_or_an_adapter(
+    finished: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    bait(outside, tmp_path / "desk")
+    make(begin(tmp_path / "first", (tmp_path / "store").as_uri()).directory)
+    cases = []
+    for number in range(-1, STORES):
+        draw, root = random.Random(SEED * 2000 + number), tmp_path / f"case{number}"
+        shutil.copytree(tmp_path / "store", root / "store")
+        shutil.copytree(next(finished.glob("members/student-00-*/g*")), root / "members" / "a" / "adapter")
+        (root / "new").mkdir()
+        for _ in range(draw.randint(1, CHANGES) if number >= 0 else 0):
+            with suppress(*NOT_THERE):
+                changes_a_store(root / "store", draw, outside)
+                describes_an_adapter(root, draw, outside)
+        url, run, adapter = (
+            (root / "store").as_uri(),
+            str(root / "new" / "run"),
+            root / "members" / "a" / "adapter",
+        )
+        start = f'adapters.start_from={{students=["{adapter}"]}}'
+        cases.append(
+            case(
+                tmp_path,
+                root,
+                [
+                    ["pull", url, run],
+                    ["inspect", run],
+                    ["store", "sweep", url, "--days", "7", "--dry-run"],
+                    [
+                        "run",
+                        "--preset",
+                        "quick",
+                        "--run-dir",
+                        f"{root}/new/other",
+                        "--set",
+                        start,
+                        "--dry-run",
+                    ],
+                ],
+            )
+        )
+    found = watch(tmp_path, cases[1:], cases[:1])
+    told = [f"case {number}\n  " + "\n  ".join(lines) for number, lines in enumerate(found) if lines]
     assert not told, "\n".join(told)
