@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +134,15 @@ def test_a_decision_is_told_in_short_sentences() -> None:
     told = pages_words.sentences((pages_words.DOCS / "decisions.md").read_text())
     assert len(told) > 100
     assert [sentence for sentence in told if pages_words.words(sentence) > 25] == []
+
+
+def test_an_entry_of_the_changelog_is_told_once() -> None:
+    """A merge by union can bring back an entry that was moved or shortened."""
+    entries = [
+        line
+        for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("- ")
+    ]
+    begun = Counter(" ".join(entry.split()[:7]) for entry in entries)
+    assert len(entries) > 100
+    assert [beginning for beginning, times in begun.items() if times > 1] == []
