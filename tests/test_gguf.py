@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from populora_core.config.sections import BaseSection
 from populora_core.model.base import load_base
 from populora_core.model.gguf import SOURCE, dequantised, is_gguf
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.named_bases import NAMED
+from populora_core.runs.named_bases import NAMED, NamedBase, named_base
 from populora_core.runs.preflight import check_folders
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError, ConfigError
@@ -108,6 +109,51 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path) -> None:
     dequantised(file)
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_dequantising_draws_no_bar(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    dequantised(file)
+    assert "%" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.thorough
+def test_two_processes_dequantise_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    code = f"import populora_core.model.gguf as g, pathlib; g.dequantised(pathlib.Path({str(file)!r}))"
+    both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [each.wait() for each in both] == [0, 0]
+
+
+def named(monkeypatch: pytest.MonkeyPatch, size: int) -> str:
+    """A name for a base that neither a hub nor an index has."""
+    base = NamedBase("no-one/small@" + "0" * 40, "MIT", "small", "0" * 64, size, size, ())
+    monkeypatch.setitem(NAMED, "small", base)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return "small"
+
+
+def test_a_named_base_is_made_of_the_file_that_is_there(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No one else is asked, and what is not needed any more goes."""
+    (cache / "gguf").mkdir(parents=True)
+    file = cache / "gguf" / "small.gguf"
+    llama(file, None)
+    path = f"gguf:small@{file_sha256(file)}"
+    assert named_base(named(monkeypatch, 9)) == path and not file.exists()
+    assert "hub" not in capfd.readouterr().err and BaseSection(path=path).folder().is_dir()
+
+
+def test_what_a_named_base_takes_is_said_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BaseModelError, match=r"no room for small; nothing was downloaded"):
+        named_base(named(monkeypatch, 10**18))
+    told = capfd.readouterr().err
+    assert "weights under MIT" in told and "To download: 1000000000.0 GB" in told and "Memory" in told
 
 
 def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
