@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_cli import populora
 
-from populora_core.config.load import Config, build_config
+from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.lifecycle.pace import Pace, require_time
 from populora_core.support.errors import ConfigError
 
@@ -41,8 +41,18 @@ def test_a_run_that_is_too_long_is_refused_with_as_many_generations_as_fit() -> 
     setting, _, fitting = refused.value.fix.rpartition("=")
     assert setting == "--set run.generations" and int(fitting) in (10, 11)
     assert require_time(config(int(fitting), report_every=8), PACE, hours) <= hours * 3600
-    with pytest.raises(ConfigError, match=r"propose\.per_type"):
-        require_time(asked, PACE, PACE.seconds(config(1)) / 2 / 3600)
+
+
+def test_where_no_generation_fits_smaller_ones_are_named_that_do() -> None:
+    asked, hours = config(16, report_every=8), PACE.seconds(config(1)) / 2 / 3600
+    with pytest.raises(ConfigError) as refused:
+        require_time(asked, PACE, hours)
+    settings = dict(word.split("=") for word in refused.value.fix.split() if "=" in word)
+    assert settings.keys() == {"run.generations", "propose.per_type", "evaluate.report_problems"}
+    smaller = apply_overrides(asked, [f"{key}={value}" for key, value in settings.items()])
+    assert require_time(smaller, PACE, hours) <= hours * 3600
+    with pytest.raises(ConfigError, match="more --hours"):
+        require_time(asked, PACE, 1e-9)
 
 
 @pytest.mark.thorough

@@ -84,3 +84,14 @@ def test_a_model_of_half_a_billion_plays_a_generation_and_goes_on(tmp_path: Path
     assert "assert f" in report or "def f" in report
     again = populora("resume", tmp_path / "run")
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.thorough
+def test_a_trial_of_a_small_pretrained_model_says_what_it_can() -> None:
+    """Every share with its interval, and one proposal and one answer with the lines that they go on with."""
+    tried = populora("try", "--base", weights("smollm2-135m", fetch=True), "--threads", "1")
+    assert tried.returncode in (0, 1), tried.stderr
+    assert "dialect assert" in tried.stdout and "tokens per second" in tried.stdout
+    for share in ("proposals valid", "answers readable", "own problems solved greedily", "groups of 8 mixed"):
+        assert share in tried.stdout
+    assert "a proposal\ndef f" in tried.stdout

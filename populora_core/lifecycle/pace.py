@@ -148,13 +148,31 @@ def require_time(config: Config, pace: Pace, hours: float) -> float:
     needed = pace.seconds(config)
     if needed <= 3600 * hours:
         return needed
-    fitting = pace.generations(config, 3600 * hours)
-    fewer = max(1, int(config.propose.per_type * 3600 * hours / needed))
     raise ConfigError(
         "this machine cannot hold the run in the time that --hours gives it; nothing was started",
         expected=f"at most {seconds(3600 * hours)}",
         got=f"about {seconds(needed)} for {config.run.generations} generations, as measured here just now",
-        fix=f"--set run.generations={fitting}"
-        if fitting
-        else f"--set propose.per_type={fewer}, or more --hours",
+        fix=" ".join(f"--set {key}={value}" for key, value in _fitting(config, pace, 3600 * hours).items())
+        or "more --hours, or a smaller base",
     )
+
+
+def _fitting(config: Config, pace: Pace, limit: float) -> dict[str, int]:
+    """Settings with which the run fits: fewer generations, then also smaller ones and fewer problems scored."""
+    changed: dict[str, int] = {}
+    while not (count := pace.generations(config, limit)):
+        if config.propose.per_type == 1:
+            return {}
+        changed = {
+            "propose.per_type": config.propose.per_type // 2,
+            "evaluate.report_problems": max(1, config.evaluate.report_problems // 2),
+        }
+        config = config.model_copy(
+            update={
+                "propose": config.propose.model_copy(update={"per_type": changed["propose.per_type"]}),
+                "evaluate": config.evaluate.model_copy(
+                    update={"report_problems": changed["evaluate.report_problems"]}
+                ),
+            }
+        )
+    return {"run.generations": count} | changed

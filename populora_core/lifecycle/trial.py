@@ -26,6 +26,8 @@ GROUP = 8
 """Attempts at a problem, none of them greedy."""
 HOPELESS = 64
 """Proposals of which none is valid, after which sampling stops: the share is below 6 %."""
+OPENINGS = ("def f", "assert f", ">>> f")
+"""Beginnings of lines that a completion may go on with."""
 REFERENCES = 3
 """Seed problems that a teacher is shown."""
 ANSWER_ERRORS = frozenset({AttemptVerdict.FORMAT_ERROR, AttemptVerdict.SYNTAX_ERROR})
@@ -161,7 +163,7 @@ class Trying:
                 rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.answering)
                 drew(rows)
             right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
-            trial.answer = trial.answer or rows[0]["completion"]
+            trial.answer = trial.answer or _shown(rows[0])
             trial.answers += len(rows)
             trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
             trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
@@ -183,15 +185,21 @@ class Trying:
 def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) -> None:
     """Count a proposal; a copy of a known program is no new problem, as in a run."""
     if check.verdict is not ProposalVerdict.VALID or check.draft is None:
-        trial.proposal = trial.proposal or row["completion"]
+        trial.proposal = trial.proposal or _shown(row)
         return
     key = program_key(check.draft.program)
     if key in known:
         return
     known.add(key)
-    trial.proposal = trial.proposal if trial.valid else row["completion"]
+    trial.proposal = trial.proposal if trial.valid else _shown(row)
     trial.valid += 1
     trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
+
+
+def _shown(row: Row) -> str:
+    """A completion with the line that it goes on with; a prompt that ends with its line has none."""
+    line: str = row["prompt"].rpartition("\n")[2]
+    return f"{line if line.startswith(OPENINGS) else ''}{row['completion']}"
 
 
 def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:
