@@ -98,6 +98,8 @@ def test_with_thoughts_comments_may_come_before_the_answer() -> None:
         ("code_o", " None\n", "None"),
         ("code_o", " 'ab' joining all words\n", "'ab'"),
         ("code_o", " -1.5 apples\n", "-1.5"),
+        ("code_o", " [2, 4]<|endoftext|>", "[2, 4]"),
+        ("code_f", "(a):\n    return a + a<|endoftext|>", "def f(a):\n    return a + a"),
         ("code_o", " 'ab'稳健\n", "'ab'"),
         ("code_i", "([1, 2]) gives it\n", "([1, 2],)"),
         ("code_i", "([1, 2]) == [2, 4]\n", "([1, 2],)"),
@@ -140,9 +142,10 @@ def test_what_is_no_value_is_no_answer(kind: str, completion: str) -> None:
 @pytest.mark.parametrize("spoken", [REPL, ASSERT], ids=lambda spoken: spoken.name)
 def test_an_answer_of_one_line_ends_with_it(spoken) -> None:  # type: ignore[no-untyped-def]
     stops = {kind: stops_of(spoken, spoken.solve_prompt(doubled(kind))) for kind in TYPES}
-    assert stops == {"code_o": ("\n",), "code_i": ("\n",), "code_f": ("\n\n",)}
-    assert stops_of(spoken, spoken.propose_prompt("code_o", [doubled("code_o")])) == ("\n\n",)
-    assert stops_of(THINKING, THINKING.solve_prompt(doubled("code_o"))) == ("\n\n",)
+    line, block = ("\n", "<|endoftext|>"), ("\n\n", "<|endoftext|>")
+    assert stops == {"code_o": line, "code_i": line, "code_f": block}
+    assert stops_of(spoken, spoken.propose_prompt("code_o", [doubled("code_o")])) == block
+    assert stops_of(THINKING, THINKING.solve_prompt(doubled("code_o"))) == block
     assert stops_of(dialect("compact"), "any prompt") == ()
 
 

@@ -31,8 +31,10 @@ from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
 
-GRAMMAR_VERSION = "2"
+GRAMMAR_VERSION = "3"
 END, LINE_END = "\n\n", "\n"
+NO_MORE = "<|endoftext|>"
+"""How many bases end a text that is no turn of a chat; a GGUF file does not count it among the end tokens."""
 OPENING = "def f"
 COMMENT = "#"
 
@@ -45,7 +47,7 @@ class ReplDialect:
         thoughts: whether examples of answers show a thought, and answers may have one.
     """
 
-    stop = (END,)
+    stop = (END, NO_MORE)
     rules = TypeRules(code_f_inputs_min=3, code_f_inputs_max=6, code_f_shown=2)
 
     def __init__(
@@ -67,7 +69,7 @@ class ReplDialect:
     def stops(self, prompt: str) -> tuple[str, ...]:
         """The end of its line where the prompt ends with a call: that is what shows one result, or arguments."""
         calls = prompt.rstrip(LINE_END).rpartition(LINE_END)[2].startswith(self._notation.mark)
-        return (LINE_END,) if calls and not self._thoughts else self.stop
+        return (LINE_END, NO_MORE) if calls and not self._thoughts else self.stop
 
     def seeds(self, problem_type: str) -> list[Problem]:
         """The problems that references are drawn from before there are others; a copy of one is no new problem."""
@@ -156,7 +158,7 @@ class ReplDialect:
 
 def _text(completion: str) -> str:
     """The completion up to its end."""
-    return completion.split(END, 1)[0].rstrip("\n")
+    return completion.split(NO_MORE, 1)[0].split(END, 1)[0].rstrip("\n")
 
 
 def _comments(text: str) -> list[str]:
