@@ -59,7 +59,7 @@ class Pace:
         count = config.run.generations if generations is None else generations
         every = config.evaluate.report_every
         reports = (math.ceil(count / every) + 1) if every and count else 0
-        return count * self._generation(config) + reports * self._report(config)
+        return (count * self._generation(config) + reports * self._report(config)) / config.compute.shards
 
     def generations(self, config: Config, limit: float) -> int:
         """Number of the run's generations that fit into so many seconds; at most all of them."""
