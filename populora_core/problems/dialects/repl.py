@@ -34,7 +34,7 @@ from populora_core.problems.types import AnswerForm, TypeRules
 GRAMMAR_VERSION = "3"
 END, LINE_END = "\n\n", "\n"
 NO_MORE = "<|endoftext|>"
-"""How many bases end a text that is no turn of a chat; a GGUF file does not count it among the end tokens."""
+"""The end of a text that is no turn of a chat, for many bases; a GGUF file does not count it among the end tokens."""
 OPENING = "def f"
 COMMENT = "#"
 
