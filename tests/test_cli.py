@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 from command import populora
 from conftest import PATIENCE
+from store_run import write_run
 
 from populora_core.commands import app
 from populora_core.commands.doctor import EXTRAS
 from populora_core.commands.options import GROUPS
+from populora_core.config.load import Config
 from populora_core.report.write import ReportWarning
+from populora_core.runs.run import Run
 from populora_core.support.shipped import REPOSITORY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -286,3 +289,17 @@ def test_what_commands_write_is_their_users_alone_unless_it_is_shared(
 def test_the_version_is_that_of_the_distribution() -> None:
     done = populora("--version")
     assert done.stdout.strip() == f"populora {version('populora-core')}"
+
+
+def test_a_terminal_without_boxes_ends_no_command(tmp_path: Path) -> None:
+    write_run(Run.create(tmp_path / "run", Config(), "0" * 64).directory)
+    ascii_alone = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "populora_core.commands", "inspect", "run"],
+        cwd=tmp_path,
+        env=os.environ | ascii_alone | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr

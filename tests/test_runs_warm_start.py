@@ -30,7 +30,7 @@ from populora_core.model.adopt import adopt
 from populora_core.model.base import load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
-from populora_core.runs.preflight import load_runnable
+from populora_core.runs.preflight import load_runnable, preflight
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import is_done
@@ -210,6 +210,8 @@ def test_an_adapter_of_impossible_numbers_is_refused(
     an_adapter(tmp_path / "a", layout)
     with pytest.raises(AdapterError, match=CONFIG):
         adopt(reconfigure(tmp_path / "a", **settings), layout)
+    with pytest.raises(ConfigError, match=r"adapters\.start_from gives"):  # before the run begins
+        preflight(warm({"teachers": [tmp_path / "a"]}), "the test's configuration")
 
 
 def written(tmp_path: Path, start_from: str) -> Path:

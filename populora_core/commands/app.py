@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -251,6 +252,9 @@ _SHOW = warnings.showwarning
 def main() -> None:
     """Entry point: errors of the project's own tree are printed for a person, not as tracebacks."""
     warnings.showwarning = _warned
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without a box or an arrow shows a question mark
+            stream.reconfigure(errors="replace")
     if not os.environ.get(SHARED):
         os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -46,7 +46,7 @@ def adopt(folder: Path, layout: AdapterLayout) -> Tensor:
     Raises:
         AdapterError: files missing or corrupt, another rank or other modules, or no plain LoRA.
     """
-    config = _plain_config(folder)
+    config = plain_config(folder)
     rank = config["r"]
     if rank != layout.rank:
         raise AdapterError(
@@ -77,7 +77,7 @@ def _scale(config: dict[str, Any]) -> float:
     return config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _plain_config(folder: Path) -> dict[str, Any]:
+def plain_config(folder: Path) -> dict[str, Any]:
     """The adapter's configuration, with `r` and `lora_alpha` known to be numbers."""
     path = folder / CONFIG
     try:

@@ -80,6 +80,9 @@ def check_folders(config: Config, source: str) -> None:
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
+            from populora_core.model.adopt import plain_config
+
+            plain_config(folder)
 
 
 def _how_to_get(path: str) -> str:
