@@ -75,7 +75,7 @@ def of_the_members(directory: Path) -> dict[str, float]:
 def on_the_console(directory: Path) -> dict[str, float]:
     (summary,) = generation_summaries(directory, 1, 1)
     line = generation_line(summary, 1)
-    found = re.search(r"valid o (\d+)%.*solved o (\d+)%", line)
+    found = re.search(r"valid (\d+)%.*solved (\d+)%", line)
     assert found, line
     return {"valid": int(found[1]) / 100, "solve_rate": int(found[2]) / 100}
 
@@ -209,7 +209,7 @@ def test_a_generation_that_only_infrastructure_answered_has_no_shares(planted: P
     assert (row["proposals"], row["proposals_judged"], row["problems"], row["attempts"]) == (2, 0, 0, 0)
     assert {row[name] for name in ("valid", "teacher_reward", "solve_rate", "correct")} == {None}
     (summary,) = generation_summaries(directory, 1, 1)
-    assert "valid o –" in generation_line(summary, 1)
+    assert "valid –" in generation_line(summary, 1)
     assert stage_summary(directory, 1, "verify").headline == (
         "0 of 0 proposals became problems, 2 met a failing sandbox"
     )

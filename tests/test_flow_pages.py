@@ -95,7 +95,7 @@ def test_a_typed_name_is_kept_and_a_random_one_says_what_is_done(told: tuple[Pat
 def test_the_log_of_a_run_has_a_line_per_generation(told: tuple[Path, dict[str, Any]]) -> None:
     lines = [line for name, line, _ in told[1]["logs"] if name == "my own name"]
     (line,) = (line for line in lines if line.startswith("generation "))
-    assert f"generation   {GENERATIONS + 1}/{GENERATIONS + 1}  valid f" in line
+    assert f"generation   {GENERATIONS + 1}/{GENERATIONS + 1}  valid function" in line
 
 
 def test_a_run_has_one_summary_and_one_progress_of_its_own(told: tuple[Path, dict[str, Any]]) -> None:

@@ -13,11 +13,13 @@ from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, console, population_table, styled
 from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
+from populora_core.report import learnt
 from populora_core.report.index import runs_in
 from populora_core.report.stage_summary import proof_rows
 from populora_core.report.summary import (
     COVERAGE,
     MEMBER_TOKENS,
+    MOST_LINES,
     OVERALL,
     generation_line,
     generation_summaries,
@@ -69,10 +71,11 @@ def show_run(run: Run) -> None:
         )
     if origin:
         console.print(f"forked from generation {origin['generation']} of {origin['run']}")
+    for line in learnt.lines(run.directory):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     generations = _generations(run)
     if generations:
-        for summary in generation_summaries(run.directory, generations[0], generations[-1]):
-            console.print(styled(generation_line(summary, run.config.run.generations)), soft_wrap=True)
+        _show_lines(run)
         console.print(population_table(run.directory))
         console.print(answer_table(run.directory, "the problem space, newest generation", COVERAGE))
     console.print(run_rows(run.directory, OVERALL)[0]["totals"])
@@ -81,13 +84,28 @@ def show_run(run: Run) -> None:
     console.print(f"generations whose stages can still be redone: {_ranges(can_be_redone) or 'none'}")
 
 
+def _show_lines(run: Run) -> None:
+    """Print a line for some generations of a run: evenly spaced, the last, and those with scores."""
+    generations = _generations(run)
+    step = max(1, -(-len(generations) // MOST_LINES))
+    for summary in generation_summaries(run.directory, generations[0], generations[-1]):
+        number = summary.figures["generation"]
+        scores = learnt.score_lines(run.directory, number)
+        if scores or number == generations[-1] or (number - generations[0]) % step == 0:
+            console.print(styled(generation_line(summary, run.config.run.generations)), soft_wrap=True)
+            for line in scores:
+                console.print(styled(f"    {line}"), soft_wrap=True)
+    if step > 1:
+        console.print(f"[dim]one generation in {step}, and those with scores[/]")
+
+
 def show_generation(run: Run, generation: int) -> None:
     """The stages of one generation, whether their files are whole, and what each member's learning took."""
     _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
     table = Table(title=f"generation {generation}", title_justify="left")
-    for name in ("stage", "state", "seconds", "attempt", "key", "file", "rows", "content"):
+    for name in ("stage", "state", "seconds", "attempt", "table", "rows"):
         table.add_column(
-            name, no_wrap=True, justify="right" if name in ("seconds", "attempt", "rows") else "left"
+            name, overflow="fold", justify="right" if name in ("seconds", "attempt", "rows") else "left"
         )
     for stage in stages_of(generation):
         manifest = read_manifest(stage_dir(run.directory, generation, stage.name))
@@ -95,11 +113,11 @@ def show_generation(run: Run, generation: int) -> None:
         if manifest is None:
             table.add_row(stage.name, state)
             continue
-        about = [stage.name, state, f"{manifest.seconds:.1f}", str(manifest.attempt), manifest.key[:8]]
+        about = [stage.name, state, f"{manifest.seconds:.1f}", str(manifest.attempt)]
         for file in manifest.files:
             rows = "" if file.rows is None else str(file.rows)
-            table.add_row(*about, file.name.removesuffix(".parquet"), rows, file.content[:8])
-            about = [""] * 5
+            table.add_row(*about, file.name.removesuffix(".parquet"), rows)
+            about = [""] * 4
     console.print(table)
     _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
     if (update := read_manifest(stage_dir(run.directory, generation, UPDATE))) is not None:

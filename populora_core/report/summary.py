@@ -49,6 +49,11 @@ FROM (SELECT coalesce(sum(seconds + coalesce(seconds_before, 0)), 0) AS wall, co
 """
 
 
+WORDS = {"code_o": "output", "code_i": "input", "code_f": "function"}
+"""Problem types as a line names them where there are several."""
+MOST_LINES = 12  # generations of a run at a glance
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationSummary:
     """A generation at a glance.
@@ -99,8 +104,11 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     """One line a person understands: valid proposals, solve rates, compute; below it a line per replacement."""
 
     def by_type(key: str) -> str:
-        shares = ((row["problem_type"].removeprefix("code_"), row[key]) for row in summary.types)
-        return "  ".join(f"{name} " + ("–" if share is None else f"{share:.0%}") for name, share in shares)
+        told = ["–" if row[key] is None else f"{row[key]:.0%}" for row in summary.types]
+        if len(told) == 1:
+            return told[0]
+        names = (WORDS.get(row["problem_type"], row["problem_type"]) for row in summary.types)
+        return "  ".join(f"{name} {share}" for name, share in zip(names, told, strict=True))
 
     figures = summary.figures
     parts = [
