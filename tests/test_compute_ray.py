@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +22,7 @@ from two_nodes import TwoNodes
 
 from populora_core.compute.members import Found
 from populora_core.compute.shards import Shards
-from populora_core.compute.work import Shard
+from populora_core.compute.work import Generate, Prompt, Shard
 from populora_core.config.machinery import ComputeSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.loop import train
@@ -41,12 +41,14 @@ from populora_core.support.errors import (
     AdapterError,
     BaseModelError,
     ClusterUnavailable,
+    ConfigError,
     PopuloraError,
     SandboxUnavailable,
     StoreUnavailable,
     WorkerLost,
 )
 from populora_core.support.processes import Owner
+from populora_core.support.trust import remember
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
@@ -326,6 +328,19 @@ def test_a_node_without_the_base_model_is_named(session: Session, tmp_path: Path
     with pytest.raises(BaseModelError, match="has no base model in"):
         Shards(compute, "key", tmp_path / "shards").map(founding(1))
     compute.close()
+
+
+def test_a_worker_imports_what_its_run_may_and_nothing_else(session: Session, tmp_path: Path) -> None:
+    place = "populora_core.problems.dialects.compact:CompactDialect"
+    asked = [Generate((), (Prompt(None, "1+1", 0, 1.0, 1.0, 4),))]
+    spec = replace(SPEC, base=BaseSection(dialect=place))
+    for allowed in (False, True):
+        if allowed:
+            remember([place])
+        compute = ray_compute(session, spec)
+        with nullcontext() if allowed else pytest.raises(ConfigError, match="not named yourself"):
+            assert len(Shards(compute, "key", tmp_path / "shards").map(asked)[0]) == 1
+        compute.close()
 
 
 def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
