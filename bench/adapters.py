@@ -56,17 +56,17 @@ def trained(layout: AdapterLayout, member: int) -> Tensor:
     return torch.empty(layout.dimension).normal_(std=0.01, generator=generator)
 
 
-def ours() -> tuple[BaseModel, StackedAdapters]:
-    """The tiny base with stacked adapters, none resident yet."""
-    base = load_base(BASE)
+def ours(folder: Path = BASE, dtype: str = "float32") -> tuple[BaseModel, StackedAdapters]:
+    """A base, the tiny one unless said, with stacked adapters, none resident yet."""
+    base = load_base(folder, dtype)
     return base, StackedAdapters(base.model, AdapterLayout.of(base.model, RANK, ALPHA))
 
 
-def by_peft(members: int) -> Any:
-    """The tiny base as a PeftModel with the same members, named as numbers."""
+def by_peft(members: int, folder: Path = BASE, dtype: str = "float32") -> Any:
+    """The same base as a PeftModel with the same members, named as numbers."""
     from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
-    model = load_base(BASE).model
+    model = load_base(folder, dtype).model
     layout = AdapterLayout.of(model, RANK, ALPHA)
     config = LoraConfig(
         r=RANK, lora_alpha=int(ALPHA), target_modules=[slot.name for slot in layout.modules], lora_dropout=0.0

@@ -48,8 +48,8 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 
     ours_alone = {"p1": update(1), "p8": update(8), "p32": update(32)}
     peft = {
-        "peft": _peft_update(by_peft(1), drawn(1)),
-        "switching": _peft_update(by_peft(8), drawn(8)),
+        "peft": peft_update(by_peft(1), drawn(1)),
+        "switching": peft_update(by_peft(8), drawn(8)),
     }
     close = interleaved(ours_alone, CLOSE * samples, say)
     taken = interleaved(ours_alone | peft, samples, say)
@@ -62,7 +62,7 @@ def run(samples: int, say: Say) -> list[BenchRow]:
     ]
 
 
-def _peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object]:
+def peft_update(model: Any, rows: Sequence[TrainingRow]) -> Callable[[], object]:
     """One step of every adapter, in turn, as one would write it with PEFT and torch."""
     shares: dict[str, list[TrainingRow]] = {}
     for row in rows:

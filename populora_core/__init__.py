@@ -9,11 +9,16 @@ raises.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from populora_core.support.version import VERSION
+
+# Threads that wait in a loop for the next product keep the cores from those that have one: beside busy neighbours
+# two threads then take ten times as long. OpenMP reads it when it is loaded, so it has to be said before torch comes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it equal to _PUBLIC
     from populora_core.benchmarks.benchmark import Benchmark, Item, ItemScore, Response

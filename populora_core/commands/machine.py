@@ -17,6 +17,7 @@ BENCHES = (
     "evaluation",
     "learner",
     "pipeline",
+    "real",
     "sampler",
     "scale",
     "serving",
