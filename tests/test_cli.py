@@ -234,6 +234,17 @@ def test_verify_answers_every_line_in_order() -> None:
     assert answers[0]["outputs"] == ["2", "3"]
 
 
+@pytest.mark.sandbox
+def test_verify_runs_a_dictionary_in_the_order_that_was_written() -> None:
+    program = "def f(d):\n return [list(d), d]"
+    job = {"id": "a", "program": program, "inputs": ["({'b': 1, 'a': 2},)", "({'a': 2, 'b': 1},)"]}
+    done = populora("verify", "-", stdin=json.dumps(job))
+    assert json.loads(done.stdout)["outputs"] == [
+        "[['b', 'a'], {'b': 1, 'a': 2}]",
+        "[['a', 'b'], {'a': 2, 'b': 1}]",
+    ]
+
+
 def test_verify_names_a_line_that_is_not_a_job() -> None:
     done = populora("verify", "-", stdin='{"id": "a"}\n')
     assert done.returncode == ERROR

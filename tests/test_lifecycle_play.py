@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from conftest import contents
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
-from populora_core.lifecycle.play import PlayTable
+from populora_core.lifecycle.play import Asked, PlayTable
+from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
@@ -44,6 +46,23 @@ def test_the_verifier_decides_about_what_a_person_types(table: PlayTable, kind: 
     assert table.judge(problem, WRONG[kind]) is not AttemptVerdict.CORRECT
     with pytest.raises(FormatError):
         table.judge(problem, "import os" if kind == "code_f" else "f(1")
+
+
+KEYS = Problem("p", "code_i", "def f(d):\n return list(d)", ("({'b': 1, 'a': 2},)",), ("['b', 'a']",), "")
+
+
+def test_a_dictionary_that_a_person_types_runs_in_the_order_of_its_keys(table: PlayTable) -> None:
+    assert table.judge(KEYS, "{'b': 1, 'a': 2}") is AttemptVerdict.CORRECT
+    assert table.judge(KEYS, "{'a': 2, 'b': 1}") is AttemptVerdict.WRONG
+
+
+def test_a_person_sees_a_dictionary_in_the_order_that_was_written(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(KEYS, problem_type="code_o", outputs=("{'d': 3, 'c': 4}",))
+    monkeypatch.setattr(PlayTable, "ask", lambda table, kind: Asked("T0", asked))
+    shown = CliRunner().invoke(app, ["play", str(finished)], input="wrong\n[1]\nq\n").output
+    assert "f({'b': 1, 'a': 2}) = ?" in shown and "{'d': 3, 'c': 4}" in shown
 
 
 def test_a_student_answers_for_the_person(table: PlayTable) -> None:

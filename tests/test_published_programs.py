@@ -112,6 +112,35 @@ def test_every_accepted_program_gives_what_was_published(name: str, sandbox: San
     assert other == []
 
 
+@pytest.mark.thorough
+@pytest.mark.sandbox
+def test_every_example_of_a_proposed_function_is_what_was_published(sandbox: Sandbox) -> None:
+    jobs, outputs, unread = [], [], 0
+    for number, row in enumerate(published("azr_7b_coder_code_f_seed_io.jsonl.gz")):
+        examples = []
+        for text, output in zip(row["inputs"], row["outputs"], strict=True):
+            try:
+                examples.append((read_arguments(text), output))
+            except FormatError:
+                unread += 1
+        if examples:
+            inputs, told = zip(*examples, strict=True)
+            jobs.append(Job(str(number), row["snippet"], inputs))
+            outputs.append(told)
+    results = verify_or_raise(sandbox, jobs, determinism=True)
+    statuses = Counter(str(result.status) for result in results)
+    assert (len(jobs), unread, statuses.pop("ok")) == (255, 31, 247)
+    assert statuses == {"forbidden": 3, "not_plain_data": 3, "output_limit": 1, "nondeterministic": 1}
+    pairs = [
+        pair
+        for result, told in zip(results, outputs, strict=True)
+        if result.outputs
+        for pair in zip(result.outputs, told, strict=True)
+    ]
+    assert len(pairs) > 2400
+    assert [pair for pair in pairs if not is_published(*pair)] == []
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_an_output_that_is_off_by_a_little_is_wrong(name: str) -> None:
     verdicts: Counter[AttemptVerdict] = Counter()
