@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from conftest import needs
 from published_data import published
+from reference_completions import FORMS, ROUNDED, answered, items
 
 from populora_core.benchmarks.benchmark import Response, benchmark
 
@@ -14,6 +17,7 @@ FILES = {
     "aime25": ("aime25.jsonl", 30),
     "amc23": ("amc23.jsonl", 40),
     "math500": ("math500.jsonl.gz", 500),
+    "minerva": ("minerva_math.jsonl.gz", 272),
     "gsm8k": ("gsm8k.jsonl.gz", 1319),
     "olympiadbench": ("olympiadbench.jsonl.gz", 675),
 }
@@ -47,3 +51,20 @@ def test_every_published_solution_of_math500_is_right() -> None:
     responses = [Response(row["solution"]) for row in rows]
     scores = measured.grade(measured.load(rows), responses, "instruct", None)  # type: ignore[arg-type]
     assert [row["answer"] for row, score in zip(rows, scores, strict=True) if not score.correct] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_near_misses_of_published_answers_are_wrong_and_other_forms_right(name: str) -> None:
+    some = random.Random(0).sample(items(name), min(60, len(items(name))))
+    asked = [each for item in some for each in answered(item)]
+    asked = [each for each in asked if each.kind != "one more" or not ROUNDED.search(each.told)]
+    own = {item.item_id: item for item in some}
+    responses = [Response(each.text) for each in asked]
+    scores = benchmark(name).grade([own[each.item_id] for each in asked], responses, "instruct", None)  # type: ignore[arg-type]
+    told = [(each.item_id, each.told, score.correct) for each, score in zip(asked, scores, strict=True)]
+    wrong = [row for row, each in zip(told, asked, strict=True) if each.kind not in FORMS]
+    right = [row for row, each in zip(told, asked, strict=True) if each.kind in FORMS]
+    assert len(wrong) >= len(some) and len(right) >= 2 * len(some)
+    passed, refused = [row for row in wrong if row[2]], [row for row in right if not row[2]]
+    assert len(passed) <= 0.01 * len(wrong), passed
+    assert len(refused) <= 0.01 * len(right), refused

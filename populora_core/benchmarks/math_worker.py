@@ -50,6 +50,9 @@ LETTER = re.compile(r"(?:\\[A-Za-z]+|\(?)\{?\(?([A-Za-z])\)?\}?")
 IN_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{[^{}]*\}")
 COMMAND = re.compile(r"\\[A-Za-z]+")
 PLAIN_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?)\s+(?=.*[A-Za-z]{2})([A-Za-z][A-Za-z /]*(?:\^\{?\d\}?)?)")
+NUMBERED = re.compile(r"(?:(?<![\\A-Za-z])([EIe])|\\([gG]amma))_(?:\{(\w+)\}|(\w))")
+"""A variable whose letter alone is a constant to SymPy, which then loses the number behind it."""
+IN_BASE = re.compile(r"\(?(\d[\dA-Za-z]*)\)?_\{?(\d+)\}?")
 WITH_UNITS = LatexExtractionConfig(boxed_match_priority=0)
 NO_UNITS = replace(WITH_UNITS, normalization_config=replace(WITH_UNITS.normalization_config, units=False))
 
@@ -135,6 +138,7 @@ def read(text: str, units: bool = True) -> list[Any]:
     Args:
         units: letters behind a number may be a unit; else they are variables.
     """
+    text = NUMBERED.sub(lambda found: rf"\Xi_{{{''.join(filter(None, found.groups()))}}}", text)
     if units and (measure := PLAIN_UNIT.fullmatch(text)):
         text = rf"{measure[1]}\text{{ {measure[2]}}}"
     config = WITH_UNITS if units or IN_TEXT.search(text) else NO_UNITS
@@ -142,6 +146,8 @@ def read(text: str, units: bool = True) -> list[Any]:
 
 
 def compare(gold: str, answer: str, tolerance: float | None) -> dict[str, str]:
+    if (bases := in_bases(gold, answer)) is not None:
+        return {"verdict": "correct" if bases[0] == bases[1] else "wrong", "canonical": str(bases[1])}
     units = not re.search("[A-Za-z]", COMMAND.sub("", IN_TEXT.sub("", gold)))
     expected, found = read(gold, units), read(answer, units)
     equal = same_words(gold, answer) or verify(
@@ -154,6 +160,19 @@ def compare(gold: str, answer: str, tolerance: float | None) -> dict[str, str]:
     if values[0] is not None and values[1] is not None:
         equal = numbers_equal(equal, values[0], values[1], tolerance, exact)
     return {"verdict": "correct" if equal else "wrong", "canonical": canonical(found, answer)}
+
+
+def in_bases(gold: str, answer: str) -> tuple[int, int] | None:
+    """The values of two numbers that both name their base; None where one does not, or is none in it."""
+    values = []
+    for text in (gold, answer):
+        if not (written := IN_BASE.fullmatch(text)):
+            return None
+        try:
+            values.append(int(written[1], int(written[2])))
+        except ValueError:
+            return None
+    return values[0], values[1]
 
 
 def same_words(gold: str, answer: str) -> bool:

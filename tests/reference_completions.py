@@ -1,0 +1,194 @@
+"""Completions that ours and the reference graders judge: published answers in other valid forms, and near misses.
+
+What is right and what is wrong is not said here: the reference graders decide, and differences are looked at by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from benchmark_rows import fenced
+from fault_rule import Fault, faults, planted
+from published_data import published
+
+from populora_core.benchmarks.benchmark import Item, benchmark
+from populora_core.benchmarks.evalplus import reference
+
+MATHEMATICS = {
+    "aime24": "aime24.jsonl.gz",
+    "aime25": "aime25.jsonl",
+    "amc23": "amc23.jsonl",
+    "math500": "math500.jsonl.gz",
+    "minerva": "minerva_math.jsonl.gz",
+    "gsm8k": "gsm8k.jsonl.gz",
+    "olympiadbench": "olympiadbench.jsonl.gz",
+}
+CODE = {"humaneval": "HumanEval.jsonl.gz", "mbpp_plus": "MbppPlus.jsonl.gz"}
+STATED = r"""So the answer is $\boxed{ANSWER}$.
+Final Answer: The final answer is $ANSWER$. I hope it is correct.
+#### ANSWER"""
+INTEGER = re.compile(r"-?\d+")
+ROUNDED = re.compile(r"\d\.\d|\d[eE]|10\^")
+"""A number of which one more may be the same within its digits."""
+FRACTION = re.compile(r"\\d?frac\{(\d+)\}\{(\d+)\}")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answer to one problem.
+
+    Attributes:
+        kind: how it was made from what was published.
+        told: what was changed, for people.
+    """
+
+    benchmark: str
+    item_id: str
+    kind: str
+    text: str
+    told: str = ""
+
+
+@cache
+def items(name: str) -> list[Item]:
+    return benchmark(name).load(published((MATHEMATICS | CODE)[name]))
+
+
+def gold(item: Item) -> str:
+    """The published answer of a problem in mathematics, without delimiters."""
+    measured: Any = benchmark(item.benchmark)
+    return str(measured.gold(item.fields)).strip().strip("$").strip()
+
+
+# Mathematics
+
+
+FORMS = (
+    "as published",
+    "plus zero",
+    "thousands",
+    "fraction",
+    "sum",
+    "slash",
+    "expanded",
+    "sized brackets",
+    "display style",
+)
+
+
+def rewritten(answer: str) -> Iterator[tuple[str, str]]:
+    """(form, answer) of the same value."""
+    yield "as published", answer
+    if INTEGER.fullmatch(answer):
+        number = int(answer)
+        yield "plus zero", f"{answer}.0"
+        yield "thousands", f"{number:,}"
+        yield "fraction", rf"\frac{{{2 * number}}}{{2}}"
+        yield "sum", f"{number - 1}+1"
+    if fraction := FRACTION.fullmatch(answer):
+        over, under = map(int, fraction.groups())
+        yield "slash", f"{over}/{under}"
+        yield "expanded", rf"\dfrac{{{3 * over}}}{{{3 * under}}}"
+    if re.fullmatch(r"\(.*\)|\[.*\]", answer):
+        yield "sized brackets", rf"\left{answer[:-1]}\right{answer[-1]}"
+    yield "display style", rf"\displaystyle {answer}"
+
+
+def missed(answer: str) -> Iterator[tuple[str, str]]:
+    """(fault, answer) of another value."""
+    if INTEGER.fullmatch(answer):
+        number = int(answer)
+        yield "off by one", str(number + 1)
+        if number:
+            yield "sign", str(-number)
+            yield "digit left out", answer[:-1] or "0"
+            yield "ten times", f"{number}0"
+        return
+    numbers = [*re.finditer(r"(?<![\d.])\d+(?![\d.])", answer)]
+    if numbers:
+        last = numbers[-1]
+        yield "off by one", f"{answer[: last.start()]}{int(last[0]) + 1}{answer[last.end() :]}"
+    if answer.startswith("-"):
+        yield "sign", answer[1:]
+    elif "," not in answer and re.match(r"[\dA-Za-z\\]", answer):
+        yield "sign", f"-({answer})"
+    parts = re.fullmatch(r"\(([^,()]+),([^,()]+)\)", answer)
+    if parts and parts[1].strip() != parts[2].strip():
+        yield "order", f"({parts[2].strip()}, {parts[1].strip()})"
+    yield "one more", f"{answer}+1"
+
+
+def answered(item: Item) -> list[Completion]:
+    """Every form and every near miss of the published answer, stated in every way that a grader looks for."""
+    return [
+        Completion(item.benchmark, item.item_id, kind, STATED.replace("ANSWER", text), text)
+        for way in (rewritten, missed)
+        for kind, text in way(gold(item))
+    ]
+
+
+# Code
+
+
+def mutants(item: Item) -> list[tuple[str, Fault]]:
+    """The published solution with one operator, constant or condition changed, each with what was changed."""
+    source = reference(item)
+    first = item.fields["prompt"].count("\n") if item.benchmark == "humaneval" else 0
+    own = [fault for fault in faults(source, item.item_id) if fault.line > first]
+    return [(text, fault) for fault in own if parses(text := planted(source, fault))]
+
+
+def parses(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+def one_mutant(item: Item, draw: random.Random) -> list[Completion]:
+    """The solution with a drawn fault; nothing where it has no place for one."""
+    found = mutants(item)
+    if not found:
+        return []
+    text, fault = draw.choice(found)
+    return [mutated(item, text, fault)]
+
+
+def mutated(item: Item, text: str, fault: Fault) -> Completion:
+    told = f"{fault.code}: {fault.before} -> {fault.after}"
+    return Completion(item.benchmark, item.item_id, "mutant", fenced(text), told)
+
+
+def reworded(item: Item) -> list[Completion]:
+    """The published solution as it is, and as Python writes its tree."""
+    source = reference(item)
+    return [
+        Completion(item.benchmark, item.item_id, "as published", fenced(source)),
+        Completion(item.benchmark, item.item_id, "unparsed", fenced(ast.unparse(ast.parse(source)))),
+    ]
+
+
+# All of them
+
+
+def completions(seed: int = 0) -> list[Completion]:
+    """What both sides judge: of each problem a right form, and a miss or a mutant, drawn."""
+    draw = random.Random(seed)
+    found: list[Completion] = []
+    for name in MATHEMATICS:
+        for item in items(name):
+            asked = answered(item)
+            right = [each for each in asked if each.kind in FORMS]
+            wrong = [each for each in asked if each.kind not in FORMS]
+            found += [draw.choice(right), *draw.sample(wrong, min(1, len(wrong)))]
+    for name in CODE:
+        for item in items(name):
+            found += [draw.choice(reworded(item)), *one_mutant(item, draw)]
+    return found
