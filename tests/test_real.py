@@ -17,6 +17,8 @@ from populora_core.support.errors import BaseModelError
 from populora_core.support.user_cache import dequantised_folder
 
 ANCHORS = (
+    {"code": "def f(n):\n    return n * 2 + 1", "input": "4", "output": "9", "id": "c"},
+    {"code": "def f(d, key):\n    return d.get(key)", "input": "{'a': 1}, 'a'", "output": "1", "id": "d"},
     {"code": "def f(xs):\n    return xs[::-1]", "input": "[1, 2, 3]", "output": "[3, 2, 1]", "id": "a"},
     {"code": "def f(text, n):\n    return text[:n]", "input": "'noon', 2", "output": "'no'", "id": "b"},
 )
@@ -36,12 +38,12 @@ def weights(name: str, fetch: bool) -> str:
     return name
 
 
-def play(base: str, folder: Path, **more: object) -> dict[str, object]:
-    """Two generations of four proposals, two anchors and two attempts at each problem, of at most 24 tokens."""
+def play(base: str, folder: Path) -> dict[str, object]:
+    """A generation, then by resuming another: four proposals, two anchors, two attempts at each, of 24 tokens."""
     rows = folder / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in ANCHORS))
     settings = {
-        "run.generations": 2,
+        "run.generations": 1,
         "propose.per_type": 4,
         "propose.max_tokens": 24,
         "solve.attempts": 2,
@@ -51,10 +53,12 @@ def play(base: str, folder: Path, **more: object) -> dict[str, object]:
         "anchors.parameters": f'{{path = "{rows}"}}',
         "evaluate.report_every": 0,
         "compute.threads": 1,
-    } | more
+    }
     given = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     done = populora("run", "--plain", "--preset", "real", "--base", base, *given, "--run-dir", folder / "run")
     assert done.returncode == 0, done.stderr
+    again = populora("resume", folder / "run", "--generations", 2)
+    assert again.returncode == 0, again.stderr
     asked = populora(
         "query", folder / "run", "--format", "json",
         "SELECT count(*) AS attempts, count(DISTINCT generation) AS generations, min(prompt LIKE '%assert f%') AS "
@@ -68,7 +72,7 @@ def play(base: str, folder: Path, **more: object) -> dict[str, object]:
 def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
     """Its students answer in the dialect that it speaks, and the best one leaves with its card."""
     found = play(weights("smollm2-135m", fetch=True), tmp_path)
-    assert found["generations"] >= 1 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
+    assert found["generations"] == 2 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
     out = tmp_path / "best"
     taken = populora("export", tmp_path / "run", "best", "--to", out)
     assert taken.returncode == 0, taken.stderr
@@ -77,13 +81,10 @@ def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_model_of_half_a_billion_plays_a_generation_and_goes_on(tmp_path: Path) -> None:
-    base = weights("qwen2.5-coder-0.5b", fetch=False)
-    play(base, tmp_path, **{"run.generations": 1})
-    report = (tmp_path / "run" / "report.html").read_text()
-    assert "assert f" in report or "def f" in report
-    again = populora("resume", tmp_path / "run")
-    assert again.returncode == 0, again.stderr
+def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
+    """And the report shows what was asked."""
+    play(weights("qwen2.5-coder-0.5b", fetch=False), tmp_path)
+    assert "xs[::-1]" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.thorough
