@@ -16,6 +16,7 @@ import duckdb
 import pytest
 from store_run import write_run
 
+import populora_core
 from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
@@ -194,6 +195,15 @@ def test_no_answer_lets_a_run_name_code_that_came_along(
         trust.require_trusted("of_mine:thing")
     trust.remember(["of_mine:thing"])  # by a configuration of the user's own
     trust.require_trusted("of_mine:thing")
+
+
+def test_what_is_ours_or_python_s_own_lies_in_no_working_folder(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(populora_core.__file__).parents[1])
+    trust.trust(["base_model.anchors:tiny"])
+    with pytest.raises(ConfigError, match="built-in would be imported"):
+        trust.require_trusted("sys:exit")
 
 
 def test_metadata_in_the_working_folder_installs_nothing(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,9 @@ from populora_core.support.received import RECORD
 VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with commas between
 _KEPT = "trusted.json"  # {"package.module:name": where its top package lies}
 
-OURS = Path(__file__).resolve().parents[2]  # the clone, or where the package is installed
+_ROOT = Path(__file__).resolve().parents[2]  # the clone, which may be the working folder
+_OURS = {_ROOT / "populora_core", _ROOT / "base_model"}
+_IN_PYTHON = ("built-in", "frozen")
 _here: dict[str, str] = {}
 """The same of this process, and of the workers that it starts: also where there is no home to write to."""
 
@@ -114,16 +116,17 @@ def installed_entries(group: str) -> list[EntryPoint]:
 
 def _stray(where: str) -> str | None:
     """The run or the working folder in which code lies that no one installed; None elsewhere."""
+    if where in _IN_PYTHON:
+        return None
     for path in map(Path, filter(None, where.split(os.pathsep))):
-        if holder := _put_there(path.parents[1] if path.name == "__init__.py" else path.parent):
+        top = path.parent if path.name == "__init__.py" else path
+        if top not in _OURS and (holder := _put_there(top.parent)):
             return holder
     return None
 
 
 def _put_there(path: Path) -> str | None:
     above = [path.resolve(), *path.resolve().parents]
-    if above[0] == OURS:
-        return None
     if (run := next((folder for folder in above if (folder / RECORD).is_file()), None)) is not None:
         return f"the run {run}"
     return "the working folder" if Path.cwd().resolve() == above[0] else None
