@@ -24,7 +24,7 @@ HEAVY = ("Mbpp/255", "Mbpp/599")
 """One takes more memory than others, and answers with more than a text can hold; one takes its time at every call."""
 
 SURVIVORS = {"HumanEval/10", "HumanEval/35", "Mbpp/62", "Mbpp/130", "Mbpp/784"}
-"""Of every fifth problem, those whose drawn fault no input tells: the table of docs/evaluation-graders.md."""
+"""Of every fifth problem, those whose drawn fault no input tells: the table of the lab log on reference graders."""
 
 
 @pytest.fixture(scope="module")
