@@ -28,7 +28,7 @@ from populora_core.sampler.stops import first_stop
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.sharing.shared import SHARDS
-from populora_core.store.tables import SAMPLED
+from populora_core.store.shared_columns import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress, Row
 from populora_core.support.devices import CUDA, product_rate

@@ -16,7 +16,7 @@ from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import valid_blocks
 from populora_core.store.committed import committed, over_files
 from populora_core.store.manifest import stage_folder_names
-from populora_core.store.publication import CATALOGUE, STORAGE, Source, statements
+from populora_core.store.publication import CATALOGUE, STORAGE, CatalogueSource, statements
 from populora_core.store.sql import (
     comments,
     full_disk_told,
@@ -51,7 +51,7 @@ def publish(run_dir: Path) -> Path:
         return target
     folders = stage_folder_names(run_dir)
     # Before anything is read: what is committed meanwhile makes it stale.
-    source = Source.of(run_dir, folders)
+    source = CatalogueSource.of(run_dir, folders)
     with durable.writing(target), durable.temporary_folder(run_dir, "catalogue") as folder:
         with full_disk_told(), duckdb.connect() as connection:
             old = _attached(connection, run_dir, "published")
@@ -77,10 +77,12 @@ def stale(run_dir: Path) -> bool:
     """True if the catalogue is missing, unreadable, or made for another place or other stage folders."""
     run_dir = run_dir.resolve()
     with duckdb.connect() as connection:
-        return _attached(connection, run_dir, "published") != Source.of(run_dir, stage_folder_names(run_dir))
+        return _attached(connection, run_dir, "published") != CatalogueSource.of(
+            run_dir, stage_folder_names(run_dir)
+        )
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, run_dir: Path, attached: str) -> Source | None:
+def _attached(connection: duckdb.DuckDBPyConnection, run_dir: Path, attached: str) -> CatalogueSource | None:
     """Attach the catalogue of a run, and what it says that it was made from.
 
     None where it is no one to trust, or cannot be read.
@@ -91,7 +93,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, run_dir: Path, attached: st
         _attach(connection, run_dir / CATALOGUE, attached)
     except duckdb.Error:
         return None
-    return Source.read(connection, attached)
+    return CatalogueSource.read(connection, attached)
 
 
 class Catalogue:
@@ -149,7 +151,7 @@ class Catalogue:
 
     def _attach(self, directory: Path, attached: str) -> None:
         if self._generations is None and has_database(directory):
-            now = Source.of(directory, stage_folder_names(directory))
+            now = CatalogueSource.of(directory, stage_folder_names(directory))
             if _attached(self._connection, directory, attached) == now:
                 return
             self._connection.execute(f"DETACH DATABASE IF EXISTS {name(attached)}")

@@ -23,7 +23,7 @@ RECENT = "recent"  # schema of the tables that the views with texts join: of the
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class StageRows:
     """The committed stages of some folders.
 
     Attributes:
@@ -65,7 +65,7 @@ class Committed:
         return f"{parquet(table, [block.file(table.name) for block in self.blocks])} UNION ALL {others}"
 
 
-def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueBlock] = ()) -> Committed:
+def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueBlock] = ()) -> StageRows:
     """The committed stages of these folders, and the blocks that hold rows of them."""
     held = {
         f"{run_dir}/generations/{number:04d}/{stage}": _apart_of(stage)
@@ -73,7 +73,7 @@ def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueB
         for number in block.generations
         for stage in stages_in(number)
     }
-    found = Committed(run_dir, tuple(blocks))
+    found = StageRows(run_dir, tuple(blocks))
     for block in blocks:
         for table in MERGED:
             found.files[table].append(str(block.file(table)))
@@ -100,7 +100,7 @@ def committed(run_dir: Path, folders: Sequence[str], blocks: Sequence[CatalogueB
     return found
 
 
-def over_files(found: Committed, asked: str | None = None) -> Iterator[str]:
+def over_files(found: StageRows, asked: str | None = None) -> Iterator[str]:
     """The statements of a catalogue that holds no row itself.
 
     Args:
@@ -142,7 +142,7 @@ def _names(sql: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", sql) is not None
 
 
-def recent_views(found: Committed) -> Iterator[str]:
+def recent_views(found: StageRows) -> Iterator[str]:
     """The statements that make the schema `recent`."""
     yield f"CREATE SCHEMA {RECENT}"
     for table in APART:

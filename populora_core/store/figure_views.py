@@ -13,8 +13,9 @@ from itertools import chain
 import pyarrow as pa
 
 from populora_core.store.columns import FLOAT, INT, LONG, Column, View, ViewColumn
+from populora_core.store.shared_columns import GENERATION, MEMBER_ID, PLAYED, PROBLEM_TYPE
 from populora_core.store.sql import STEPS_TAKEN
-from populora_core.store.tables import GENERATION, MEMBER_ID, PLAYED, PROBLEM_TYPE, TABLES
+from populora_core.store.tables import TABLES
 from populora_core.support.ids import ANCHOR
 
 SPENT = """(

@@ -7,7 +7,7 @@ from typing import Any
 
 from populora_core.store.columns import FLOAT, INT, LONG, TEXT, TIME, Column, Table
 from populora_core.store.manifest import Manifest
-from populora_core.store.tables import GENERATION, MEMBER_ID
+from populora_core.store.shared_columns import GENERATION, MEMBER_ID
 
 _DECLARED = (
     Table(

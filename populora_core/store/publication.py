@@ -50,7 +50,7 @@ _FOLDERS = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CatalogueSource:
     """The state of a run that a catalogue is made from; the same for as long as it needs no publishing.
 
     Attributes:
@@ -66,7 +66,7 @@ class Source:
     stamps: Mapping[str, int]
 
     @classmethod
-    def of(cls, run_dir: Path, folders: Sequence[str]) -> Source:
+    def of(cls, run_dir: Path, folders: Sequence[str]) -> CatalogueSource:
         """Describe a run as it is now."""
         stamps = {}
         for folder in folders:
@@ -77,7 +77,7 @@ class Source:
         return cls(hashlib.sha256(f"{run_dir}\0{_declared()}".encode()).hexdigest(), held, blocks, stamps)
 
     @classmethod
-    def read(cls, connection: duckdb.DuckDBPyConnection, database: str) -> Source | None:
+    def read(cls, connection: duckdb.DuckDBPyConnection, database: str) -> CatalogueSource | None:
         """Read it from an attached catalogue; None where it is of an older version."""
         tables = f"{name(database)}.tables"
         try:
@@ -87,12 +87,14 @@ class Source:
             return None
         return cls(row[0], row[1], row[2], dict(stamps)) if row else None
 
-    def goes_on_from(self, old: Source | None) -> bool:
+    def goes_on_from(self, old: CatalogueSource | None) -> bool:
         """True if a file that was made from `old` can be brought up to date."""
         return old is not None and (old.made_for, old.held) == (self.made_for, self.held)
 
 
-def statements(run_dir: Path, folders: Sequence[str], source: Source, old: Source | None) -> Iterator[str]:
+def statements(
+    run_dir: Path, folders: Sequence[str], source: CatalogueSource, old: CatalogueSource | None
+) -> Iterator[str]:
     """The statements that bring a file up to date that was made from `old`, or that holds nothing yet."""
     blocks = valid_blocks(run_dir)
     if old is None:
