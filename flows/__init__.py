@@ -53,7 +53,7 @@ def running_ui() -> str:
     return ""
 
 
-def quieten_prefect() -> None:
+def quieten_prefect(home: bool = True) -> None:
     """Settings of a command that runs flows itself, where nothing else was said. Before Prefect is imported."""
     # We print our own account of every error; Prefect's tracebacks would bury it.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
@@ -62,4 +62,5 @@ def quieten_prefect() -> None:
     logging.getLogger("EventsWorker").setLevel(logging.ERROR)
     # A server that is gone would be asked for minutes, while the run can go on without it.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
-    PREFECT_HOME.mkdir(parents=True, exist_ok=True)
+    if home:  # a run without Prefect leaves no folder of it
+        PREFECT_HOME.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ def server_url() -> str:
     url = os.environ.get("PREFECT_API_URL") or flows.running_ui()
     if url:
         return url
+    flows.quieten_prefect(home=False)  # which Prefect heeds when it is imported
     from prefect.settings import PREFECT_API_URL  # of the active profile, which only Prefect can read
 
     return PREFECT_API_URL.value() or ""
