@@ -64,7 +64,7 @@ def run(samples: int, say: Say) -> list[BenchRow]:
         rows += _steps(short, stacked, folder, max(3, samples // 3), say)
         del base, stacked
         for work in ALONE:
-            if work != "trl_step" or find_spec("trl"):
+            if work != "trl_step" or has_trl():
                 say(f"{name}: memory of {work}")
                 rows.append(single(f"{short}_{work}_peak_gb", alone(work, name)["peak"] / 1e9, "GB"))
         say(f"{name}: beside {NEIGHBOURS} busy neighbours")
@@ -75,6 +75,12 @@ def run(samples: int, say: Say) -> list[BenchRow]:
 def folder_of(name: str) -> Path:
     """The checkpoint of a base: one with a short name, else a path as `base.path` has it."""
     return BaseSection(path=named_base(name) if name in NAMED else name).folder()
+
+
+def has_trl() -> bool:
+    """True if TRL is installed; a mere folder of its name does not count."""
+    found = find_spec("trl")
+    return found is not None and found.origin is not None
 
 
 def threads() -> int:
@@ -135,7 +141,7 @@ def _steps(name: str, stacked: StackedAdapters, folder: Path, samples: int, say:
         ),
         median(f"{name}_step_learnt_per_s", [step.tokens / learnt for _, learnt in ours_taken], "tokens/s"),
     ]
-    if not find_spec("trl"):
+    if not has_trl():
         say("TRL is not installed: its rows are left out")
         return rows
     best: list[tuple[float, float]] = []
