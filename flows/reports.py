@@ -35,7 +35,7 @@ def serve_reports(host: str, port: int, key: str, runs: Path) -> Iterator[str]:
     Args:
         runs: the folder whose runs the index lists, at `index_path`.
     """
-    server = _Server((host, port), partial(_Reports, key, runs))
+    server = _Server((host, port), partial(Reports, key, runs))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -57,7 +57,7 @@ class _Server(ThreadingHTTPServer):
         """No one needs to read that a reader went away."""
 
 
-class _Reports(BaseHTTPRequestHandler):
+class Reports(BaseHTTPRequestHandler):
     timeout = SECONDS
 
     def __init__(self, key: str, runs: Path, *request: object) -> None:

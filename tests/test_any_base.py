@@ -39,7 +39,7 @@ def test_a_bundled_base_goes_by_its_name_and_speaks_compact(name: str) -> None:
     assert base_settings(name) == {"path": "bundled:tiny", "dialect": "compact", **MACHINE}
 
 
-@pytest.mark.parametrize(("small", "spoken"), [(2.5e9, "repl"), (1.0, "instruct")])
+@pytest.mark.parametrize(("small", "spoken"), [(2.5e9, "assert"), (1.0, "instruct")])
 def test_a_folder_whose_tokenizer_is_not_compact_speaks_by_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: float, spoken: str
 ) -> None:

@@ -69,7 +69,7 @@ def test_the_path_counts_from_the_file_that_names_it(tmp_path: Path, monkeypatch
         ({"a": "extends = 'b.toml'", "b": "[run\nseed = 1"}, ["b.toml is not valid TOML", "line 1"]),
         ({"a": "extends = 'b.toml'", "b": "[solve]\natempts = 3"}, ["solve.atempts: unknown key"]),
         ({"a": "extends = 'b.toml'\n[solve]\natempts = 3", "b": ""}, ["solve.atempts: unknown key"]),
-        ({"a": "extends = 'b.toml'\nsolve = 3", "b": "[solve]\nattempts = 3"}, ["solve", "came 3"]),
+        ({"a": "extends = 'b.toml'\nsolve = 3", "b": "[solve]\nattempts = 3"}, ["solve", "got 3"]),
         ({"a": "[run]\nextends = 'b.toml'", "b": ""}, ["run.extends: unknown key"]),
     ],
 )

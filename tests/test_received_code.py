@@ -157,7 +157,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "of_mine.py").write_text("def thing(): ...\n")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv(owner.FOLDER, str(tmp_path / "config"))
-    monkeypatch.setattr(trust, "_here", {})
+    trust.forget()
     return folder
 
 
@@ -165,7 +165,7 @@ def test_what_the_user_named_once_is_found_again(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust.remember(["of_mine:thing"])
-    monkeypatch.setattr(trust, "_here", {})  # another process
+    trust.forget()  # another process
     trust.require_trusted("of_mine:thing")
     with pytest.raises(ConfigError, match="not named yourself"):
         trust.require_trusted("pytest:main")
@@ -276,7 +276,7 @@ def test_worker_processes_import_what_their_starter_may(
     )
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv(owner.FOLDER, "/dev/null/no home")  # so that only the starter's word counts
-    monkeypatch.setattr(trust, "_here", {})
+    trust.forget()
     if allowed:
         trust.trust(["harmful:thing"])
     base = BaseSection(dialect="harmful:thing")

@@ -82,7 +82,7 @@ def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path, evil: st
 def test_half_a_request_holds_no_thread_and_a_bad_address_is_not_found(
     served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports._Reports, "timeout", 0.2)
+    monkeypatch.setattr(reports.Reports, "timeout", 0.2)
     place = urlsplit(served)
     for sent, answered in (
         (b"GET / HT", b""),

@@ -55,6 +55,11 @@ def take(places: Iterable[str]) -> None:
     _here.update((place, lies_in(place)) for place in places)
 
 
+def forget() -> None:
+    """Forget what this process itself was told, as a new process begins; what lies on disk stays."""
+    _here.clear()
+
+
 def is_trusted(place: str) -> bool:
     """True if the user named the place, and its code is where it was then."""
     return _known().get(place, "") == lies_in(place) != ""
