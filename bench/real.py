@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from bench import real_others
 from bench.adapters import ours
 from bench.harness import BenchRow, median, ratio, single
-from bench.real_work import Decoding, Learning, Step
+from bench.real_work import GrpoStep, RealDecoding, RealLearning
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import output_layer
 from populora_core.model.stacked import StackedAdapters
@@ -109,7 +109,10 @@ def _decoding(
     read = sum(parameter.numel() for parameter in parameters) - (0 if tied else embedding.numel())
     floor = max(2 * read / bandwidth, 2.0 * read * count / rate)
     taken = _in_turns(
-        {"ours": Decoding(stacked, count).step, "transformers": real_others.Decoding(folder, count).step},
+        {
+            "ours": RealDecoding(stacked, count).step,
+            "transformers": real_others.GenerateDecoding(folder, count).step,
+        },
         samples,
     )
     return [
@@ -120,9 +123,9 @@ def _decoding(
 
 
 def _updates(name: str, stacked: StackedAdapters, folder: Path, samples: int, rate: float) -> list[BenchRow]:
-    learning = Learning(stacked)
+    learning = RealLearning(stacked)
     floor = learning.operations() / rate
-    theirs = real_others.Learning(folder, learning.rows)
+    theirs = real_others.PeftLearning(folder, learning.rows)
     taken = _in_turns({"ours": learning.seconds, "peft": theirs.seconds}, samples)
     return [
         median(f"{name}_update_seconds", taken["ours"], "s"),
@@ -133,7 +136,7 @@ def _updates(name: str, stacked: StackedAdapters, folder: Path, samples: int, ra
 
 def _steps(name: str, stacked: StackedAdapters, folder: Path, samples: int, say: Say) -> list[BenchRow]:
     """A whole step: sampling and update apart, then against TRL with one adapter and with several."""
-    step, several = Step(stacked, 1), Step(stacked, MEMBERS)
+    step, several = GrpoStep(stacked, 1), GrpoStep(stacked, MEMBERS)
     ours_taken = [step.seconds() for _ in range(samples)]
     rows = [
         median(
@@ -199,15 +202,15 @@ def work_alone(work: str, name: str) -> dict[str, float]:
     folder = folder_of(name)
     match work:
         case "ours_step":
-            step = Step(ours(folder, "bfloat16")[1], 1)
+            step = GrpoStep(ours(folder, "bfloat16")[1], 1)
             _, parts = step.seconds(), step.seconds()
             seconds = sum(parts)
         case "peft_update":
-            theirs = real_others.Learning(folder, Learning(ours(folder, "bfloat16")[1]).rows)
+            theirs = real_others.PeftLearning(folder, RealLearning(ours(folder, "bfloat16")[1]).rows)
             _, seconds = theirs.seconds(), theirs.seconds()
         case _:
             setting = next(iter(real_others.TRL_SETTINGS))
-            taken = real_others.trl_steps(folder, Step(ours(folder, "bfloat16")[1], 1), setting, 1)
+            taken = real_others.trl_steps(folder, GrpoStep(ours(folder, "bfloat16")[1], 1), setting, 1)
             seconds = sum(taken[0])
     return {"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}
 

@@ -12,7 +12,7 @@ import torch
 
 from bench.adapters import ALPHA, RANK, by_peft
 from bench.learner import peft_update
-from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, Step, advantage_of, between, prompts
+from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, GrpoStep, advantage_of, between, prompts
 from populora_core.learner.rows import TrainingRow
 from populora_core.model.base import load_base
 
@@ -20,7 +20,7 @@ TRL_SETTINGS = {"whole_batch": 1, "four_parts": 4}
 """Micro-batches of an update, by name."""
 
 
-class Decoding:
+class GenerateDecoding:
     """`generate` of transformers on the bare base, which has no adapter to pay for."""
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -55,7 +55,7 @@ class Decoding:
         return between(clock)
 
 
-class Learning:
+class PeftLearning:
     """PEFT's adapter on the same rows, in padded batches of like length, logits where they are needed."""
 
     def __init__(self, folder: Path, rows: Sequence[TrainingRow]) -> None:
@@ -68,7 +68,7 @@ class Learning:
         return time.perf_counter() - started
 
 
-def trl_steps(folder: Path, step: Step, setting: str, samples: int) -> list[tuple[float, float]]:
+def trl_steps(folder: Path, step: GrpoStep, setting: str, samples: int) -> list[tuple[float, float]]:
     """Seconds of sampling and of learning of steps of TRL's GRPOTrainer, after one that does not count."""
     from datasets import Dataset
     from peft import LoraConfig

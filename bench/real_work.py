@@ -41,7 +41,7 @@ def _vocabulary(model: PreTrainedModel) -> int:
     return min(VOCABULARY, model.config.get_text_config().vocab_size)
 
 
-class Decoding:
+class RealDecoding:
     """Completions of so many prompts, each by as many tokens."""
 
     def __init__(self, stacked: StackedAdapters, count: int) -> None:
@@ -64,7 +64,7 @@ class Decoding:
         return between(clock)
 
 
-class Learning:
+class RealLearning:
     """An update on problems of several attempts, whose prompts begin alike."""
 
     def __init__(self, stacked: StackedAdapters) -> None:
@@ -97,7 +97,7 @@ class Learning:
         return 4.0 * (read * linear + told * output_layer(self._stacked.model).weight.numel())
 
 
-class Step:
+class GrpoStep:
     """A GRPO step: attempts at problems are sampled, and each member learns from its own."""
 
     def __init__(self, stacked: StackedAdapters, members: int) -> None:

@@ -66,13 +66,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
         for key, value in settings.items():
             say(f"  {key} = {json.dumps(value)}")
 
-    console.print("\n[bold]the stages of a generation[/], and what each is redone for when it changes:")
-    for stage in (FOUND, *LOOP):
-        sections = ", ".join(f"\\[{section}]" for section in stage.config)
-        needs = ", ".join(stage.needs) or "nothing"
-        console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
-        console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
-
+    _print_stages()
     _print_machine(config)
     _print_memory(config)
     _print_disk(config, run_dir)
@@ -81,6 +75,15 @@ def print_plan(config: Config, run_dir: Path) -> None:
         f"each of {config.proposals} proposals and at most {config.attempts} attempts; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
+
+
+def _print_stages() -> None:
+    console.print("\n[bold]the stages of a generation[/], and what each is redone for when it changes:")
+    for stage in (FOUND, *LOOP):
+        sections = ", ".join(f"\\[{section}]" for section in stage.config)
+        needs = ", ".join(stage.needs) or "nothing"
+        console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
+        console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
 
 
 def _print_machine(config: Config) -> None:

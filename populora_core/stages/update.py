@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
+import numpy as np
+
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.compute.members import CORPUS, Lesson, Update
 from populora_core.compute.shards import towards
@@ -176,22 +178,28 @@ def _tokens(
 def _rewards(
     ctx: StageContext, grades: str, key: str, rows: Sequence[Row], cohorts: Sequence[str]
 ) -> list[float | None]:
-    """The rows' rewards, without those of cut completions where these are masked.
-
-    Where they are to be shuffled, each cohort's are dealt out among its rows at random.
-    """
+    """The rows' rewards, without those of cut completions where these are masked; shuffled where that is set."""
     found: Mapping[str, float | None] = {row[key]: row["reward"] for row in ctx.rows(grades)}
     rewards = [found[row[key]] for row in rows]
     if ctx.config.update.cut_completions == "mask":
         ended = [row["finish_reason"] == FinishReason.STOP for row in rows]
         rewards = [reward if kept else None for reward, kept in zip(rewards, ended, strict=True)]
-    if not ctx.config.update.shuffle_rewards:
-        return rewards
+    return (
+        _shuffled(rewards, cohorts, ctx.rng("shuffle", grades))
+        if ctx.config.update.shuffle_rewards
+        else rewards
+    )
+
+
+def _shuffled(
+    rewards: Sequence[float | None], cohorts: Sequence[str], rng: np.random.Generator
+) -> list[float | None]:
+    """Each cohort's rewards, dealt out among its rows at random."""
+    dealt = list(rewards)
     places: dict[str, list[int]] = defaultdict(list)
     for place, (reward, cohort) in enumerate(zip(rewards, cohorts, strict=True)):
         if reward is not None:
             places[cohort].append(place)
-    rng, dealt = ctx.rng("shuffle", grades), list(rewards)
     for own in places.values():
         for place, source in zip(own, rng.permutation(own).tolist(), strict=True):
             dealt[place] = rewards[source]
