@@ -19,6 +19,7 @@ from triplets import decompose
 from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.population.variation.lowrank import Adapter, Factors, measured
+from populora_core.support import trust
 from populora_core.support.errors import PopulationError
 
 OPERATORS = sorted(MUTATIONS | CROSSOVERS)
@@ -320,6 +321,7 @@ def halve(parents: list[Adapter], rng: np.random.Generator, *, by: float = 0.5) 
 
 
 def test_an_operator_named_by_its_place_breeds_and_is_measured() -> None:
+    trust.remember([f"{__name__}:halve"])
     parent = adapter(1)
     child, record = make_child(f"{__name__}:halve", [parent], np.random.default_rng(0), SCALE, {"by": 0.25})
     assert relative(child, {n: 0.25 * update(parent[n]) for n in SHAPES}) < 1e-12

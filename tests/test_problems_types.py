@@ -15,6 +15,7 @@ from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.literals import MAX_LITERAL_CHARS
 from populora_core.sandbox.status import Status
+from populora_core.support import trust
 from populora_core.support.errors import ProblemError
 
 RULES = TypeRules(code_f_inputs_min=3, code_f_inputs_max=4, code_f_shown=2)
@@ -198,6 +199,7 @@ class Unfinished(OneExample):
 
 
 def test_a_type_that_lacks_a_method_is_told_which():
+    trust.remember([f"{__name__}:Unfinished"])
     with pytest.raises(ProblemError, match=f"{__name__}:Unfinished has no method `judge`"):
         problem_type(f"{__name__}:Unfinished")
 

@@ -16,6 +16,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.engine import run_generation
 from populora_core.stages.update import own_groups
+from populora_core.support import trust
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -76,6 +77,7 @@ def test_every_minibatch_has_an_even_share_of_each_students_problems_and_anchors
 
 
 def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_path: Path) -> None:
+    trust.remember([f"{HERE}:rewards_as_they_are"])
     run = played(
         tmp_path / "run",
         teacher_learning_rate=1e-4,
