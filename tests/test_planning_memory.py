@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from populora_core.commands.plan import print_plan
 from populora_core.config.load import apply_overrides, load_config
 from populora_core.learner import loss, update
+from populora_core.model import packed
 from populora_core.model.layout import AdapterLayout
 from populora_core.planning import memory
 from populora_core.planning.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
@@ -109,6 +110,7 @@ def test_shapes_from_the_configuration_are_those_of_the_model(architecture: str,
 
 def test_the_bounds_are_those_of_learner_and_sampler():
     assert (memory.CHUNK_LOGITS, memory.STEP_NUMBERS) == (loss.CHUNK_LOGITS, update.STEP_NUMBERS)
+    assert packed.MOST == memory.PACKED_BYTES
     assert BatchLimits() == BatchLimits(rows=memory.SAMPLER_ROWS, tokens=memory.SAMPLER_TOKENS)
 
 

@@ -23,6 +23,7 @@ CHUNK_LOGITS = 1 << 24
 STEP_NUMBERS = 1 << 26
 SAMPLER_ROWS = 256
 SAMPLER_TOKENS = 1 << 16
+PACKED_BYTES = 1 << 32  # of a base beyond which a CPU packs no second copy
 READ_TOKENS = 1 << 14  # of prompts that the torch sampler reads in one pass on a GPU
 RESERVED = (
     1.1  # what PyTorch's allocator on a GPU holds for tensors that come and go, longest micro-batch first
@@ -161,6 +162,7 @@ class Estimate:
 
     Attributes:
         base: the frozen weights.
+        packed: a second copy of the frozen products, laid out for a CPU's products in bfloat16 (`model.packed`).
         adapters: float32 weights and their shadow in the base's precision.
         gradient: of all resident members.
         activations: kept for backward by one micro-batch.
@@ -176,6 +178,7 @@ class Estimate:
     """
 
     base: int
+    packed: int
     adapters: int
     gradient: int
     activations: int
@@ -192,7 +195,7 @@ class Estimate:
     @property
     def resident(self) -> int:
         """Bytes that are taken all the time."""
-        return self.base + self.adapters
+        return self.base + self.packed + self.adapters
 
     @property
     def learner(self) -> int:
@@ -223,8 +226,11 @@ def estimate(shape: ModelShape, work: Workload) -> Estimate:
     cache = shape.layers * shape.cache * work.base_bytes  # of a token
     read = work.sampler_tokens if work.sampler_prompts is None else work.sampler_prompts
     activations, backward = _of_token(shape, work)
+    base = base_size(shape, work.base_bytes, work.bits)
+    packs = work.on_cpu and work.base_bytes < MASTER and base <= PACKED_BYTES
     return Estimate(
-        base=base_size(shape, work.base_bytes, work.bits),
+        base=base,
+        packed=(shape.linear + shape.vocabulary * shape.hidden) * work.base_bytes if packs else 0,
         adapters=population * (MASTER + shadow),
         gradient=population * MASTER,
         activations=work.update_tokens * activations,

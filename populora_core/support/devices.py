@@ -150,9 +150,10 @@ def cpu_has_bfloat16() -> bool:
     """True if this CPU multiplies in bfloat16 itself. Where it does not, it is slower than in float32."""
     import torch
 
-    if platform.machine() == "aarch64":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # oneDNN can be kept from what the processor has
+        return False
+    x86 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return platform.machine() == "aarch64" or bool(x86)
 
 
 def product_rate(device: torch.device, dtype: torch.dtype, side: int = 8192, times: int = 20) -> float:
