@@ -41,10 +41,12 @@ def test_the_closing_lines_of_a_run_can_be_typed_as_they_stand(
     directory = copy_of().rename(tmp_path / "a run")
     said = shell(f"{SCRIPT} resume 'a run' --generations {GENERATIONS} --plain", tmp_path)
     lines = re.findall(r"^  (\S*populora .*)$", said[said.index("what to try next") :], re.MULTILINE)
-    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "resume"]
-    for line in lines[:-1]:
+    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "resume", "ui"]
+    *asked, resume, ui = lines
+    for line in asked:
         assert shell(line, tmp_path)
-    assert "--generations" in shell(f"{lines[-1]} --help", tmp_path)
+    assert "--generations" in shell(f"{resume} --help", tmp_path)
+    assert "Prefect" in shell(f"{ui} --help", tmp_path)
     assert (directory / "report.html").exists()
 
 
