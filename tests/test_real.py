@@ -82,9 +82,9 @@ def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
-    """And the report shows what was asked."""
-    play(weights("qwen2.5-coder-0.5b", fetch=False), tmp_path)
-    assert "xs[::-1]" in (tmp_path / "run" / "report.html").read_text()
+    found = play(weights("qwen2.5-coder-0.5b", fetch=False), tmp_path)
+    assert found["generations"] == 2 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
+    assert (tmp_path / "run" / "report.html").is_file()
 
 
 @pytest.mark.thorough
