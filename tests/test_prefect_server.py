@@ -292,25 +292,6 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     assert again == (others or ["nothing was left behind"])
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
-    server: Server, finished: Path, tmp_path: Path
-) -> None:
-    source = Run.open(finished)
-    directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
-    process = server.populora("resume", directory)
-    wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"))
-    server.close()
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert err == ""
-    assert out.count("the run goes on unobserved") == 1
-    assert contents(directory) == contents(finished)
-
-
 FROM_THE_FORMS = """
 import sys
 from flows.evaluate import evaluate
@@ -362,6 +343,25 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
     assert made == contents(finished)
     flows = [name for name, state in server.flow_runs() if state == "Completed"]
     assert f"{directory.name} g{GENERATIONS:04d}" in flows and f"{directory.name} g0002" in flows
+
+
+@pytest.mark.foreign
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
+    server: Server, finished: Path, tmp_path: Path
+) -> None:
+    source = Run.open(finished)
+    directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
+    process = server.populora("resume", directory)
+    wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"))
+    server.close()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert err == ""
+    assert out.count("the run goes on unobserved") == 1
+    assert contents(directory) == contents(finished)
 
 
 def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
