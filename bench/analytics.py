@@ -17,9 +17,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from bench.analytics_run import ATTEMPTS, MEMBERS, PROPOSED, VALID, SyntheticRun
 from bench.harness import BenchRow, median, single, wall_seconds
-from bench.scale_run import ScaledRun
+from made_runs.repeated import ATTEMPTS, MEMBERS, PROPOSED, VALID, SyntheticRun
+from made_runs.scaled import ScaledRun
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import Catalogue, publish
 from populora_core.support.aliases import Say

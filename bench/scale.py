@@ -4,7 +4,7 @@
 
 Half of the members teach, half are taught. A generation of a teacher is 12 proposals, of which 9 become problems, and
 8 attempts at each: 6,000 proposals, 4,500 problems and 36,000 attempts for 1,000 members. The rows are made by rule
-(`bench.scale_run`), what is timed is the project's own code on them. Seconds are those of the wall, since they are
+(`made_runs.scaled`), what is timed is the project's own code on them. Seconds are those of the wall, since they are
 waited for; ratios are of process CPU seconds, which other work on the machine changes less; `cpu_seconds.<part>` says
 how much of the wall they are:
 
@@ -36,9 +36,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.analytics import questions
-from bench.filled import commit_stage
 from bench.harness import BenchRow, median, single
-from bench.scale_run import GENERATION, ScaledRun
+from made_runs.filled import commit_stage
+from made_runs.scaled import GENERATION, ScaledRun
 from populora_core.config.sections import RatingSection
 from populora_core.population.fitness import fitness_of
 from populora_core.population.member import Member, Role

@@ -17,7 +17,7 @@ from statistics import median, quantiles
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = "populora_core"
-BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench")
+BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench", "experiments", "made_runs")
 PRODUCT = (CORE, "flows", "tasks", "verifier_image")
 MOST_LINES = 400
 REPLACE = ("setattr", "getattr", "delattr", "object")  # the last is that of `unittest.mock.patch`
@@ -27,9 +27,9 @@ Tie = tuple[str, str]  # who imports, what is imported
 FLOORS: dict[str, int] = {
     room: floor
     for floor, rooms in {
-        13: "commands",
+        13: "commands experiments",
         12: "bench",
-        11: "flows",
+        11: "flows made_runs",
         10: "study serving populora_core",  # the latter is its __init__.py: the public names
         9: "lifecycle",
         8: "trackers tasks",

@@ -31,7 +31,17 @@ RATE = re.compile(
 )
 """A rate: 'per' says so."""
 PAGES = ("*.md", "docs/*.md", "base_model/*.md", "configs/**/*.toml")
-CODE = ("populora_core", "flows", "tasks", "base_model", "bench", "examples", "notebooks")
+CODE = (
+    "populora_core",
+    "flows",
+    "tasks",
+    "base_model",
+    "bench",
+    "experiments",
+    "made_runs",
+    "examples",
+    "notebooks",
+)
 NO_OPENER = re.compile(
     r"[`*]*(what|whatever|whether|how|of|who|whom|whose|which|why|where|wherever|when|whenever|those|that|so|as|at|in|on|"
     r"into|for|from|to|until|after|over|below|between|within|with|without|among|beside|than|otherwise|still|not|must|"

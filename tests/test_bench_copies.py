@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.copies import FRESH, INHERITS, UNTOUCHED, loss, losses, measured, table
+from experiments.copies import FRESH, INHERITS, UNTOUCHED, loss, losses, measured, table
 from populora_core.support.shipped import REPOSITORY
 
 ROWS = measured(REPOSITORY / "bench" / "results" / "copies.jsonl")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench import analytics, scale
-from bench.analytics_run import EVERY, SyntheticRun
-from bench.scale_run import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
+from made_runs.repeated import EVERY, SyntheticRun
+from made_runs.scaled import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
 from populora_core.config.sections import RatingSection
 from populora_core.population.rating import Match, Outcome, rate
 from populora_core.stages.context import member_of

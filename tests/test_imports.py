@@ -91,7 +91,7 @@ def test_light_modules_bring_no_heavy_package_along() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("populora_core", ("flows", "tasks", "prefect", "bench", "base_model")),
+        ("populora_core", ("flows", "tasks", "prefect", "bench", "experiments", "made_runs", "base_model")),
         ("tasks", ("flows",)),
         ("verifier_image", ("populora_core", "flows", "tasks")),
     ],

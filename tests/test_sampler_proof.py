@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.proof import formula, tokens_that_tell
+from experiments.proof import formula, tokens_that_tell
 from populora_core.compute.proving import EARLIER, TOKENS, first_tokens, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config

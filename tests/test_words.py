@@ -12,7 +12,16 @@ import plain_words
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("populora_core", "flows", "tasks", "verifier_image", "base_model", "bench")
+PACKAGES = (
+    "populora_core",
+    "flows",
+    "tasks",
+    "verifier_image",
+    "base_model",
+    "bench",
+    "experiments",
+    "made_runs",
+)
 
 
 def declared(source: str) -> Iterator[str]:

@@ -169,7 +169,7 @@ def share_served(
 def tokens_needed(effect: float, noise: float) -> int:
     """Tokens at which the share's standard error has come down to `TELLING`, and half of all draws are told apart.
 
-    `bench/proof.py` counts those from which nine of ten are.
+    `experiments/proof.py` counts those from which nine of ten are.
 
     Args:
         effect: root mean square difference of the two policies, nats per token.

@@ -1,4 +1,4 @@
-"""A run directory of any size that no model played: one generation (`bench.scale_run`), told again under other numbers.
+"""A run directory of any size that no model played: one generation (`made_runs.scaled`), under other numbers.
 
 32 teachers meet 32 students in every generation, a quarter of each role is replaced every tenth. Later generations
 have ids, programs and cells of their own; texts, verdicts and ratings are those of the first, so that a generation
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.filled import commit_stage
-from bench.scale_run import ATTEMPTS as SAMPLES
-from bench.scale_run import GENERATION, TYPES, ScaledRun
+from made_runs.filled import commit_stage
+from made_runs.scaled import ATTEMPTS as SAMPLES
+from made_runs.scaled import GENERATION, TYPES, ScaledRun
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 

@@ -14,7 +14,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from bench.filled import commit_stage
+from made_runs.filled import commit_stage
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config, build_config

@@ -1,6 +1,6 @@
 """Power of the proof: tokens that tell a member's policy from another under the noise of two engines.
 
-    python -m bench.proof --json bench/results/proof.json
+    python -m experiments.proof --json bench/results/proof.json
 
 In every draw a member's log-probabilities and another policy's are apart by so many nats (root mean square), spread
 over all tokens or carried by one in ten. What was served has an engine's noise on it, Student's t of four degrees, of

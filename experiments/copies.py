@@ -1,6 +1,6 @@
 """Loss of an exact copy of a student against its original: by today's inheritance, and by the first.
 
-    python -m bench.copies --runs runs/copies --output bench/results/copies.jsonl
+    python -m experiments.copies --runs runs/copies --output bench/results/copies.jsonl
 
 A run of four and four (the arm `no-evolution` of configs/study-frontier.toml) is forked after `--at` generations. In
 one fork nothing happens; in the others every student is replaced by a child of the operator `copy_parent`, which

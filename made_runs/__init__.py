@@ -1,0 +1,1 @@
+"""Runs that no model played, for benchmarks and tests: stages committed with rows that are made up."""
