@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.sandbox.literals import literal, parse_arguments
     from populora_core.sandbox.verify import verify_or_raise
     from populora_core.store.catalogue import Catalogue
-    from populora_core.support import ids
+    from populora_core.support import ids, trust
 
 __version__ = VERSION
 
@@ -112,6 +112,7 @@ _PUBLIC = {
 PLACES = {
     "ids": f"{__name__}.support.ids",
     "rating": f"{__name__}.population.rating",
+    "trust": f"{__name__}.support.trust",
     **{name: f"{__name__}.{module}:{name}" for module, names in _PUBLIC.items() for name in names.split()},
 }
 
