@@ -26,6 +26,7 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "base_model/README.md": "base-tiny.md",
     "base_model/frontier.md": "base-frontier.md",
+    "populora_plugins/trackers/README.md": "trackers.md",
     "bench/results/README.md": "results.md",
     "bench/results/study-1/study.md": "study-1.md",
     "bench/results/study-2/study.md": "study-2.md",

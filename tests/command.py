@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from populora_core.commands import app
-from populora_core.commands.console import console
+from populora_core.terminal.screen import console
 
 
 def populora(*arguments: object, stdin: str = "", **environment: str) -> CompletedProcess[str]:

@@ -1,7 +1,8 @@
 """The floor plan as the imports draw it: `python tests/house.py` prints it, `test_house.py` holds it.
 
-A room is a folder of `populora_core`, with all below it, or a folder of code beside it. Every import counts, also
-one inside a function, one for type checkers alone, and one by a name in quotes (`import_module("flows.commands")`).
+A room is a folder of `populora_core` or of `populora_plugins`, with all below it, or a folder of code beside
+them. Every import counts, also one inside a function, one for type checkers alone, and one by a name in quotes
+(`import_module("flows.commands")`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from statistics import median, quantiles
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = "populora_core"
+CORE, PLUGINS = "populora_core", "populora_plugins"
 BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench", "experiments", "made_runs")
-PRODUCT = (CORE, "flows", "tasks", "verifier_image")
+PRODUCT = (CORE, PLUGINS, "flows", "tasks", "verifier_image")
 MOST_LINES = 400
 REPLACE = ("setattr", "getattr", "delattr", "object")  # the last is that of `unittest.mock.patch`
 
@@ -34,12 +35,12 @@ FLOORS: dict[str, int] = {
         9: "lifecycle",
         8: "trackers tasks",
         7: "report",
-        6: "stages",
+        6: "stages terminal",
         5: "runs base_model",
         4: "compute benchmarks",
         3: "problems sampler learner population sharing",
         2: "sandbox verifier_image store model config planning",
-        1: "support",
+        1: "support populora_plugins",
     }.items()
     for room in rooms.split()
 }
@@ -55,8 +56,8 @@ class House:
     @cached_property
     def modules(self) -> dict[str, Path]:
         """Dotted name -> file, of every module in a room."""
-        files = (file for top in (CORE, *BESIDE) for file in sorted((self.root / top).rglob("*.py")))
-        return {_dotted(file.relative_to(self.root)): file for file in files}
+        files = (file for top in (CORE, PLUGINS, *BESIDE) for file in sorted((self.root / top).rglob("*.py")))
+        return {_dotted(file.relative_to(self.root)): file for file in files if not is_test(file)}
 
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
@@ -121,9 +122,19 @@ def _called(call: ast.Call) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room of a module by its dotted name; the core's own `__init__` is a room by itself."""
+    """The room of a module by its dotted name; the `__init__` of core and plug-ins is a room by itself."""
     parts = module.split(".")
-    return parts[1] if parts[0] == CORE and len(parts) > 1 else parts[0]
+    return parts[1] if parts[0] in (CORE, PLUGINS) and len(parts) > 1 else parts[0]
+
+
+def is_test(file: Path) -> bool:
+    """True for what tests a plug-in, beside its code."""
+    return "tests" in file.parts or file.name == "conftest.py"
+
+
+def files_of_tests(root: Path = ROOT) -> list[Path]:
+    """Every file of the tests: of tests/, and beside each plug-in."""
+    return sorted([*(root / "tests").glob("*.py"), *(root / PLUGINS).glob("*/tests/*.py")])
 
 
 def circles(ties: Iterable[Tie]) -> list[list[str]]:
@@ -185,7 +196,7 @@ def reaches(tree: ast.AST, private: Set[str]) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str() as module, names=names):
-                if module.split(".")[0] in (CORE, *BESIDE):
+                if module.split(".")[0] in (CORE, PLUGINS, *BESIDE):
                     yield from ((node.lineno, alias.name) for alias in names if _is_private(alias.name))
             case ast.Attribute(value=value, attr=name) if name in private:
                 whose = value.id if isinstance(value, ast.Name) else ""

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from house import ROOT, House
-
-ASKED = ("tests", "examples")
+from house import ROOT, House, files_of_tests
 
 
 def unknown(files: Iterable[Path], modules: Mapping[str, Path]) -> Iterator[str]:
@@ -75,8 +73,8 @@ def _defined(file: Path) -> frozenset[str]:
 
 def main() -> None:
     """Command line: exit code 1 where a name does not exist."""
-    files = [file for folder in ASKED for file in sorted((ROOT / folder).rglob("*.py"))]
-    tests = {file.stem: file for file in (ROOT / "tests").glob("*.py")}
+    files = [*files_of_tests(), *sorted((ROOT / "examples").rglob("*.py"))]
+    tests = {file.stem: file for file in files_of_tests()}
     found = list(unknown(files, House(ROOT).modules | tests))
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(bool(found))

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+PLUGINS = DOCS.with_name("populora_plugins")
 RENDERED = {"commands.md", "configuration.md", "data-contract.md"}
 WORD = re.compile(r"\S*\w\S*")
 CODE = re.compile(r"`[^`]*`")
@@ -19,10 +20,10 @@ END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][*)\"])\s+|(?<=[.!?]\*\*)\s+")
 
 
 def by_hand() -> list[Path]:
-    """Pages of docs/ that are neither lab log nor rendered."""
+    """Pages of docs/ and beside plug-ins that are neither lab log nor rendered."""
     return sorted(
         page
-        for page in DOCS.glob("*.md")
+        for page in (*DOCS.glob("*.md"), *PLUGINS.glob("*/*.md"))
         if page.name not in RENDERED and not page.name.startswith("lab-log")
     )
 
@@ -42,7 +43,9 @@ def sentences(text: str) -> list[str]:
 
 
 def main() -> None:
-    counted = {page.name: words(page.read_text(encoding="utf-8")) for page in by_hand()}
+    counted = {
+        f"{page.parent.name}/{page.name}": words(page.read_text(encoding="utf-8")) for page in by_hand()
+    }
     for name, count in sorted(counted.items(), key=lambda each: each[1]):
         print(f"{count:6} {name}")
     print(f"{sum(counted.values()):6} in all")

@@ -30,9 +30,10 @@ RATE = re.compile(
     rf"\b(\d\S*|{COUNTED}) (an?) ((?:member|generation|token|proposal|slot|step|worker|type)\b(?!'))"
 )
 """A rate: 'per' says so."""
-PAGES = ("*.md", "docs/*.md", "base_model/*.md", "configs/**/*.toml")
+PAGES = ("*.md", "docs/*.md", "populora_plugins/*/*.md", "base_model/*.md", "configs/**/*.toml")
 CODE = (
     "populora_core",
+    "populora_plugins",
     "flows",
     "tasks",
     "base_model",
@@ -72,7 +73,8 @@ def openers(source: str) -> Iterator[tuple[int, str]]:
 
 def main() -> int:
     files = [path for pattern in PAGES for path in REPOSITORY.glob(pattern)]
-    files += [path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py")]
+    code = [path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py")]
+    files += [path for path in code if "tests" not in path.parts]
     count = 0
     for path in sorted(files):
         place, text = path.relative_to(REPOSITORY).as_posix(), path.read_text()

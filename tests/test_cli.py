@@ -20,11 +20,11 @@ from store_run import write_run
 
 from populora_core.commands import app
 from populora_core.commands.doctor import EXTRAS
-from populora_core.commands.options import GROUPS
 from populora_core.config.load import Config
 from populora_core.report.write import ReportWarning
 from populora_core.runs.run import Run
 from populora_core.support.shipped import REPOSITORY
+from populora_core.terminal.options import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"

@@ -18,12 +18,12 @@ from conftest import PATIENCE
 from store_run import commit_stage, generation_tables, write_run
 
 from populora_core.commands.answers import LONGEST, format_of, print_answer, row_table, save_answer
-from populora_core.commands.console import console
 from populora_core.config.load import load_config
 from populora_core.runs.run import Run, open_runs
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.views import VIEWS
 from populora_core.support.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora_core.terminal.screen import console
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = "def f(s):\n    return s[a:b:c]  # :boom: \x1b[2J\x07\u202e"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from house import FLOORS
+from house import CORE, FLOORS, PLUGINS, files_of_tests
 
 from populora_core.commands.app import app
 from populora_core.config.load import build_config
@@ -31,6 +31,7 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
     REPOSITORY / "SECURITY.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
+    *sorted((REPOSITORY / "populora_plugins").glob("*/*.md")),
 ]
 README_CHARACTERS = 9_000
 README_WIDTH = 160  # of a line of text; tables and pictures cannot wrap
@@ -137,7 +138,7 @@ def test_a_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", ["SECURITY.md", "docs/verifier.md"])
 def test_the_tests_that_stand_for_a_wall_are_there(page: str) -> None:
     text = (REPOSITORY / page).read_text()
-    tests = {file.name: file.read_text() for file in (REPOSITORY / "tests").glob("test_*.py")}
+    tests = {file.name: file.read_text() for file in files_of_tests() if file.name.startswith("test_")}
     files, functions = (
         set(re.findall(r"\btest_\w+\.py", text)),
         set(re.findall(r"\btest_\w+\b(?!\.py)", text)),
@@ -159,16 +160,20 @@ def test_the_readme_can_be_read_in_one_go() -> None:
 
 def floor_plan() -> list[tuple[int, str]]:
     """Floor and room of each line of the page, from the top down."""
-    lines = re.findall(r"^\| (\d+) \| `(?:populora_core/)?(\w+)/` \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    lines = re.findall(
+        r"^\| (\d+) \| `(?:populora_core/|populora_plugins/)?(\w+)/` \|",
+        ARCHITECTURE.read_text(),
+        re.MULTILINE,
+    )
     return [(int(floor), room) for floor, room in lines]
 
 
 def test_the_page_has_a_line_for_each_room_on_its_floor() -> None:
-    places = {room: floor for room, floor in FLOORS.items() if room != "populora_core"}
+    places = {room: floor for room, floor in FLOORS.items() if room not in (CORE, PLUGINS)}
     there = {
         room
         for room in places
-        if any(REPOSITORY.glob(f"{room}/*")) or any(REPOSITORY.glob(f"populora_core/{room}/*"))
+        if any(REPOSITORY.glob(f"{room}/*")) or any(REPOSITORY.glob(f"populora_*/{room}/*"))
     }
     plan = floor_plan()
     assert {room: floor for floor, room in plan} == {room: places[room] for room in there}
@@ -228,7 +233,7 @@ def test_what_troubleshooting_quotes_is_what_the_program_says() -> None:
     quoted = {span for row in rows for span in re.findall("`([^`]+)`", row) if " " in span}
     quoted.remove("populora: command not found")  # which the shell says
     said = "".join(
-        path.read_text() for room in ("populora_core", "flows") for path in (REPOSITORY / room).rglob("*.py")
+        path.read_text() for room in (CORE, PLUGINS, "flows") for path in (REPOSITORY / room).rglob("*.py")
     )
     assert len(quoted) > 10
     assert [span for span in sorted(quoted) if span not in said] == []

@@ -14,6 +14,7 @@ from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline, notes
+from populora_core.report.scalars import by_generation
 from populora_core.report.sections import sections
 from populora_core.report.stage_summary import stage_summary
 from populora_core.report.summary import generation_line, generation_summaries
@@ -22,7 +23,6 @@ from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 from populora_core.study.measures import measure
-from populora_core.trackers.figures import by_generation
 
 # Of three proposals one is valid, one trivial, one was lost; of three attempts at its problem one is right, one wrong,
 # one was lost.

@@ -11,14 +11,17 @@ from house import (
     CORE,
     FLOORS,
     MOST_LINES,
+    PLUGINS,
     ROOT,
     House,
     circles,
     derived_floors,
+    files_of_tests,
     function_lengths,
     module_lengths,
     private_names,
     reaches,
+    room_of,
 )
 
 HOUSE = House(ROOT)
@@ -57,6 +60,19 @@ def test_at_most_one_import_climbs() -> None:
     assert len(HOUSE.climbs(FLOORS)) <= 1, HOUSE.climbs(FLOORS)
 
 
+def test_the_core_names_no_plug_in() -> None:
+    """What it may use of one comes in by an entry point, so that anybody's counts as much as ours."""
+    named = [
+        name for name, file in HOUSE.modules.items() if name.startswith(CORE) and PLUGINS in file.read_text()
+    ]
+    assert named == ["populora_core.commands.app"], "whose warnings are shown as ours"
+
+
+def test_plug_ins_do_not_use_each_other() -> None:
+    rooms = {room_of(name) for name in HOUSE.modules if name.startswith(f"{PLUGINS}.")}
+    assert [tie for tie in sorted(HOUSE.ties) if {*tie} <= rooms] == []
+
+
 def test_the_floors_that_the_imports_draw_are_no_more_than_the_plan_has() -> None:
     assert max(derived_floors(HOUSE.rooms, HOUSE.ties).values()) <= max(FLOORS.values())
 
@@ -83,7 +99,7 @@ def test_tests_keep_to_what_is_public() -> None:
     private = {name for tree in HOUSE.trees.values() for name in private_names(tree)}
     found = [
         f"{file.name}:{line} {name}"
-        for file in sorted((ROOT / "tests").glob("*.py"))
+        for file in files_of_tests()
         for line, name in reaches(ast.parse(file.read_text(encoding="utf-8")), private)
     ]
     assert found == []

@@ -11,6 +11,7 @@ import pytest
 from imported_names import unknown
 
 ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = ("flows", "tasks", "prefect", "bench", "experiments", "made_runs")
 HEAVY = (
     "torch",
     "transformers",
@@ -45,7 +46,7 @@ LIGHT = (
     "populora_core.lifecycle.pruning",
     "populora_core.report.stage_summary",
     "populora_core.store.catalogue",
-    "populora_core.trackers.follow",
+    "populora_core.runs.trackers",
     "populora_core.sharing.shared",
     "populora_core.lifecycle.pull",
     "populora_core.problems.coverage",
@@ -91,7 +92,20 @@ def test_light_modules_bring_no_heavy_package_along() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("populora_core", ("flows", "tasks", "prefect", "bench", "experiments", "made_runs", "base_model")),
+        (
+            "populora_core",
+            (
+                "populora_plugins",
+                "flows",
+                "tasks",
+                "prefect",
+                "bench",
+                "experiments",
+                "made_runs",
+                "base_model",
+            ),
+        ),
+        ("populora_plugins", ("flows", "tasks", "prefect", "bench", "experiments", "made_runs")),
         ("tasks", ("flows",)),
         ("verifier_image", ("populora_core", "flows", "tasks")),
     ],

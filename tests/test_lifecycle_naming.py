@@ -9,10 +9,10 @@ from conftest import small_config
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
-from populora_core.commands.options import run_folder_named
 from populora_core.lifecycle.naming import member_named
 from populora_core.runs.run import Run
 from populora_core.support.errors import RunDirectoryError
+from populora_core.terminal.options import run_folder_named
 
 MEMBERS = ["student-00-g0000", "student-00-g0008", "student-01-g0000", "teacher-00-g0012"]
 

@@ -16,7 +16,7 @@ from test_cli import populora
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import NOTHING
-from populora_core.commands.console import console, show_learnt
+from populora_core.commands.console import show_learnt
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
@@ -42,6 +42,7 @@ from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
 from populora_core.support.shipped import shipped
+from populora_core.terminal.screen import console
 
 PROBLEMS = 3  # of each of the three benchmarks
 OWN = 5  # of the run's own problems, of each era

@@ -34,6 +34,7 @@ from populora_core.report.lead import lead_plots
 from populora_core.report.notes import headline, notes
 from populora_core.report.page import render
 from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
+from populora_core.report.scalars import by_generation
 from populora_core.report.sections import sections
 from populora_core.report.series import SampleMean, changed, sample_mean, smoothed
 from populora_core.report.svg import spread, ticks
@@ -44,7 +45,6 @@ from populora_core.stages.table import STAGES as LOOP
 from populora_core.store.catalogue import CATALOGUE, publish, run_labels
 from populora_core.store.record import RECORD
 from populora_core.support.errors import ArtifactError, RunDirectoryError
-from populora_core.trackers.figures import by_generation
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 HOSTILE = "</pre></details><script>alert(1)</script><img src=x onerror=alert(2)>\x00\x1b[31m\u202e & &lt;"

@@ -23,13 +23,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_it_puts_one_name_at_the_top_and_no_results_of_benchmarks(wheel: Path) -> None:
+def test_it_puts_our_names_at_the_top_and_no_results_of_benchmarks_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         "populora_core",
+        "populora_plugins",
         f"{wheel.name.split('-py3')[0]}.dist-info",
     }
-    assert not [name for name in names if "bench/" in name or "__pycache__" in name]
+    assert not [name for name in names if "bench/" in name or "__pycache__" in name or "/tests/" in name]
     assert {"populora_core/py.typed", "populora_core/shipped/verifier_image/runner.py"} <= set(names)
     assert wheel.stat().st_size < 12e6
 

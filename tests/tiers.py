@@ -26,7 +26,7 @@ LONGEST = 12
 def collection(path: Path) -> list[str]:
     """The cases of a collection."""
     lines = path.read_text().splitlines()
-    return [line for line in lines if line.startswith("tests/") and "::" in line]
+    return [line for line in lines if "tests/test_" in line and "::" in line]
 
 
 def seconds(cases: Collection[str]) -> str:

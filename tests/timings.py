@@ -25,7 +25,11 @@ def timings(junits: Sequence[Path]) -> dict[str, object]:
     files: dict[str, list[float]] = defaultdict(list)
     cases = {}
     for case in (case for suite in suites for case in suite.iter("testcase")):
-        place, name, seconds = case.get("classname", ""), case.get("name", ""), float(case.get("time", 0))
+        place, name, seconds = (
+            _place(case.get("classname", "")),
+            case.get("name", ""),
+            float(case.get("time", 0)),
+        )
         files[place].append(seconds)
         cases[f"{place}::{name}"] = seconds
     return {
@@ -42,6 +46,11 @@ def timings(junits: Sequence[Path]) -> dict[str, object]:
             if seconds >= LEAST
         },
     }
+
+
+def _place(module: str) -> str:
+    """A test's module as if it lay in tests/, wherever it lies: so a test that moves keeps its figures."""
+    return f"tests.{module.rpartition('tests.')[2]}"
 
 
 class Recorded:
@@ -63,7 +72,7 @@ class Recorded:
         """Of a case, by pytest's name of it: `tests/test_kill.py::test_killed[early]`."""
         path, bracket, parameters = node.partition("[")
         file, *classes, function = path.split("::")
-        place = ".".join([file.removesuffix(".py").replace("/", "."), *classes])
+        place = _place(".".join([file.removesuffix(".py").replace("/", "."), *classes]))
         return self._cases.get(f"{place}::{function}{bracket}{parameters}", self._others.get(place, 0.0))
 
 

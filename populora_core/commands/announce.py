@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from populora_core.commands.console import console, narrated
 from populora_core.config.load import Config
 from populora_core.lifecycle.pace import SECONDS, measured, require_time
 from populora_core.report.text import seconds
 from populora_core.runs.space import GB, disk_needed, free_bytes, whole_run
+from populora_core.terminal.screen import console, narrated
 
 
 def announce(config: Config, folder: Path, hours: float) -> None:

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from populora_core.commands.console import console
 from populora_core.report.text import markdown_row, markdown_table, visible
 from populora_core.store.answer import Answer
 from populora_core.support.aliases import Row
 from populora_core.support.durable import replacing, writing
 from populora_core.support.errors import ConfigError
+from populora_core.terminal.screen import console
 
 AnswerFormat = Literal["table", "csv", "json", "markdown", "parquet"]
 SUFFIXES: Mapping[str, AnswerFormat] = {

@@ -18,7 +18,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from populora_core.commands.machine import machine_app
-from populora_core.commands.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir, Trust
 from populora_core.commands.outcomes import outcomes_app
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
@@ -28,6 +27,7 @@ from populora_core.commands.training import prefect_part, train, trainer, watche
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
+from populora_core.terminal.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir, Trust
 
 app = typer.Typer(
     name="populora",
@@ -172,7 +172,7 @@ def resume(
     directory: RunDir, generations: Generations = None, prefect: Prefect = None, trust: Trust = None
 ) -> None:
     """Go on with a run: finished stages stay, missing or damaged ones are made again."""
-    from populora_core.commands.trusting import trusted_run
+    from populora_core.terminal.trusting import trusted_run
 
     opened = trusted_run(directory, trust)
     train(opened, generations or opened.config.run.generations, trainer(prefect))
@@ -193,8 +193,8 @@ def rerun(
     trust: Trust = None,
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
-    from populora_core.commands.trusting import trusted_run
     from populora_core.lifecycle.loop import rerun as rerun_stage
+    from populora_core.terminal.trusting import trusted_run
 
     opened = trusted_run(directory, trust)
     print(f"making {stage} of generation {generation} again ...", flush=True)
@@ -240,7 +240,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """Show a warning of the project by its message; the line of code that raised it helps no one here."""
-    if category.__module__.startswith("populora_core."):
+    if category.__module__.startswith(("populora_core.", "populora_plugins.")):
         print("populora:", typed(str(message)), file=sys.stderr)
     else:
         _SHOW(message, category, *place, **more)

@@ -9,14 +9,13 @@ from rich.table import Table
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite
-from populora_core.commands.console import console, narrated
 from populora_core.lifecycle.assemble import MEAN, Assembler, Assembly, compared, together
 from populora_core.lifecycle.assembled import lines, score, write_assembly
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.aliases import Row
 from populora_core.support.errors import ConfigError
-from populora_core.support.hub import Kind, push
+from populora_core.terminal.screen import console, narrated
 
 
 def suite_of_runs(runs: Sequence[Run]) -> Path:
@@ -62,14 +61,6 @@ def write(found: Assembly, how: str | None, to: Path, merge: bool, base_name: st
     with narrated(f"writing {chosen} ..."):
         write_assembly(found, chosen, to, merge=merge, base_name=base_name)
     print(f"{to} holds {chosen}, assembly.json, and a card that says what was tried")
-
-
-def pushed(folder: Path, repository: str | None, kind: Kind = "model") -> None:
-    """Push a folder, where a repository is named, and say where it went."""
-    if repository is not None:
-        with narrated(f"pushing to {repository} ..."):
-            address = push(folder, repository, kind)
-        print(f"pushed: {address}")
 
 
 def _show(title: str, rows: Sequence[Row], validation: Mapping[str, float]) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import (
     BarColumn,
@@ -38,22 +34,6 @@ from populora_core.support.typed import shown, typed
 
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
-
-console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
-
-
-@contextmanager
-def narrated(first: str = "") -> Iterator[Callable[[str], None]]:
-    """A display of long work: the current line on a terminal, every line elsewhere; on standard error."""
-    console = Console(stderr=True, emoji=False)
-    if not console.is_terminal:
-        if first:
-            print(first, file=sys.stderr, flush=True)
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status(f"[dim]{escape(first)}[/]") as status:
-        yield lambda line: status.update(f"[dim]{escape(line)}[/]")
-
 
 DOING = {
     "found": "founding the population",

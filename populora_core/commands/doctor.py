@@ -13,12 +13,12 @@ from typing import Literal
 from rich.markup import escape
 from rich.table import Table
 
-from populora_core.commands.console import console, narrated
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.devices import CUDA_13_DRIVER, gpus
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
+from populora_core.terminal.screen import console, narrated
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 BFLOAT16 = 8.0  # the first capability that computes in it

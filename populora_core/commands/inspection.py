@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from populora_core.commands.answers import print_rows
-from populora_core.commands.console import answer_table, console, population_table, styled
+from populora_core.commands.console import answer_table, population_table, styled
 from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.report import learnt
@@ -36,6 +36,7 @@ from populora_core.store.manifest import pruned
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import typed
+from populora_core.terminal.screen import console
 
 UPDATE = "update"
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import MACHINES, SCIENCE
 from populora_core.support.errors import EXIT_ERROR, ConfigError
 from populora_core.support.shipped import IN_CLONE
 from populora_core.support.typed import typed
+from populora_core.terminal.options import MACHINES, SCIENCE
 
 BENCHES = (
     "analytics",
@@ -40,8 +40,8 @@ def config(
     from rich.table import Table
     from rich.text import Text
 
-    from populora_core.commands.console import console
     from populora_core.config.reference import groups, matching
+    from populora_core.terminal.screen import console
 
     for group in groups() if key is None else matching(key):
         table = Table(title=f"[bold]{group.name}[/]  {group.meaning}", title_justify="left", box=None)
@@ -127,8 +127,8 @@ def image_build(
     ] = False,
 ) -> None:
     """Build the image that the docker sandbox runs programs in. Needs a Docker daemon on this machine."""
-    from populora_core.commands.console import narrated
     from populora_core.sandbox import image
+    from populora_core.terminal.screen import narrated
 
     if base_image is not None and from_debootstrap:
         raise typer.BadParameter("give --base-image or --from-debootstrap, not both")
@@ -150,7 +150,7 @@ def bench(
     """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""
     from importlib import import_module  # by name: nothing but this command knows of bench
 
-    from populora_core.commands.console import narrated
+    from populora_core.terminal.screen import narrated
 
     if not IN_CLONE:
         raise ConfigError("the benchmarks are not in the installed package", fix="work in a clone")

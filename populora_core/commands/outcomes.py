@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.commands.options import LOOK, Push, RunDir, RunDirs, Trust
+from populora_core.terminal.options import LOOK, Push, RunDir, RunDirs, Trust
 
 outcomes_app = typer.Typer()
 
@@ -56,11 +56,10 @@ def export(
 
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
-    from populora_core.commands.assemble import pushed
-    from populora_core.commands.console import narrated
     from populora_core.lifecycle.export import CARD, export_member
     from populora_core.lifecycle.run_evaluation import BEST, best_solver
     from populora_core.runs.run import Run
+    from populora_core.terminal.screen import narrated, pushed
 
     run = Run.open(directory)
     name = best_solver(run, generation) if member == BEST else member
@@ -108,12 +107,13 @@ def assemble(
     Of several runs it is the table alone, for each and for all together.
     """
     from populora_core.benchmarks.suite import load_suite, named_suite
-    from populora_core.commands.assemble import assemble_runs, pushed, suite_of_runs, write
-    from populora_core.commands.trusting import settle
+    from populora_core.commands.assemble import assemble_runs, suite_of_runs, write
     from populora_core.runs.preflight import places
     from populora_core.runs.run import open_runs
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
+    from populora_core.terminal.screen import pushed
+    from populora_core.terminal.trusting import settle
 
     if to is not None:
         require_free(to)
@@ -149,10 +149,9 @@ def problems(
     `datasets.load_dataset(OUT)` loads the problems, with "supervised" or "preferences" as a second argument the others.
     A problem that several runs have is one row. Problems of the bundled held-out suites are never in it.
     """
-    from populora_core.commands.assemble import pushed
-    from populora_core.commands.console import narrated
     from populora_core.lifecycle.curriculum import Filters, write_curriculum
     from populora_core.runs.run import open_runs
+    from populora_core.terminal.screen import narrated, pushed
 
     filters = Filters(*solve_rate, *statements, novelty, *level)
     with narrated("writing the problems ..."):
@@ -186,10 +185,10 @@ def environment(
 
     Programs in answers are judged in our sandbox. With --live every problem is verified before it is handed out.
     """
-    from populora_core.commands.console import narrated
     from populora_core.lifecycle.curriculum import Filters
     from populora_core.lifecycle.environment import write_environment
     from populora_core.runs.run import Run
+    from populora_core.terminal.screen import narrated
 
     filters = Filters(*solve_rate, *statements, novelty, *level)
     with narrated("writing the environment ..."):
@@ -217,13 +216,13 @@ def serve(
 
     Each member is a model, and so are `best`, `vote`, `route` and `base`. /metrics is for Prometheus.
     """
-    from populora_core.commands.console import narrated
-    from populora_core.commands.trusting import settle
     from populora_core.runs.run import Run
     from populora_core.serving.endpoint import serve_fleet
     from populora_core.serving.fleet import open_fleet
     from populora_core.support.keys import kept_key, new_key
     from populora_core.support.registry import is_place
+    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.trusting import settle
 
     run = Run.open(directory)
     settle(run.name, filter(is_place, [run.config.base.dialect]), trust)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from populora_core.commands.console import console
 from populora_core.config.load import Config
 from populora_core.planning.duration import sampling_seconds, update_seconds
 from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
@@ -33,6 +32,7 @@ from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.terminal.screen import console
 
 PARTS = {
     "base": "frozen weights",

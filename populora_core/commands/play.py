@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from rich.padding import Padding
 from rich.text import Text
 
-from populora_core.commands.console import console, narrated
 from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
@@ -17,6 +16,7 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.report.text import visible
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
+from populora_core.terminal.screen import console, narrated
 
 QUESTIONS = {
     AnswerForm.OUTPUT: "What does it return? (a Python literal)",

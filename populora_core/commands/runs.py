@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from populora_core.commands.options import (
+from populora_core.support.errors import EXIT_INTERRUPTED
+from populora_core.support.typed import shown, typed
+from populora_core.terminal.options import (
     LOOK,
     RUNS,
     Overrides,
@@ -17,8 +19,6 @@ from populora_core.commands.options import (
     Trust,
     run_folder_named,
 )
-from populora_core.support.errors import EXIT_INTERRUPTED
-from populora_core.support.typed import shown, typed
 
 runs_app = typer.Typer()
 
@@ -32,12 +32,12 @@ def fork(
     trust: Trust = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
-    from populora_core.commands.console import narrated
-    from populora_core.commands.trusting import settle
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
     from populora_core.runs.preflight import check_changed, places
     from populora_core.runs.run import Run
+    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.trusting import settle
 
     source = Run.open(directory)
     config = apply_overrides(source.config, settings or [])
@@ -150,10 +150,10 @@ def prune(
     Every table stays, so the report, the lineage and all questions do too; so does each member's newest adapter.
     What was removed does not come back: older generations can then not be redone, forked, evaluated or exported.
     """
-    from populora_core.commands.console import narrated
     from populora_core.commands.inspection import show_plan
     from populora_core.lifecycle import pruning
     from populora_core.runs.run import Run
+    from populora_core.terminal.screen import narrated
 
     opened = Run.open(directory)
     with narrated("looking for what going on does not need ..."):
@@ -173,8 +173,8 @@ def report(
 
     A run's own report.html is also brought up to date after every generation.
     """
-    from populora_core.commands.console import narrated
     from populora_core.report.write import REPORT, write_report
+    from populora_core.terminal.screen import narrated
 
     default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
     with narrated("writing the report ..."):
@@ -198,7 +198,7 @@ def play(
     Nothing is written to the run.
     """
     from populora_core.commands.play import play as play_run
-    from populora_core.commands.trusting import trusted_run
+    from populora_core.terminal.trusting import trusted_run
 
     play_run(trusted_run(directory, trust), teacher, student, type, seed)
 
@@ -241,9 +241,9 @@ def evaluate(
     beside its base, and nothing is kept.
     """
     from populora_core.commands.scores import show_adapter, show_evaluation
-    from populora_core.commands.trusting import trusted_run
     from populora_core.lifecycle.adapter_evaluation import is_adapter
     from populora_core.lifecycle.progress import suite_for
+    from populora_core.terminal.trusting import trusted_run
 
     if is_adapter(directory):
         show_adapter(directory, base, suite, seed, sample)

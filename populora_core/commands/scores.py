@@ -23,7 +23,7 @@ from populora_core.benchmarks.scores import (
     unjudged,
 )
 from populora_core.benchmarks.suite import Suite, named_suite
-from populora_core.commands.console import console, narrated, strata_table, yardstick_table
+from populora_core.commands.console import strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
 from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvaluation, overlap
@@ -35,6 +35,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation, seeded
 from populora_core.support.aliases import Row
 from populora_core.support.typed import shown, typed
+from populora_core.terminal.screen import console, narrated
 
 NAMED = 20  # problems that could not be judged
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names

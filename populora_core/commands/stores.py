@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from populora_core.commands.options import MACHINES
 from populora_core.support.typed import shown, typed
+from populora_core.terminal.options import MACHINES
 
 stores_app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
@@ -25,8 +25,8 @@ def pull(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
 ) -> None:
     """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
-    from populora_core.commands.console import narrated
     from populora_core.lifecycle.pull import pull as pull_run
+    from populora_core.terminal.screen import narrated
 
     with narrated(f"bringing the run from {url} ..."):
         done = pull_run(url, directory)

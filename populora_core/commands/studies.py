@@ -55,8 +55,8 @@ def report(
     ] = None,
 ) -> None:
     """Write what a study found as one HTML page that opens offline."""
-    from populora_core.commands.console import narrated
     from populora_core.study.report import write_report
+    from populora_core.terminal.screen import narrated
 
     with narrated("writing the report ..."):
         written = write_report(directory, output)

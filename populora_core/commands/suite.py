@@ -40,7 +40,7 @@ def fetch(
     """
     from populora_core.benchmarks.fetch import fetch as fetch_rows
     from populora_core.benchmarks.fetch import fetched_file
-    from populora_core.commands.console import narrated
+    from populora_core.terminal.screen import narrated
 
     entries = entries_named(name, suite)
     if given is not None and len(entries) > 1:

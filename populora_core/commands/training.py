@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def train(opened: Run, generations: int, chosen: Trainer) -> None:
     """Go on with a run to this generation, tell of it, and say at the end what there is."""
-    from populora_core.commands.console import closing, console
+    from populora_core.commands.console import closing
+    from populora_core.terminal.screen import console
 
     with watched(opened, generations) as session:
         chosen(session, generations)
@@ -46,7 +47,7 @@ def trainer(prefect: bool | None) -> Trainer:
         under_prefect = prefect_part().train
 
         def told(session: Session, generations: int) -> None:
-            from populora_core.commands.console import console
+            from populora_core.terminal.screen import console
 
             under_prefect(session, generations, partial(console.print, markup=False, soft_wrap=True))
 
@@ -79,8 +80,9 @@ def prefect_part() -> ModuleType:
 @contextmanager
 def watched(opened: Run, generations: int) -> Iterator[Session]:
     """An open session whose progress is drawn, and which an interruption leaves in order."""
-    from populora_core.commands.console import ConsoleObserver, console
+    from populora_core.commands.console import ConsoleObserver
     from populora_core.runs.session import Session
+    from populora_core.terminal.screen import console
 
     observer = ConsoleObserver(console, opened.directory, generations)
     try:

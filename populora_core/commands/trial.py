@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from populora_core.commands.console import console, narrated
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
 from populora_core.lifecycle.trial import LEAST, Ability, Trying, TypeTrial
@@ -13,6 +12,7 @@ from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.terminal.screen import console, narrated
 
 SECONDS = 120
 """Seconds of a trial that is not full, half for proposals and half for answers; a round that began is finished."""

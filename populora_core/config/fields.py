@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,7 +16,6 @@ ProgramSeconds = Annotated[
     float, Field(ge=0.01, le=1_000_000.0)
 ]  # of programs: shorter is no time, longer no timer's
 Setting = bool | int | float | str
-TrackerName = Literal["tensorboard", "wandb"]
 
 
 class Section(BaseModel):

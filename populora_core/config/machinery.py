@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds, Section, TrackerName
+from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds, Section
 
 
 class SandboxSection(Section):
@@ -127,5 +127,5 @@ class WandbSection(Section):
 class TrackersSection(Section):
     """Trackers that receive every generation's figures (no stage, so in no stage's key)."""
 
-    use: tuple[TrackerName, ...] = Field((), description="tensorboard, wandb, or both")
+    use: tuple[str, ...] = Field((), description="tensorboard, wandb, or those of other packages")
     wandb: WandbSection = Field(WandbSection(), description="how Weights & Biases is fed")

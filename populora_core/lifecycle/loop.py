@@ -12,10 +12,12 @@ from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
+from populora_core.report.scalars import whole_generations
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
 from populora_core.runs.space import require_space
+from populora_core.runs.trackers import Trackers
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
 from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
@@ -32,7 +34,6 @@ from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
 from populora_core.support import durable
 from populora_core.support.errors import RunDirectoryError
-from populora_core.trackers.follow import Trackers
 
 RunGeneration = Callable[[Session, int], object]
 
@@ -153,7 +154,8 @@ def _publish(
     prune_as_configured(session.run)
     figures = refresh(session.run.directory)
     if figures is not None:
-        trackers.follow(figures)
+        if trackers:
+            trackers.follow(whole_generations(figures))
         show(figures)
 
 

@@ -123,8 +123,10 @@ def tell_of_template(config: Config) -> None:
 
 def check_packages(config: Config, source: str) -> None:
     """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
+    from populora_core.runs.trackers import TRACKERS
+
     for name in config.trackers.use:
-        _require_extra(name, f"{source}: trackers.use names {name!r}", f"take {name} out of trackers.use")
+        _check_name(source, TRACKERS, name, {})
     if config.compute.backend == "ray":
         _require_extra(
             "ray",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, StringConstraints, TypeAdapter
 from typing_extensions import TypedDict
 
-from populora_core.support.received import RECORD as RECORD
+from populora_core.support.entries import RECORD as RECORD
 from populora_core.support.received import MemberId, Sha256, Time, Whole
 
 FORMAT = 3

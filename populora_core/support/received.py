@@ -20,9 +20,6 @@ from populora_core.support.plain import read_plain
 
 Model = TypeVar("Model")
 
-RECORD = "run.json"
-"""The file by which a folder is a run."""
-
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _MEMBER = r"(teacher|student|solo)-[0-9]{2,4}-g[0-9]{4,9}"
 

@@ -2,7 +2,8 @@
 
 A registry maps a name to a thing, or to its place as "package.module:name". Another package's joins in two ways
 without a line changed here: by an entry point of the registry's group, under a name of its own, or by its place,
-named in the configuration. Both reach worker processes. A function's settings are its keyword-only arguments,
+named in the configuration. Both reach worker processes. An entry point in the form `place [extra]` says which extra
+brings the packages that it needs. A function's settings are its keyword-only arguments,
 whose defaults are its own; what their annotations do not allow, by type or by pydantic's `Field`, is refused before
 any work.
 """
@@ -17,8 +18,9 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from populora_core.support.entries import installed_entries
 from populora_core.support.errors import PopulationError, PopuloraError
-from populora_core.support.trust import installed_entries, lies_in, require_trusted
+from populora_core.support.trust import lies_in, require_trusted
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Dropped = Annotated[float, Field(ge=0.0, lt=1.0)]  # what survives is divided by 1 - drop
@@ -77,12 +79,19 @@ class Registry(dict[str, Any]):
             require_trusted(name)
         if name in self.made:
             return self.made[name]
-        entry = self[name] if name in self else self._place(name)
+        entry, extras = (self[name], []) if name in self else self._place(name)
         try:
             thing = pkgutil.resolve_name(entry) if isinstance(entry, str) else entry
             if self._protocol is not None and callable(thing):
                 thing = thing()
         except (ImportError, AttributeError, ValueError, TypeError) as error:
+            if extras and isinstance(error, ImportError):
+                raise self._error(
+                    f"the {self.what} {name} needs a package that is not installed",
+                    expected=f"the extra `{extras[0]}`",
+                    got=str(error),
+                    fix=f"pip install -e '.[{extras[0]}]', or take {name} out of {self.setting}",
+                ) from error
             raise self._unknown(name, str(error)) from error
         self._require(name, thing)
         if name not in self:
@@ -101,13 +110,13 @@ class Registry(dict[str, Any]):
         function = self.find(name)
         return partial(function, **settings_of(name, function, given))
 
-    def _place(self, name: str) -> str:
-        """The place that the name is, or that an installed package registers under it."""
+    def _place(self, name: str) -> tuple[str, list[str]]:
+        """The place that the name is, or that an installed package registers under it, and the extras it needs."""
         if is_place(name):
-            return name
+            return name, []
         for entry in installed_entries(self.group):
             if entry.name == name:
-                return entry.value
+                return entry.value.partition(" [")[0], entry.extras
         raise self._unknown(name, repr(name))
 
     def _require(self, name: str, thing: object) -> None:

@@ -11,19 +11,18 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from populora_core.support.durable import write_atomically
+from populora_core.support.entries import put_there
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.owner import folder
-from populora_core.support.received import RECORD
+from populora_core.support.shipped import REPOSITORY
 
 VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with commas between
 _KEPT = "trusted.json"  # {"package.module:name": where its top package lies}
 
-_ROOT = Path(__file__).resolve().parents[2]  # the clone, which may be the working folder
-_OURS = {_ROOT / "populora_core", _ROOT / "base_model"}
+_OURS = {REPOSITORY / "populora_core", REPOSITORY / "base_model"}  # the clone may be the working folder
 _IN_PYTHON = ("built-in", "frozen")
 _here: dict[str, str] = {}
 """The same of this process, and of the workers that it starts: also where there is no home to write to."""
@@ -110,31 +109,15 @@ def lies_in(place: str) -> str:
     return os.pathsep.join(spec.submodule_search_locations or ()) if spec.origin is None else spec.origin
 
 
-def installed_entries(group: str) -> list[EntryPoint]:
-    """The entry points of installed packages; metadata that merely lies in a run or in the working folder is none."""
-    return [
-        entry
-        for entry in entry_points(group=group)
-        if entry.dist is None or _put_there(Path(str(entry.dist.locate_file("")))) is None
-    ]
-
-
 def _stray(where: str) -> str | None:
     """The run or the working folder in which code lies that no one installed; None elsewhere."""
     if where in _IN_PYTHON:
         return None
     for path in map(Path, filter(None, where.split(os.pathsep))):
         top = path.parent if path.name == "__init__.py" else path
-        if top not in _OURS and (holder := _put_there(top.parent)):
+        if top not in _OURS and (holder := put_there(top.parent)):
             return holder
     return None
-
-
-def _put_there(path: Path) -> str | None:
-    above = [path.resolve(), *path.resolve().parents]
-    if (run := next((folder for folder in above if (folder / RECORD).is_file()), None)) is not None:
-        return f"the run {run}"
-    return "the working folder" if Path.cwd().resolve() == above[0] else None
 
 
 def _known() -> dict[str, str]:

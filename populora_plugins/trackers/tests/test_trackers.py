@@ -16,24 +16,27 @@ from pathlib import Path
 import pytest
 from conftest import GENERATIONS, contents, needs, wait_for
 
-from populora_core.config.load import load_config
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.figures import read_figures
 from populora_core.report.metrics import ENTROPY, LOSS, METRICS, SOLVE_RATE
+from populora_core.report.scalars import by_generation, whole_generations
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.runs.trackers import TRACKERS, Trackers, TrackerWarning
 from populora_core.store.artifacts import generation_dir, supersede
 from populora_core.store.catalogue import publish
 from populora_core.support.errors import ConfigError
 from populora_core.support.processes import descendants
-from populora_core.trackers.figures import by_generation
-from populora_core.trackers.follow import OPENERS, TRACKERS, Trackers, TrackerWarning
+from populora_plugins.trackers.once import RECORD
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, *(needs(package, package) for package in OPENERS)]
+NAMES = ("tensorboard", "wandb")
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, *(needs(package, package) for package in NAMES)]
 
-ROOT = Path(__file__).resolve().parent.parent
-ALONE = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
+ROOT = Path(__file__).resolve().parents[3]
+ALONE = (
+    f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}, {str(Path(__file__).parent)!r}]\n"
+)
 Told = dict[int, dict[str, float]]
 
 
@@ -60,7 +63,7 @@ def using(directory: Path, *names: str, **settings: object) -> Path:
 def follow(directory: Path) -> None:
     """What a process does that finds the run as it is."""
     with Trackers(Run.open(directory)) as trackers:
-        trackers.follow(read_figures(directory, samples=False))
+        trackers.follow(whole_generations(read_figures(directory, samples=False)))
 
 
 def killed_while_it_tells(directory: Path, place: str) -> None:
@@ -101,7 +104,7 @@ def lose_last(directory: Path) -> None:
 
 
 def ids(directory: Path) -> dict[str, str]:
-    return {name: kept["id"] for name, kept in json.loads((directory / TRACKERS).read_text()).items()}
+    return {name: kept["id"] for name, kept in json.loads((directory / RECORD).read_text()).items()}
 
 
 def in_tensorboard(directory: Path) -> Told:
@@ -230,9 +233,9 @@ def test_a_later_process_goes_on_with_the_same_logs(copy_of: Callable[[], Path],
 @pytest.mark.thorough
 def test_a_killed_process_leaves_no_step_twice_and_none_out(copy_of: Callable[[], Path]) -> None:
     directory = using(copy_of(), "tensorboard", "wandb")
-    killed_while_it_tells(directory, "populora_core.trackers.tensorboard:TensorBoard.flush")
+    killed_while_it_tells(directory, "populora_plugins.trackers.tensorboard:TensorBoard.flush")
     assert max(in_tensorboard(directory)) == GENERATIONS
-    killed_while_it_tells(directory, "populora_core.trackers.wandb:WandbRun.tell")
+    killed_while_it_tells(directory, "populora_plugins.trackers.wandb:WandbRun.tell")
     before = ids(directory)
     follow(directory)
     assert ids(directory) == before
@@ -268,7 +271,7 @@ def test_a_fork_has_logs_of_its_own(copy_of: Callable[[], Path], tmp_path: Path)
     source = using(copy_of(), "wandb")
     follow(source)
     forked = fork(Run.open(source), 2, tmp_path / "fork", Run.open(source).config).directory
-    assert not (forked / TRACKERS).exists()
+    assert not (forked / RECORD).exists()
     follow(forked)
     assert ids(forked)["wandb"] != ids(source)["wandb"]
     assert same(in_wandb(forked), forked)
@@ -282,10 +285,12 @@ from pathlib import Path
 from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.trackers.follow import Trackers
+from populora_core.runs.trackers import TRACKERS, Trackers, TrackerWarning
+from populora_core.report.scalars import whole_generations
+from populora_core.runs.trackers import Trackers
 with Session(Run.open({str(directory)!r})) as session:
     with Trackers(session.run) as trackers:
-        trackers.follow(refresh(session.run.directory))
+        trackers.follow(whole_generations(refresh(session.run.directory)))
 print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True)
@@ -352,23 +357,37 @@ def test_wandb_online_asks_for_no_login_in_the_middle_of_a_run(copy_of: Callable
         follow(directory)
 
 
-@pytest.mark.parametrize("name", list(OPENERS))
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a tracker's package one that is not installed."""
+
+    def uninstall(name: str) -> None:
+        monkeypatch.setattr(TRACKERS, "made", {})
+        monkeypatch.delitem(sys.modules, f"populora_plugins.trackers.{name}", raising=False)
+        for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+            monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.setitem(sys.modules, name, None)
+
+    return uninstall
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_tracker_that_is_not_installed_is_refused_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, without: Callable[[str], None], name: str
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(f"[trackers]\nuse = ['{name}']\n")
     assert load_runnable(file).trackers.use == (name,)
-    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    without(name)
     with pytest.raises(ConfigError, match=rf"(?s)not installed.*pip install -e '\.\[{name}\]'"):
         load_runnable(file)
 
 
 def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(
-    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    copy_of: Callable[[], Path], without: Callable[[str], None]
 ) -> None:
     directory = using(copy_of(), "wandb", "tensorboard")
-    monkeypatch.setitem(sys.modules, "wandb", None)
+    without("wandb")
     with pytest.warns(TrackerWarning, match=r"wandb is left out.*pip install -e '\.\[wandb\]'"):
         follow(directory)
     assert same(in_tensorboard(directory), directory)
@@ -377,5 +396,5 @@ def test_a_run_resumed_where_a_tracker_is_not_installed_goes_on_without(
 def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[trackers]\nuse = ['mlflow']\n")
-    with pytest.raises(ConfigError, match=r"trackers\.use.*'tensorboard' or 'wandb'"):
-        load_config(file)
+    with pytest.raises(ConfigError, match=r"(?s)trackers\.use.*one of tensorboard, wandb"):
+        load_runnable(file)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import LOSS, METRICS
 from populora_core.report.text import finite
+from populora_core.runs.trackers import GenerationFigures
+from populora_core.stages.table import stages_of
+
+
+def whole_generations(figures: Figures) -> list[GenerationFigures]:
+    """The figures of each generation from the first on, up to the first one that is not whole.
+
+    A digest is of the keys of its stages, so it changes with what the generation was made from, and not when a stage
+    is only made again.
+    """
+    keys: dict[int, dict[str, str]] = {}
+    for row in figures["stages"]:
+        keys.setdefault(row["generation"], {})[row["stage"]] = row["key"]
+    named, found = by_generation(figures), []
+    for generation in figures.generations:
+        own = keys.get(generation, {})
+        names = [stage.name for stage in stages_of(generation)]
+        if not all(name in own for name in names):
+            break
+        digest = hashlib.sha256("\0".join(own[name] for name in names).encode()).hexdigest()[:16]
+        found.append(GenerationFigures(digest, named[generation]))
+    return found
 
 
 def by_generation(figures: Figures) -> dict[int, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The protocol of a tracker: it receives the figures of every generation."""
+"""The protocol of a log: it receives the figures of every generation, once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from populora_core.runs.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run's record of a tracker, kept between two processes.
+    """A run's record of a log, kept between two processes.
 
     Attributes:
         id: the log that the tracker goes on with; empty before the first.
@@ -24,7 +24,7 @@ class Kept:
     agreed: int = 0
 
 
-class Tracker(Protocol):
+class Log(Protocol):
     """An open log of one run.
 
     Attributes:
@@ -49,5 +49,5 @@ class Tracker(Protocol):
         """End everything that was started."""
 
 
-Opener = Callable[[Run, Kept], Tracker]
-"""An opener of a tracker for a run, which goes on with the record that is kept."""
+Opener = Callable[[Run, Kept], Log]
+"""An opener of a log for a run, which goes on with the record that is kept."""

@@ -15,15 +15,23 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+import wandb
+
 from populora_core.runs.run import Run
 from populora_core.support import durable
 from populora_core.support.errors import ConfigError
-from populora_core.trackers.tracker import Kept
+from populora_plugins.trackers.log import Kept
+from populora_plugins.trackers.once import Once
 
 FOLDER = "wandb"
 os.environ.setdefault(
     "WANDB_ERROR_REPORTING", "false"
 )  # read by its service: no reports of errors to its makers
+
+
+def tracker(run: Run) -> Once:
+    """Follow the run in Weights & Biases."""
+    return Once("wandb", run, open_wandb)
 
 
 def open_wandb(run: Run, kept: Kept) -> WandbRun:
@@ -32,8 +40,6 @@ def open_wandb(run: Run, kept: Kept) -> WandbRun:
     Raises:
         ConfigError: online without a login; no one is asked for one in the middle of a run.
     """
-    import wandb
-
     settings = run.config.trackers.wandb
     online = settings.mode == "online"
     if online and not wandb.login(prompt=False):
@@ -87,7 +93,5 @@ class WandbRun:
         """Its service writes and sends by itself."""
 
     def close(self) -> None:
-        import wandb
-
         self._run.finish()
         wandb.teardown()

@@ -16,10 +16,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from populora_core.runs.run import Run
 from populora_core.support import durable
-from populora_core.trackers.tracker import Kept
+from populora_plugins.trackers.log import Kept
+from populora_plugins.trackers.once import Once
 
 FOLDER = "tensorboard"
 FILES = "events.out.tfevents.[0-9]*.populora"
+
+
+def tracker(run: Run) -> Once:
+    """Follow the run in event files."""
+    return Once("tensorboard", run, open_tensorboard)
 
 
 def open_tensorboard(run: Run, kept: Kept) -> TensorBoard:

@@ -1,1 +1,0 @@
-"""Optional trackers of a run: TensorBoard, Weights & Biases."""

@@ -1,0 +1,9 @@
+"""The fixtures of tests/, for the tests that lie beside plug-ins."""
+
+from conftest import (  # noqa: F401
+    copy_of,
+    finished,
+    finished_solo,
+    finished_with_a_past,
+    nobody_cuts_the_power,
+)
