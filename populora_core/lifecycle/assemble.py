@@ -28,12 +28,11 @@ from populora_core.benchmarks.scores import (
     shared_scores,
 )
 from populora_core.benchmarks.suite import Part, Suite
-from populora_core.compute.breeding import Breed, Child
+from populora_core.lifecycle.mixing import mixed
 from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Player, players_of
-from populora_core.store.adapters import WEIGHTS
 from populora_core.store.manifest import shards_dir
 from populora_core.support import ids
 from populora_core.support.aliases import Row
@@ -169,14 +168,9 @@ class Assembler:
 
     def _mixed(self, members: Sequence[str]) -> tuple[Player, float]:
         """The mean of members as a player, and the share of its energy that the rank can hold."""
-        folders = {member: self.session.run.adapter_folder(member, self.generation) for member in members}
-        child = Child(SOUP, list(members), "average", {}, ids.draw_seed(self.suite.seed, *members))
         name = ids.draw_seed(0, *(self.adapters[member] for member in members))
-        shards = self.session.shards(f"{name:x}", self._work / f"soup-{name:x}")
-        (bred,) = shards.map([Breed(folders, [child], inherit=False)])
-        made = bred[SOUP]
-        folder = shards.files / SOUP
-        return Player(SOUP, made["hashes"][WEIGHTS], folder), float(made["record"]["energy_kept"])
+        work = self._work / f"soup-{name:x}"
+        return mixed(self.session, SOUP, members, self.generation, self.suite.seed, work)
 
     def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[Row]:
         self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")
