@@ -32,10 +32,10 @@ from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session
 from populora_core.stages import evolve
 from populora_core.store.artifacts import read_table, stage_dir
-from populora_core.study.config import load_study
-from populora_core.study.statistics import Test, one_sample
 from populora_core.support.aliases import Row
 from populora_core.support.revision import code_revision
+from populora_plugins.study.config import load_study
+from populora_plugins.study.statistics import Test, one_sample
 
 STUDY, ARM = Path("configs/study-frontier.toml"), "no-evolution"
 UNTOUCHED, INHERITS, FRESH = "untouched", "inherits", "fresh"

@@ -13,12 +13,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.forms import launched, titled
-from populora_core.study.conduct import conduct, plan, play_apart
-from populora_core.study.play import Assignment
-from populora_core.study.report import write_report
-from populora_core.study.verdicts import as_json, read_results
 from populora_core.support.aliases import Say
 from populora_core.support.errors import StudyError
+from populora_plugins.study.conduct import conduct, plan, play_apart
+from populora_plugins.study.play import Assignment
+from populora_plugins.study.report import write_report
+from populora_plugins.study.verdicts import as_json, read_results
 from tasks.show import artifact_key
 
 

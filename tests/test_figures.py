@@ -22,7 +22,7 @@ from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.measures import measure
+from populora_plugins.study.measures import measure
 
 # Of three proposals one is valid, one trivial, one was lost; of three attempts at its problem one is right, one wrong,
 # one was lost.

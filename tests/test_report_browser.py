@@ -19,7 +19,7 @@ from test_study_claims import write_planted
 
 from populora_core.report.index import index_page, runs_in
 from populora_core.report.write import write_report
-from populora_core.study.report import write_report as write_study_report
+from populora_plugins.study.report import write_report as write_study_report
 
 SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
 

@@ -17,12 +17,12 @@ from populora_core.report import svg
 from populora_core.report.palette import GREY, Style, variables
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
-from populora_core.study.budget import Basis, common_budget, spent
-from populora_core.study.drawings import scores
-from populora_core.study.frontier import SOLVED
-from populora_core.study.judgement import ClaimArm
-from populora_core.study.summary import ALL, HELD_OUT, Summary
-from populora_core.study.verdicts import Results, read_results
+from populora_plugins.study.budget import Basis, common_budget, spent
+from populora_plugins.study.drawings import scores
+from populora_plugins.study.frontier import SOLVED
+from populora_plugins.study.judgement import ClaimArm
+from populora_plugins.study.summary import ALL, HELD_OUT, Summary
+from populora_plugins.study.verdicts import Results, read_results
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 GAP = 40.0  # between panels, for a panel's title

@@ -19,9 +19,9 @@ import typer
 
 from populora_core.commands.machine import machine_app
 from populora_core.commands.outcomes import outcomes_app
+from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
-from populora_core.commands.studies import study_app
 from populora_core.commands.suite import suite_app
 from populora_core.commands.training import prefect_part, train, trainer, watched
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
@@ -47,7 +47,7 @@ app.add_typer(outcomes_app)
 app.add_typer(machine_app)
 app.add_typer(stores_app)
 app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)
-app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
+add_plugged(app)
 
 Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")

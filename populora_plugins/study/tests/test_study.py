@@ -18,22 +18,22 @@ import pytest
 from conftest import PATIENCE, alive, wait_for
 from small_study import nobody, small_study
 
-from populora_core.study.conduct import conduct, plan
-from populora_core.study.config import load_study
-from populora_core.study.play import Assignment
-from populora_core.study.report import write_report
-from populora_core.study.summary import (
-    MOST_BYTES,
-    read_summary,
-    stage_versions,
-    write_summary,
-)
-from populora_core.study.verdicts import read_results, write_verdicts
 from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
 from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.conduct import conduct, plan
+from populora_plugins.study.config import load_study
+from populora_plugins.study.play import Assignment
+from populora_plugins.study.report import write_report
+from populora_plugins.study.summary import (
+    MOST_BYTES,
+    read_summary,
+    stage_versions,
+    write_summary,
+)
+from populora_plugins.study.verdicts import read_results, write_verdicts
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
     assert flow(small) == ["COMPLETED", "all 2 runs of small are done", ["small"]]
     assert read_summary(path).values == pair.values
     raised = stage_versions() | {"match": 99}
-    monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
+    monkeypatch.setattr("populora_plugins.study.summary.stage_versions", lambda: raised)
     assert plan(small).void == dict.fromkeys(
         ("solo-seed-0003", "pair-seed-0003"), "stage match is at version 99, it was made by 1"
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora_core.study.statistics import (
+from populora_plugins.study.statistics import (
     detrended,
     holm,
     one_sample,

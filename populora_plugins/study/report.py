@@ -14,20 +14,20 @@ from populora_core.report.page import page
 from populora_core.report.palette import GREY, Style
 from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
-from populora_core.study.budget import Basis, common_budget, spent
-from populora_core.study.drawings import arm_styles, forest, level_plots, score_over_training
-from populora_core.study.judgement import LEAST_SEEDS, Verdict
-from populora_core.study.outcomes import outcomes_table
-from populora_core.study.summary import ALL, HELD_OUT, Summary
-from populora_core.study.tables import (
+from populora_core.support.durable import write_atomically
+from populora_plugins.study.budget import Basis, common_budget, spent
+from populora_plugins.study.drawings import arm_styles, forest, level_plots, score_over_training
+from populora_plugins.study.judgement import LEAST_SEEDS, Verdict
+from populora_plugins.study.outcomes import outcomes_table
+from populora_plugins.study.summary import ALL, HELD_OUT, Summary
+from populora_plugins.study.tables import (
     arms_table,
     bases_table,
     benchmarks_table,
     claims_table,
     runs_table,
 )
-from populora_core.study.verdicts import Answered, Results, read_results
-from populora_core.support.durable import write_atomically
+from populora_plugins.study.verdicts import Answered, Results, read_results
 
 REPORT = "report.html"
 QUESTIONS = {

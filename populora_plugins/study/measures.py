@@ -20,8 +20,8 @@ from populora_core.problems.steps import counting
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.heldout import held_out_by_level
-from populora_core.study.summary import ALL, HELD_OUT, Value
+from populora_plugins.study.heldout import held_out_by_level
+from populora_plugins.study.summary import ALL, HELD_OUT, Value
 
 # The mean over types of these and of what is said of problems is the part `all`.
 BY_TYPE = """

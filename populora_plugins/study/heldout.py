@@ -14,8 +14,8 @@ from populora_core.benchmarks.metrics import pass_at_k, voted
 from populora_core.benchmarks.scores import BASE, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.summary import ALL, HELD_OUT, Value
 from populora_core.support.aliases import Row
+from populora_plugins.study.summary import ALL, HELD_OUT, Value
 
 BANDS = {"levels_2_5": (2, 3, 4, 5), "edge": (4, 5), "beyond": (6, 7, 8)}
 """Levels that are read together: up to the base's edge, the edge alone, and what no document of the base holds."""

@@ -19,11 +19,11 @@ from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.measures import measure
-from populora_core.study.summary import Origin, write_summary
 from populora_core.support.aliases import Say
 from populora_core.support.children import end_with_parent
 from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_plugins.study.measures import measure
+from populora_plugins.study.summary import Origin, write_summary
 
 MADE = """
     SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS seconds,

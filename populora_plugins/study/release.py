@@ -17,15 +17,15 @@ from populora_core.config.measuring import EvaluateSection
 from populora_core.report.text import markdown_table, percent
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.conduct import StudyPlan, conduct, plan_of
-from populora_core.study.config import Arm, StudyConfig, load_study
-from populora_core.study.heldout import best_of
-from populora_core.study.outcomes import best_solver, taken_home, validated
-from populora_core.study.play import Assignment
-from populora_core.study.summary import Origin, Summary, read_summaries, read_summary
 from populora_core.support.aliases import Say
 from populora_core.support.durable import require_free, sweep, temporary_name, write_atomically
 from populora_core.support.errors import StudyError
+from populora_plugins.study.conduct import StudyPlan, conduct, plan_of
+from populora_plugins.study.config import Arm, StudyConfig, load_study
+from populora_plugins.study.heldout import best_of
+from populora_plugins.study.outcomes import best_solver, taken_home, validated
+from populora_plugins.study.play import Assignment
+from populora_plugins.study.summary import Origin, Summary, read_summaries, read_summary
 
 README = """\
 # Adapters of the study {study}

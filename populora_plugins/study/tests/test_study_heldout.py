@@ -8,8 +8,8 @@ from store_run import adapter_row, commit_stage, generation_tables, item_row, me
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Suite, load_suite
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.heldout import held_out_by_level, sampled_suite
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.heldout import held_out_by_level, sampled_suite
 
 FIRST, SECOND, TEACHER = "student-00-g0000", "student-01-g0000", "teacher-00-g0000"
 SUITE = Suite(suite="small", benchmarks=(Entry(benchmark="frontier_code_o", dataset="bundled:tiny.parquet"),))

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from populora_core.study.summary import ALL, HELD_OUT, Summary
+from populora_plugins.study.summary import ALL, HELD_OUT, Summary
 
 EARLY, LATE = 0.15, 0.25
 """Shares of the common budget: what counts as the beginning and as the end of a run."""

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
 from populora_core.report.text import percent, seconds
-from populora_core.study.budget import Basis, common_budget, window
-from populora_core.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
-from populora_core.study.statistics import Test, two_samples
-from populora_core.study.summary import HELD_OUT
-from populora_core.study.verdicts import Answered, Results, hedges_g
+from populora_plugins.study.budget import Basis, common_budget, window
+from populora_plugins.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
+from populora_plugins.study.statistics import Test, two_samples
+from populora_plugins.study.summary import HELD_OUT
+from populora_plugins.study.verdicts import Answered, Results, hedges_g
 
 UNKNOWN = "–"
 MINUS = "−"

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora_core.study.budget import EARLY, LATE, Basis
-from populora_core.study.claims import PAPER
-from populora_core.study.config import StudyConfig
-from populora_core.study.frontier import FRONTIER, RESTATED
-from populora_core.study.judgement import (
+from populora_core.support.durable import write_atomically
+from populora_core.support.errors import StudyError
+from populora_core.support.received import read_json
+from populora_plugins.study.budget import EARLY, LATE, Basis
+from populora_plugins.study.claims import PAPER
+from populora_plugins.study.config import StudyConfig
+from populora_plugins.study.frontier import FRONTIER, RESTATED
+from populora_plugins.study.judgement import (
     ALPHA,
     DEGREE,
     LEAST_CHANGES,
@@ -28,10 +31,7 @@ from populora_core.study.judgement import (
     answers,
     overall,
 )
-from populora_core.study.summary import Summary, read_summaries
-from populora_core.support.durable import write_atomically
-from populora_core.support.errors import StudyError
-from populora_core.support.received import read_json
+from populora_plugins.study.summary import Summary, read_summaries
 
 VERDICTS = "verdicts.json"
 FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED)}

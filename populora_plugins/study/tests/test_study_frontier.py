@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from populora_core.study.budget import Basis
-from populora_core.study.conduct import plan
-from populora_core.study.config import load_study
-from populora_core.study.frontier import FRONTIER, RESTATED
-from populora_core.study.judgement import Rule, Verdict, decide
-from populora_core.study.outcomes import outcomes_table
-from populora_core.study.reckoning import costs, power, smallest_p
-from populora_core.study.report import render
-from populora_core.study.statistics import Test, equivalence, one_sample, two_samples
-from populora_core.study.summary import Origin, Summary, Value, read_summary, write_summary
-from populora_core.study.verdicts import as_json, read_results, write_verdicts
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.budget import Basis
+from populora_plugins.study.conduct import plan
+from populora_plugins.study.config import load_study
+from populora_plugins.study.frontier import FRONTIER, RESTATED
+from populora_plugins.study.judgement import Rule, Verdict, decide
+from populora_plugins.study.outcomes import outcomes_table
+from populora_plugins.study.reckoning import costs, power, smallest_p
+from populora_plugins.study.report import render
+from populora_plugins.study.statistics import Test, equivalence, one_sample, two_samples
+from populora_plugins.study.summary import Origin, Summary, Value, read_summary, write_summary
+from populora_plugins.study.verdicts import as_json, read_results, write_verdicts
 
 STUDY = REPOSITORY / "configs/study-frontier.toml"
 PAGE = REPOSITORY / "bench/results/study-2/study.md"

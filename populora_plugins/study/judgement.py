@@ -11,8 +11,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from populora_core.study.budget import Basis, Window, windows
-from populora_core.study.statistics import (
+from populora_core.support import ids
+from populora_plugins.study.budget import Basis, Window, windows
+from populora_plugins.study.statistics import (
     Test,
     detrended,
     equivalence,
@@ -22,8 +23,7 @@ from populora_core.study.statistics import (
     swings,
     two_samples,
 )
-from populora_core.study.summary import ALL, Summary
-from populora_core.support import ids
+from populora_plugins.study.summary import ALL, Summary
 
 ALPHA = 0.05
 LEAST_SEEDS = 5  # of each arm: with four, no permutation is rare enough once Holm has corrected twelve

@@ -14,12 +14,12 @@ from populora_core.report import svg
 from populora_core.report.charts import Plot, PlotTable, Series, line_plot
 from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
 from populora_core.report.text import number, percent
-from populora_core.study.budget import Basis, common_budget, window
-from populora_core.study.claims import held_out
-from populora_core.study.frontier import SOLVED
-from populora_core.study.judgement import ClaimResult, Verdict
-from populora_core.study.summary import HELD_OUT, Summary
-from populora_core.study.verdicts import Answered, Results
+from populora_plugins.study.budget import Basis, common_budget, window
+from populora_plugins.study.claims import held_out
+from populora_plugins.study.frontier import SOLVED
+from populora_plugins.study.judgement import ClaimResult, Verdict
+from populora_plugins.study.summary import HELD_OUT, Summary
+from populora_plugins.study.verdicts import Answered, Results
 
 BADGES = {
     Verdict.REPRODUCED: GREEN,

@@ -17,16 +17,16 @@ from populora_core.benchmarks.suite import named_suite
 from populora_core.config.load import Config
 from populora_core.config.measuring import EvaluateSection
 from populora_core.model.base import base_digest, require_files
-from populora_core.study.config import StudyConfig, load_study
-from populora_core.study.heldout import sampled_suite
-from populora_core.study.play import Assignment, serve
-from populora_core.study.reckoning import costs
-from populora_core.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
-from populora_core.study.verdicts import write_verdicts
 from populora_core.support.aliases import Say
 from populora_core.support.children import end, with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
+from populora_plugins.study.config import StudyConfig, load_study
+from populora_plugins.study.heldout import sampled_suite
+from populora_plugins.study.play import Assignment, serve
+from populora_plugins.study.reckoning import costs
+from populora_plugins.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
+from populora_plugins.study.verdicts import write_verdicts
 
 VOID = "void"
 Play = Callable[[Assignment, Say, Event], object]

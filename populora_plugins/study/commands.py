@@ -9,8 +9,11 @@ from typing import Annotated
 import typer
 
 from populora_core.support.typed import typed
+from populora_core.terminal.options import SCIENCE
 
+app = typer.Typer()
 study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
+app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
 
 
 @study_app.callback(invoke_without_command=True)
@@ -27,9 +30,9 @@ def study(
         return
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")
-    from populora_core.study.conduct import conduct, plan
-    from populora_core.study.report import write_report
     from populora_core.support.errors import EXIT_INTERRUPTED, StudyError
+    from populora_plugins.study.conduct import conduct, plan
+    from populora_plugins.study.report import write_report
 
     planned = plan(config)
     print(*planned.lines(), sep="\n")
@@ -55,8 +58,8 @@ def report(
     ] = None,
 ) -> None:
     """Write what a study found as one HTML page that opens offline."""
-    from populora_core.study.report import write_report
     from populora_core.terminal.screen import narrated
+    from populora_plugins.study.report import write_report
 
     with narrated("writing the report ..."):
         written = write_report(directory, output)
@@ -78,7 +81,7 @@ def release(
     An adapter with its card goes to OUT/ARM, a table of them to OUT/README.md. Killed anywhere, the same command goes
     on from there.
     """
-    from populora_core.study.release import plan_release, release
+    from populora_plugins.study.release import plan_release, release
 
     table = release(plan_release(config, to, arm or ()), base_name, partial(print, flush=True))
     print(f"{table} says what was released")

@@ -23,7 +23,7 @@ from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
-from populora_core.study.measures import measure
+from populora_plugins.study.measures import measure
 
 PROPOSALS = (  # name, type, match, verdict, reward, tokens
     ("A", "code_o", "m0", "valid", 0.5, 2),
@@ -267,7 +267,7 @@ def test_a_program_that_cannot_be_written_out_again_has_no_steps(
     def refuse(program: str) -> str:
         raise ValueError("Unable to avoid backslash in f-string expression part")
 
-    monkeypatch.setattr("populora_core.study.measures.counting", refuse)
+    monkeypatch.setattr("populora_plugins.study.measures.counting", refuse)
     directory = write_run(tmp_path, generations=0)
     for stage, tables in planted(1).items():
         commit_stage(directory, 1, stage, tables)

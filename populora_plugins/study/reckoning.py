@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from populora_core.study.claims import level
-from populora_core.study.config import StudyConfig
-from populora_core.study.judgement import Claim, Rule, Verdict, decide
-from populora_core.study.statistics import equivalence, one_sample, two_samples
-from populora_core.study.summary import Summary
+from populora_plugins.study.claims import level
+from populora_plugins.study.config import StudyConfig
+from populora_plugins.study.judgement import Claim, Rule, Verdict, decide
+from populora_plugins.study.statistics import equivalence, one_sample, two_samples
+from populora_plugins.study.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)

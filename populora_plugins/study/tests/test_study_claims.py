@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from populora_core.study.budget import Basis, spent, window, windows
-from populora_core.study.claims import CLAIMS
-from populora_core.study.config import load_study
-from populora_core.study.judgement import (
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.budget import Basis, spent, window, windows
+from populora_plugins.study.claims import CLAIMS
+from populora_plugins.study.config import load_study
+from populora_plugins.study.judgement import (
     LEAST_SEEDS,
     ClaimArm,
     ClaimResult,
@@ -21,11 +22,10 @@ from populora_core.study.judgement import (
     decide,
     overall,
 )
-from populora_core.study.report import render, write_report
-from populora_core.study.statistics import Test
-from populora_core.study.summary import Origin, Summary, Value, write_summary
-from populora_core.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
-from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.report import render, write_report
+from populora_plugins.study.statistics import Test
+from populora_plugins.study.summary import Origin, Summary, Value, write_summary
+from populora_plugins.study.verdicts import VERDICTS, as_json, read_results, write_verdicts
 
 GENERATIONS = {"pop-4+4": 60, "solo": 120}
 COMPLEXITY = ("ast_depth", "cyclomatic_complexity", "lines_of_code", "variable_count")

@@ -11,12 +11,12 @@ from peft import PeftModel
 from small_study import nobody, small_study
 
 from populora_core.model.base import load_base
-from populora_core.study.conduct import conduct, plan
-from populora_core.study.outcomes import taken_home
-from populora_core.study.release import plan_release, release
-from populora_core.study.summary import Summary, Value, read_summary, write_summary
 from populora_core.support.errors import ArtifactError, StudyError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.conduct import conduct, plan
+from populora_plugins.study.outcomes import taken_home
+from populora_plugins.study.release import plan_release, release
+from populora_plugins.study.summary import Summary, Value, read_summary, write_summary
 
 
 @pytest.fixture

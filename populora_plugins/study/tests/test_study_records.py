@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.study.conduct import plan
-from populora_core.study.judgement import ClaimResult
-from populora_core.study.outcomes import outcomes_table
-from populora_core.study.summary import MOST_BYTES, recorded_by, stage_versions
-from populora_core.study.tables import claims_table
-from populora_core.study.verdicts import VERDICTS, as_json, read_results
 from populora_core.support.errors import StudyError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.conduct import plan
+from populora_plugins.study.judgement import ClaimResult
+from populora_plugins.study.outcomes import outcomes_table
+from populora_plugins.study.summary import MOST_BYTES, recorded_by, stage_versions
+from populora_plugins.study.tables import claims_table
+from populora_plugins.study.verdicts import VERDICTS, as_json, read_results
 
 COMMITTED = REPOSITORY / "bench/results/study-1"
 SECOND = COMMITTED.with_name("study-2")
@@ -54,7 +54,7 @@ def test_a_record_is_neither_voided_nor_made_again(
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
     raised = dict.fromkeys(stage_versions(), 99)
-    monkeypatch.setattr("populora_core.study.summary.stage_versions", lambda: raised)
+    monkeypatch.setattr("populora_plugins.study.summary.stage_versions", lambda: raised)
     with pytest.raises(
         StudyError, match=rf"are a record, made by revision {revision}\n(.*\n)*.*study report"
     ):

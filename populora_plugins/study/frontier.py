@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from populora_core.study.budget import Basis, Window
-from populora_core.study.claims import CLAIMS, held_out, level, trend
-from populora_core.study.judgement import Claim, ClaimArm, Family, Rule, mean
-from populora_core.study.summary import HELD_OUT
+from populora_plugins.study.budget import Basis, Window
+from populora_plugins.study.claims import CLAIMS, held_out, level, trend
+from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule, mean
+from populora_plugins.study.summary import HELD_OUT
 
 SOLVED, EDGE = f"{HELD_OUT}.levels_2_5", f"{HELD_OUT}.edge"
 _STUDENTS = held_out(mean, SOLVED)

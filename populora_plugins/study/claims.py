@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from populora_core.study.budget import Window
-from populora_core.study.judgement import Claim, ClaimArm, Condition, Family, Statistic, mean
-from populora_core.study.summary import ALL, HELD_OUT
+from populora_plugins.study.budget import Window
+from populora_plugins.study.judgement import Claim, ClaimArm, Condition, Family, Statistic, mean
+from populora_plugins.study.summary import ALL, HELD_OUT
 
 
 def level(measure: str, part: str = ALL) -> Statistic:

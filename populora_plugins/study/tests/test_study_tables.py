@@ -13,14 +13,14 @@ from test_study_claims import answered, as_the_paper_says, made, study_of, write
 from populora_core.report.charts import MOST_ROWS, Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.text import percent
-from populora_core.study.budget import Basis
-from populora_core.study.claims import CLAIMS
-from populora_core.study.judgement import ClaimResult, Verdict, overall
-from populora_core.study.report import render
-from populora_core.study.statistics import Test
-from populora_core.study.summary import Summary, Value
-from populora_core.study.tables import arms_table, benchmarks_table, claims_table, deciding, why
-from populora_core.study.verdicts import Results, read_results
+from populora_plugins.study.budget import Basis
+from populora_plugins.study.claims import CLAIMS
+from populora_plugins.study.judgement import ClaimResult, Verdict, overall
+from populora_plugins.study.report import render
+from populora_plugins.study.statistics import Test
+from populora_plugins.study.summary import Summary, Value
+from populora_plugins.study.tables import arms_table, benchmarks_table, claims_table, deciding, why
+from populora_plugins.study.verdicts import Results, read_results
 
 CLAIM = next(claim for claim in CLAIMS if claim.key == "ast_depth")  # its margin is 0.25
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
-from populora_core.study.budget import Basis, spent, window
-from populora_core.study.frontier import EDGE, SOLVED
-from populora_core.study.heldout import best_of
-from populora_core.study.summary import ALL, HELD_OUT, Summary
-from populora_core.study.tables import UNKNOWN, difference, spread
-from populora_core.study.verdicts import Results
+from populora_plugins.study.budget import Basis, spent, window
+from populora_plugins.study.frontier import EDGE, SOLVED
+from populora_plugins.study.heldout import best_of
+from populora_plugins.study.summary import ALL, HELD_OUT, Summary
+from populora_plugins.study.tables import UNKNOWN, difference, spread
+from populora_plugins.study.verdicts import Results
 
 LEVELS = "levels_2_5"
 Ended = Callable[[Summary], float | None]

@@ -1,0 +1,45 @@
+"""Commands of plug-ins: there where the plug-in is, and a sentence where it is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from populora_core.support.entries import installed_entries
+
+WITHOUT = """
+import sys
+for module in {modules!r}:
+    sys.modules[module] = None
+from populora_core.commands.app import main
+main()
+"""
+
+
+def populora(*arguments: str, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """The command line in a process that cannot import these modules."""
+    script = WITHOUT.format(modules=without)
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+
+
+COMMANDS = {entry.name: entry for entry in installed_entries("populora.commands")}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_whose_plug_in_is_missing_stays_visible_and_names_the_extra_that_brings_it(
+    name: str,
+) -> None:
+    (extra,) = COMMANDS[name].extras
+    shown = populora("--help", without=(COMMANDS[name].module,))
+    assert shown.returncode == 0 and f"{name} comes with the extra {extra}" in " ".join(shown.stdout.split())
+    refused = populora(name, "--any", "thing", without=(COMMANDS[name].module,))
+    assert refused.returncode == 2
+    assert f"`{name}` comes with the extra `{extra}`" in refused.stderr
+    assert f"install -e '.[{extra}]'" in refused.stderr or f"[{extra}]'" in refused.stderr
+
+
+def test_a_plug_in_that_cannot_be_imported_leaves_the_other_commands_alone() -> None:
+    shown = populora("inspect", "--help", without=tuple(entry.module for entry in COMMANDS.values()))
+    assert shown.returncode == 0 and "Look into a run" in shown.stdout
