@@ -32,9 +32,9 @@ from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Request
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.serving.app import application
-from populora_core.serving.fleet import Fleet
 from populora_core.support.aliases import Say
+from populora_plugins.serving.app import application
+from populora_plugins.serving.fleet import Fleet
 
 REQUESTS, MEMBERS, NEW_TOKENS = 64, 8, 96
 PROMPT_TOKENS = (20, 60)

@@ -18,8 +18,8 @@ from populora_core.model.base import base_digest
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request, Sampler
 from populora_core.sampler.spec import ModelSpec
-from populora_core.serving.app import application
-from populora_core.serving.fleet import Fleet
+from populora_plugins.serving.app import application
+from populora_plugins.serving.fleet import Fleet
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 MEMBERS = tuple(f"{role}-{slot:02d}-g0003" for role in ("student", "teacher") for slot in range(4))

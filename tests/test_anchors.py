@@ -24,7 +24,6 @@ from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config
 from populora_core.config.sections import AnchorSection
-from populora_core.lifecycle.curriculum import CARD, write_curriculum
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
@@ -41,6 +40,7 @@ from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import decisive
 from populora_core.support.errors import ConfigError, ProblemError
 from populora_core.support.trust import remember
+from populora_plugins.harvest.curriculum import CARD, write_curriculum
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_LARGE_ENOUGH = "not signal"  # so few problems need not teach in every type

@@ -21,8 +21,6 @@ from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config
 from populora_core.config.sections import AdapterSection, BaseSection
-from populora_core.lifecycle.curriculum import Filters, NotRead, curriculum_tables, write_curriculum
-from populora_core.lifecycle.environment import write_environment
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
 from populora_core.problems.types import PROBLEM_TYPES
@@ -32,6 +30,8 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.store.catalogue import CATALOGUE, Catalogue, publish, stale
 from populora_core.support import owner, trust
 from populora_core.support.errors import ConfigError, PopuloraError
+from populora_plugins.harvest.curriculum import Filters, NotRead, curriculum_tables, write_curriculum
+from populora_plugins.harvest.environment import write_environment
 
 WATCHED = """
 import sys

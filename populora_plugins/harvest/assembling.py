@@ -9,13 +9,13 @@ from rich.table import Table
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite
-from populora_core.lifecycle.assemble import MEAN, Assembler, Assembly, compared, together
-from populora_core.lifecycle.assembled import lines, score, write_assembly
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.aliases import Row
 from populora_core.support.errors import ConfigError
 from populora_core.terminal.screen import console, narrated
+from populora_plugins.harvest.assemble import MEAN, Assembler, Assembly, compared, together
+from populora_plugins.harvest.assembled import lines, score, write_assembly
 
 
 def suite_of_runs(runs: Sequence[Run]) -> Path:

@@ -15,7 +15,7 @@ from verifiers.v1.utils.loaders import resolve_env_config
 
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.serving.grader import Grader
+from populora_plugins.harvest.grader import Grader
 
 grader_of = cache(Grader)
 """One sandbox for all tasks of a process."""

@@ -26,7 +26,6 @@ from duckdb import DuckDBPyConnection
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.config.load import Config
-from populora_core.lifecycle.curriculum_card import card
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
@@ -37,6 +36,7 @@ from populora_core.store.sql import refusal_told
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import RunDirectoryError
+from populora_plugins.harvest.curriculum_card import card
 
 CARD = "README.md"
 TRAIN, TEST = SPLITS = ("train", "test")

@@ -9,8 +9,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from populora_core.serving.app import application
-from populora_core.serving.fleet import Fleet
+from populora_plugins.serving.app import application
+from populora_plugins.serving.fleet import Fleet
 
 KEPT_SECONDS = 120
 """Seconds that a connection stays open between two requests: a trainer learns in between."""

@@ -22,14 +22,14 @@ from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
 
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request
-from populora_core.serving.batcher import Batcher
-from populora_core.serving.bodies import Message
-from populora_core.serving.fleet import Fleet, majority
-from populora_core.serving.metrics import Metrics
-from populora_core.serving.reply import MemberReply, reply_of, settled
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
 from populora_core.support.keys import kept_key
+from populora_plugins.serving.batcher import Batcher
+from populora_plugins.serving.bodies import Message
+from populora_plugins.serving.fleet import Fleet, majority
+from populora_plugins.serving.metrics import Metrics
+from populora_plugins.serving.reply import MemberReply, reply_of, settled
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from populora_core.benchmarks.scores import BASE
-from populora_core.lifecycle.assemble import BEST, BY_TYPE, MEAN, ROUTE, SOUP, Assembly, compared
 from populora_core.lifecycle.export import CARD, export_member, known_as, take, write_adapter
 from populora_core.report.model_card import Snapshot, license_of
 from populora_core.report.text import markdown_table
@@ -15,6 +14,7 @@ from populora_core.store.adapters import WEIGHTS
 from populora_core.support.aliases import Row
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import new_folder, require_free
+from populora_plugins.harvest.assemble import BEST, BY_TYPE, MEAN, ROUTE, SOUP, Assembly, compared
 
 RULE = "assembly.json"
 FOUND = {

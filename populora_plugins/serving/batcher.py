@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from populora_core.sampler.requests import Completion, Request, Sampler
-from populora_core.serving.metrics import Metrics
 from populora_core.support.errors import PopuloraError
+from populora_plugins.serving.metrics import Metrics
 
 PAUSE = 0.02
 """Seconds without a newcomer after which a batch begins: requests sent together arrive one by one."""

@@ -17,13 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from populora_core.serving.asking import BadQuestion, UnknownModel, answer, chunks, question
-from populora_core.serving.batcher import Batcher, Overloaded
-from populora_core.serving.bodies import Asking, ChatBody, CompletionBody
-from populora_core.serving.fleet import Fleet
-from populora_core.serving.metrics import Metrics
-from populora_core.serving.shapes import Json, error_body
 from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_plugins.serving.asking import BadQuestion, UnknownModel, answer, chunks, question
+from populora_plugins.serving.batcher import Batcher, Overloaded
+from populora_plugins.serving.bodies import Asking, ChatBody, CompletionBody
+from populora_plugins.serving.fleet import Fleet
+from populora_plugins.serving.metrics import Metrics
+from populora_plugins.serving.shapes import Json, error_body
 
 LOG = logging.getLogger(__name__)
 LARGEST_BODY = 1 << 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from populora_core.serving.reply import MemberReply
+from populora_plugins.serving.reply import MemberReply
 
 Json = dict[str, Any]
 Tokens = Sequence[tuple[str, float]]

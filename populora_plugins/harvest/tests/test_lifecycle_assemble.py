@@ -18,7 +18,12 @@ from transformers import AutoModelForCausalLM
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite, load_suite
-from populora_core.lifecycle.assemble import (
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
+from populora_core.support.errors import HubError
+from populora_core.support.hub import Kind, push
+from populora_core.support.shipped import shipped
+from populora_plugins.harvest.assemble import (
     ANY,
     BY_TYPE,
     HOWS,
@@ -30,12 +35,7 @@ from populora_core.lifecycle.assemble import (
     compared,
     together,
 )
-from populora_core.lifecycle.assembled import write_assembly
-from populora_core.runs.run import Run
-from populora_core.runs.session import Session
-from populora_core.support.errors import HubError
-from populora_core.support.hub import Kind, push
-from populora_core.support.shipped import shipped
+from populora_plugins.harvest.assembled import write_assembly
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 

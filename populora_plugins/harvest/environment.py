@@ -1,12 +1,12 @@
 """Problems as an environment for other trainers: an installable package for the library `verifiers`.
 
     OUT/pyproject.toml, OUT/README.md
-    OUT/NAME/__init__.py        load_environment(), and the taskset of verifiers 0.4 and later
+    OUT/NAME/__init__.py        load_environment(), and the taskset of verifiers
     OUT/NAME/settings.json      the dialect, the limits and the Python of the sandbox that found the problems valid,
                                 and of a live one the run whose teachers write
     OUT/NAME/problems.parquet   the problems, where they are not written live
 
-What asks and grades is in `populora_core.serving`: the package holds data and names.
+`populora_plugins.harvest` asks and grades: the package holds data and names.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from populora_core.lifecycle.curriculum import Filters, curriculum_tables, limits_of
-from populora_core.lifecycle.curriculum_card import judged_by
 from populora_core.report.text import markdown_text
 from populora_core.runs.run import Run
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import ConfigError
 from populora_core.support.plain import read_plain
 from populora_core.support.received import validated
+from populora_plugins.harvest.curriculum import Filters, curriculum_tables, limits_of
+from populora_plugins.harvest.curriculum_card import judged_by
 
 PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
 PROJECT = Template("""\
@@ -42,7 +42,7 @@ name = "$distribution"
 version = "0.1.0"
 description = "Problems of a population, graded in a sandbox, as an environment for verifiers"
 requires-python = ">=3.11"
-dependencies = ["populora-core", "verifiers>=0.1.14"]
+dependencies = ["populora-core", "verifiers>=0.4"]
 readme = "README.md"
 
 [tool.hatch.build.targets.wheel]
@@ -53,29 +53,20 @@ MODULE = Template('''\
 
 from pathlib import Path
 
-import verifiers
+from populora_plugins.harvest.taskset import ProblemHarness, ProblemTaskset, environment_of
 
 HERE = Path(__file__).parent
 
-if hasattr(verifiers, "SingleTurnEnv"):  # verifiers 0.1 to 0.3
-    from populora_core.serving.classic import environment_of
+__all__ = ["ProblemHarness", "Problems", "load_environment"]
 
-    __all__ = ["load_environment"]
 
-    def load_environment(**settings):
-        return environment_of(HERE, **settings)
+class Problems(ProblemTaskset):
+    FOLDER = HERE
+    INFINITE = $live
 
-else:
-    from populora_core.serving.taskset import ProblemHarness, ProblemTaskset, environment_of
 
-    __all__ = ["ProblemHarness", "Problems", "load_environment"]
-
-    class Problems(ProblemTaskset):
-        FOLDER = HERE
-        INFINITE = $live
-
-    def load_environment(**settings):
-        return environment_of(__name__, **settings)
+def load_environment(**settings):
+    return environment_of(__name__, **settings)
 ''')
 README = Template("""\
 # $distribution
@@ -94,8 +85,7 @@ environment = load_environment()                     # or dialect="instruct", fo
 ```
 
 An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
-cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer
-(the rubrics of verifiers up to 0.3 log the error and write 0).
+cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer.
 
 $judged Another Python is refused.
 """)

@@ -20,9 +20,9 @@ from populora_core.sampler.engines import choose_engine, scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Sampler, Served
 from populora_core.sampler.spec import ModelSpec
-from populora_core.serving.reply import MemberReply
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.finish import FinishReason
+from populora_plugins.serving.reply import MemberReply
 
 BASE, BEST, VOTE, ROUTE = "base", "best", "vote", "route"
 Pick = Callable[[Sequence[MemberReply]], int]

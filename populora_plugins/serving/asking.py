@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from populora_core.sampler.requests import Completion, Request
-from populora_core.serving.batcher import Batcher
-from populora_core.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
-from populora_core.serving.fleet import Fleet, Pick
-from populora_core.serving.reply import MemberReply, StreamedText, reply_of
-from populora_core.serving.shapes import Json, Shape, usage_of
 from populora_core.support import ids
 from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_plugins.serving.batcher import Batcher
+from populora_plugins.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
+from populora_plugins.serving.fleet import Fleet, Pick
+from populora_plugins.serving.reply import MemberReply, StreamedText, reply_of
+from populora_plugins.serving.shapes import Json, Shape, usage_of
 
 
 class BadQuestion(PopuloraError):

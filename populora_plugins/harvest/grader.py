@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.config.sections import GradeSection
-from populora_core.lifecycle.environment import PROBLEMS, read_settings
 from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import judge_attempts
@@ -27,6 +26,7 @@ from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.finish import FinishReason
+from populora_plugins.harvest.environment import PROBLEMS, read_settings
 
 WORKERS = 2
 KNOWN = 4096

@@ -14,7 +14,6 @@ from hub_server import serving
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
-from populora_core.lifecycle.curriculum import Filters, split_of, write_curriculum
 from populora_core.problems.dialects import dialect, thought_of
 from populora_core.problems.dialects.compact import compact_output
 from populora_core.problems.grading import judge_attempts
@@ -26,6 +25,7 @@ from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.support.finish import FinishReason
+from populora_plugins.harvest.curriculum import Filters, split_of, write_curriculum
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 CONFIGURATIONS = ("problems", "supervised", "preferences")
@@ -250,7 +250,7 @@ def test_problems_of_a_held_out_suite_are_left_out(
     sets: dict[str, Rows], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = HeldOut([{**sets["problems"][0], "known_program": False}])
-    monkeypatch.setattr("populora_core.lifecycle.curriculum.held_out", lambda: known)
+    monkeypatch.setattr("populora_plugins.harvest.curriculum.held_out", lambda: known)
     done = write_curriculum([finished], tmp_path / "set")
     assert done.held_out >= 1
     assert done.rows["problems"] == len(sets["problems"]) - done.held_out

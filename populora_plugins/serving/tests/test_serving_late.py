@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from conftest import PATIENCE, wait_for
 
-from populora_core.serving import endpoint
+from populora_plugins.serving import endpoint
 
 HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n"
 

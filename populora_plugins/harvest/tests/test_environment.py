@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -12,9 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -25,8 +22,6 @@ from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
 from torch.nn.functional import cross_entropy
 
 from populora_core.benchmarks.heldout import HeldOut
-from populora_core.lifecycle.curriculum import Filters
-from populora_core.lifecycle.environment import SETTINGS, read_settings, write_environment
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
@@ -37,11 +32,13 @@ from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, python_of
 from populora_core.sandbox.verify import verify
-from populora_core.serving.grader import Grader
 from populora_core.support.errors import SandboxUnavailable
+from populora_plugins.harvest.curriculum import Filters
+from populora_plugins.harvest.environment import SETTINGS, read_settings, write_environment
+from populora_plugins.harvest.grader import Grader
 
 pytestmark = [needs("verifiers", "trainers"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SPEECH = dialect("compact")
 RIGHT, WRONG, UNREADABLE = 1.0, -0.5, -1.0
 HACK = "def f(*x):\n import os\n os._exit(0)"
@@ -228,24 +225,6 @@ def right(problem: Problem) -> str:
             return problem.program
 
 
-def test_a_release_before_0_4_gets_a_data_set_and_a_rubric(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No process can hold two releases, so the older ones' two names stand in for them."""
-    older = ModuleType("verifiers")
-    older.SingleTurnEnv = older.Rubric = SimpleNamespace  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "verifiers", older)
-    monkeypatch.syspath_prepend(package.parent)
-    environment = import_module(package.name).load_environment(problems=6)
-    assert len(environment.dataset) == 6 and environment.rubric.weights == [1.0, 0.0]
-    for row, problem in zip(environment.dataset, Grader(package).problems(), strict=False):
-        assert row["prompt"] == [{"role": "user", "content": SPEECH.solve_prompt(problem)}]
-        said = [{"role": "assistant", "content": right(problem)}]
-        for state, worth in (({}, [RIGHT, 1.0]), ({"is_truncated": True}, [UNREADABLE, 0.0])):
-            rules = environment.rubric.funcs
-            assert [asyncio.run(rule(said, row["info"], state)) for rule in rules] == worth
-
-
 def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, tmp_path: Path) -> None:
     done = populora("environment", finished, "--to", tmp_path / "written", "--live", "--teacher", "T0")
     assert done.returncode == 0, done.stderr
@@ -281,7 +260,7 @@ def test_a_live_package_never_hands_out_what_a_suite_holds(
     (package,) = (path for path in (tmp_path / "written").iterdir() if path.is_dir())
     first = next(Grader(package).problems())
     row = {"program": first.program, "inputs": first.inputs, "known_program": False}
-    monkeypatch.setattr("populora_core.serving.grader.held_out", lambda: HeldOut([row]))
+    monkeypatch.setattr("populora_plugins.harvest.grader.held_out", lambda: HeldOut([row]))
     other = next(Grader(package).problems())
     assert program_key(other.program) != program_key(first.program)
 
