@@ -33,7 +33,7 @@ FLOORS: dict[str, int] = {
         11: "flows made_runs",
         10: "study serving harvest populora_core",  # the latter is its __init__.py: the public names
         9: "lifecycle",
-        8: "trackers tasks",
+        8: "trackers tasks public_benchmarks",
         7: "report",
         6: "stages terminal",
         5: "runs base_model",

@@ -16,7 +16,7 @@ from benchmark_rows import ROWS
 from conftest import needs, small_config, start
 from random_base import write_random_base
 
-from populora_core.benchmarks.fetch import FOLDER_VARIABLE
+from populora_core.benchmarks.fetched import FOLDER_VARIABLE
 from populora_core.benchmarks.scores import BASE
 from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session

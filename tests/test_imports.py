@@ -60,16 +60,16 @@ LIGHT = (
     "populora_core.commands.inspection",
     "flows.notify",
     "populora_core.commands.stores",
-    "populora_core.commands.suite",
+    "populora_plugins.public_benchmarks.commands",
     "populora_plugins.study.commands",
     "populora_plugins.study.conduct",
     "populora_plugins.study.report",
     "flows.guard",
     "flows.ui",
-    "populora_core.benchmarks.evalplus",
-    "populora_core.benchmarks.fetch",
-    "populora_core.benchmarks.livecodebench",
-    "populora_core.benchmarks.mathematics",
+    "populora_plugins.public_benchmarks.evalplus",
+    "populora_plugins.public_benchmarks.fetch",
+    "populora_plugins.public_benchmarks.livecodebench",
+    "populora_plugins.public_benchmarks.mathematics",
 )
 
 

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from populora_core.benchmarks.benchmark import Item, benchmark
-from populora_core.benchmarks.fetch import fetched_file
+from populora_core.benchmarks.fetched import fetched_file
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.support.digest import file_sha256

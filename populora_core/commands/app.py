@@ -22,12 +22,11 @@ from populora_core.commands.outcomes import outcomes_app
 from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
 from populora_core.commands.stores import stores_app
-from populora_core.commands.suite import suite_app
 from populora_core.commands.training import prefect_part, train, trainer, watched
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
-from populora_core.terminal.options import MACHINES, RUNS, SCIENCE, Overrides, Prefixed, RunDir, Trust
+from populora_core.terminal.options import MACHINES, RUNS, Overrides, Prefixed, RunDir, Trust
 
 app = typer.Typer(
     name="populora",
@@ -46,7 +45,6 @@ app.add_typer(runs_app)
 app.add_typer(outcomes_app)
 app.add_typer(machine_app)
 app.add_typer(stores_app)
-app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)
 add_plugged(app)
 
 Generations = Annotated[

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.benchmarks.answers import cut_at, mathematics_answer
-from populora_core.benchmarks.mathematics import as_latex
+from populora_plugins.public_benchmarks.answers import cut_at, mathematics_answer
+from populora_plugins.public_benchmarks.mathematics import as_latex
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from benchmark_rows import (
     stdin,
 )
 
-from populora_core.benchmarks import evalplus, livecodebench
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, benchmark
-from populora_core.benchmarks.code_tests import code_limits, judge_time
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import SandboxUnavailable
+from populora_plugins.public_benchmarks import evalplus, livecodebench
+from populora_plugins.public_benchmarks.code_tests import code_limits, judge_time
 
 pytestmark = pytest.mark.sandbox
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import cut_at
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.code_tests import (
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
+from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks import prompts
+from populora_plugins.public_benchmarks.answers import cut_at
+from populora_plugins.public_benchmarks.code_tests import (
     Key,
     Ran,
     call_input,
@@ -26,11 +29,8 @@ from populora_core.benchmarks.code_tests import (
     run_batch,
     score_programs,
 )
-from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
-from populora_core.benchmarks.programs import code_blocks, function_body, function_code, needed
-from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.jobs import Job, JobResult, Sandbox
-from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.evalplus_rules import mbpp_arguments, right
+from populora_plugins.public_benchmarks.programs import code_blocks, function_body, function_code, needed
 
 FLOOR_SECONDS = 2.0
 FACTOR = 5.0

@@ -10,14 +10,14 @@ from benchmark_rows import fenced
 from published_data import published
 from reference_completions import completions
 
-from populora_core.benchmarks import evalplus
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, benchmark
-from populora_core.benchmarks.code_tests import code_limits
-from populora_core.benchmarks.codec import decode, encode
-from populora_core.benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB, reference
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Sandbox
+from populora_plugins.public_benchmarks import evalplus
+from populora_plugins.public_benchmarks.code_tests import code_limits
+from populora_plugins.public_benchmarks.codec import decode, encode
+from populora_plugins.public_benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB, reference
 
 FILES = {"mbpp_plus": ("MbppPlus.jsonl.gz", 378), "humaneval": ("HumanEval.jsonl.gz", 164)}
 HEAVY = ("Mbpp/255", "Mbpp/599")
@@ -142,7 +142,7 @@ def test_a_value_too_large_for_a_text_is_its_digest(monkeypatch: pytest.MonkeyPa
     def through(value: object) -> object:
         return decode(encode(value))
 
-    monkeypatch.setattr("populora_core.benchmarks.codec.LARGE", 3)
+    monkeypatch.setattr("populora_plugins.public_benchmarks.codec.LARGE", 3)
     value = [("a", 1.5), ("b", 2.5)]
     assert through(value) == through([("".join(["a"]), 1.5), ("b", 5 / 2)]) != value
     assert through(value) != through([("a", 1.5), ("b", 2.25)])

@@ -11,7 +11,10 @@ from functools import partial
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Schema, check_rows
-from populora_core.benchmarks.code_tests import (
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.jobs import Job, Sandbox
+from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.code_tests import (
     Key,
     call_input,
     code_limits,
@@ -20,10 +23,7 @@ from populora_core.benchmarks.code_tests import (
     read_result,
     run_batch,
 )
-from populora_core.benchmarks.evalplus import FACTOR, HEAD_STOPS, EvalPlus, reference
-from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.jobs import Job, Sandbox
-from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.evalplus import FACTOR, HEAD_STOPS, EvalPlus, reference
 
 FLOOR_SECONDS = 3.0
 """HumanEval's time limit of a program; raised to five times the reference's time where that is more."""

@@ -21,10 +21,10 @@ from typing import Any
 from reference_completions import CODE, MATHEMATICS, Completion, completions, gold, items
 
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
-from populora_core.benchmarks.code_tests import code_limits
-from populora_core.benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Sandbox
+from populora_plugins.public_benchmarks.code_tests import code_limits
+from populora_plugins.public_benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB
 
 OURS, THEIRS = "ours.jsonl", "theirs-{}.jsonl"
 

@@ -18,7 +18,7 @@ from fault_rule import Fault, faults, planted
 from published_data import published
 
 from populora_core.benchmarks.benchmark import Item, benchmark
-from populora_core.benchmarks.evalplus import reference
+from populora_plugins.public_benchmarks.evalplus import reference
 
 MATHEMATICS = {
     "aime24": "aime24.jsonl.gz",

@@ -14,10 +14,16 @@ from benchmark_rows import pack, stdin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora_core.benchmarks.codec import decode, encode
-from populora_core.benchmarks.evalplus_rules import mbpp_arguments, right
-from populora_core.benchmarks.livecodebench_cases import Case, TestType, read_cases, right_output, right_value
 from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.codec import decode, encode
+from populora_plugins.public_benchmarks.evalplus_rules import mbpp_arguments, right
+from populora_plugins.public_benchmarks.livecodebench_cases import (
+    Case,
+    TestType,
+    read_cases,
+    right_output,
+    right_value,
+)
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from benchmark_rows import ROWS
 
 from populora_core.benchmarks.benchmark import BENCHMARKS, Benchmark, benchmark
 from populora_core.benchmarks.suite import load_suite
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.shipped import REPOSITORY
 
-PAPER = load_suite(Path(__file__).resolve().parent.parent / "configs" / "suites" / "paper.toml")
+PAPER = load_suite(REPOSITORY / "configs" / "suites" / "paper.toml")
 FAMILIES = ("instruct", "compact")
 
 
@@ -23,7 +22,7 @@ def measured(request: pytest.FixtureRequest) -> Benchmark:
 def test_the_paper_suite_names_ten_benchmarks_that_exist_at_pinned_revisions() -> None:
     names = [entry.benchmark for entry in PAPER.benchmarks]
     assert sorted(names) == sorted(ROWS) and len(names) == 10
-    assert set(names) <= set(BENCHMARKS)
+    assert set(names) <= set(BENCHMARKS.names())
     assert all(entry.revision for entry in PAPER.benchmarks)
     assert all(entry.temperature == 0 and entry.attempts == 1 for entry in PAPER.benchmarks)
 

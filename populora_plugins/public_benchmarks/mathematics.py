@@ -16,13 +16,13 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any
 
-from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import cut_at, mathematics_answer, signs_as_latex
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.math_judge import Comparison, Finding, compare
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks import prompts
+from populora_plugins.public_benchmarks.answers import cut_at, mathematics_answer, signs_as_latex
+from populora_plugins.public_benchmarks.math_judge import Comparison, Finding, compare
 
 PublishedRow = Mapping[str, Any]
 NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from populora_core.support.shipped import shipped
+from populora_core.terminal.options import SCIENCE
 
 if TYPE_CHECKING:
     from populora_core.benchmarks.suite import Entry
 
 SUITES = shipped("configs", "suites")
 
+app = typer.Typer()
 suite_app = typer.Typer(no_args_is_help=True, help="The rows of public benchmarks.")
+app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)
 
 
 @suite_app.callback()
@@ -38,9 +41,9 @@ def fetch(
 
     What is not there yet after an error, a second call gets.
     """
-    from populora_core.benchmarks.fetch import fetch as fetch_rows
-    from populora_core.benchmarks.fetch import fetched_file
+    from populora_core.benchmarks.fetched import fetched_file
     from populora_core.terminal.screen import narrated
+    from populora_plugins.public_benchmarks.fetch import fetch as fetch_rows
 
     entries = entries_named(name, suite)
     if given is not None and len(entries) > 1:
@@ -58,7 +61,7 @@ def fetch(
 
 def _is_here(entry: Entry) -> bool:
     """True if the rows are on this machine, as they were fetched."""
-    from populora_core.benchmarks.fetch import fetched_file
+    from populora_core.benchmarks.fetched import fetched_file
     from populora_core.support.errors import BenchmarkError
 
     try:

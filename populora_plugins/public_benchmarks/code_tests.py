@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response
-from populora_core.benchmarks.codec import decode, encode
 from populora_core.problems.verdicts import AttemptVerdict, attempt_verdict
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.literals import parse_literal
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import request_body
+from populora_plugins.public_benchmarks.codec import decode, encode
 
 MODULES = (
     "argparse", "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib", "hashlib", "html",

@@ -1,7 +1,6 @@
 """Rows of public benchmarks: from the hub at a pinned revision, or from files given by hand.
 
-What was got lies in one folder of the user's, one JSON line a row in the benchmark's published schema, beside a
-record of where it is from and its sha256, which is checked on every load.
+`populora_core.benchmarks.fetched` says where they lie.
 """
 
 from __future__ import annotations
@@ -12,95 +11,24 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 from populora_core.benchmarks.benchmark import benchmark
+from populora_core.benchmarks.fetched import RowsRecord, how_to_get, is_address, kept_at, published_files
 from populora_core.benchmarks.files import READERS, read_rows
-from populora_core.benchmarks.reasoning_gym import PREFIX, generated
 from populora_core.benchmarks.suite import Entry
 from populora_core.support.digest import read_sha256
 from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
 from populora_core.support.errors import BenchmarkError
-from populora_core.support.received import read_json
+from populora_plugins.public_benchmarks.reasoning_gym import PREFIX, generated
 
-FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
 SUFFIXES = tuple(suffix + packed for suffix in READERS for packed in ("", ".gz"))
 
-RELEASES = {
-    ("livecodebench/code_generation_lite", "release_v5"): (
-        "test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl",
-    ),
-}  # fmt: skip
-"""Data set and config -> its files, where the hub would choose them by running a script of the data set's."""
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The origin of a benchmark's rows.
-
-    Attributes:
-        given: True if a person supplied the files, whose revision we then cannot know.
-        sha256: of the file with the rows.
-    """
-
-    benchmark: str
-    dataset: str
-    config: str | None
-    split: str
-    revision: str | None
-    given: bool
-    rows: int
-    sha256: str
-
-
-def folder() -> Path:
-    """The folder of fetched rows: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data."""
-    if named := os.environ.get(FOLDER_VARIABLE):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "populora" / "benchmarks"
-
-
-def fetched_file(entry: Entry) -> Path:
-    """The file with the rows of a benchmark.
-
-    Raises:
-        BenchmarkError: it is not there, says what to download and where to put it; or it is of another revision, or
-            not what was fetched.
-    """
-    path, record_path = _paths(entry)
-    try:
-        record = Record(**read_json(record_path))
-        sha256 = read_sha256(path)
-    except (OSError, ValueError, TypeError):
-        raise BenchmarkError(
-            f"the rows of {entry.benchmark} are not on this machine",
-            expected=str(path),
-            fix=_how_to_get(entry),
-        ) from None
-    asked = (entry.dataset, entry.config, entry.split, entry.revision)
-    came = (record.dataset, record.config, record.split, record.revision)
-    if not record.given and asked != came:
-        raise BenchmarkError(
-            f"the rows of {entry.benchmark} are of another data set than the suite names",
-            expected=" ".join(map(str, asked)),
-            got=" ".join(map(str, came)),
-            fix=_how_to_get(entry),
-        )
-    if sha256 != record.sha256:
-        raise BenchmarkError(
-            f"{path} has changed since it was fetched",
-            expected=f"sha256 {record.sha256}",
-            got=f"sha256 {sha256}",
-            fix=_how_to_get(entry),
-        )
-    return path
-
-
-def fetch(entry: Entry, given: Path | None = None) -> Record:
+def fetch(entry: Entry, given: Path | None = None) -> RowsRecord:
     """Get the rows of a benchmark, check them against its schema, and keep them.
 
     Args:
@@ -111,7 +39,7 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
     """
     if entry.here is not None:
         raise BenchmarkError(f"{entry.benchmark} is at {entry.here}", fix="there is nothing to fetch")
-    path, record_path = _paths(entry)
+    path, record_path = kept_at(entry)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent, entry.benchmark) as workshop:
@@ -119,7 +47,7 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
         files = _download(entry, workshop) if given is None else _choose(entry, given)
         _write_lines(rows, _lines(files, workshop))
         items = benchmark(entry.benchmark).load(read_rows(rows, entry.sha256))
-        record = Record(
+        record = RowsRecord(
             entry.benchmark,
             entry.dataset,
             entry.config,
@@ -137,32 +65,6 @@ def fetch(entry: Entry, given: Path | None = None) -> Record:
     return record
 
 
-def _paths(entry: Entry) -> tuple[Path, Path]:
-    name = entry.benchmark.replace(":", ".")
-    return folder() / f"{name}.jsonl", folder() / f"{name}.source.json"
-
-
-def _published_files(entry: Entry) -> tuple[str, ...]:
-    """The names of an entry's files, where the hub does not tell them by config and split."""
-    if _is_address(entry):
-        return (entry.dataset.rpartition("/")[2],)
-    return RELEASES.get((entry.dataset, entry.config or ""), ())
-
-
-def _is_address(entry: Entry) -> bool:
-    """True if the data set is a single file, elsewhere than on the hub."""
-    return entry.dataset.startswith("https://")
-
-
-def _how_to_get(entry: Entry) -> str:
-    files = ", ".join(_published_files(entry)) or "its files of Parquet or JSON lines"
-    place = " ".join(filter(None, (entry.dataset, entry.config, entry.split, entry.revision)))
-    return (
-        f"populora suite fetch {entry.benchmark}; without a network: download {files} of {place} on another machine,"
-        f" put them into a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
-    )
-
-
 def _download(entry: Entry, workshop: Path) -> list[Path]:
     """The published files at the pinned revision, in the workshop: nothing stays in the hub's own cache."""
     if entry.dataset.startswith(PREFIX):
@@ -172,20 +74,20 @@ def _download(entry: Entry, workshop: Path) -> list[Path]:
     from huggingface_hub import snapshot_download
 
     try:
-        if _is_address(entry):
+        if is_address(entry):
             return [_file_at(entry.dataset, workshop)]
         folder = snapshot_download(
             entry.dataset,
             repo_type="dataset",
             revision=entry.revision,
-            allow_patterns=list(_published_files(entry)) or f"*{entry.config or ''}*",
+            allow_patterns=list(published_files(entry)) or f"*{entry.config or ''}*",
             local_dir=workshop / "hub",
         )
     except Exception as error:  # of the network, the hub, or the library: it has dozens
         raise BenchmarkError(
             f"the rows of {entry.benchmark} could not be fetched",
             got=f"{type(error).__name__}: {error}",
-            fix=_how_to_get(entry),
+            fix=how_to_get(entry),
         ) from error
     return _choose(entry, Path(folder))
 
@@ -201,7 +103,7 @@ def _choose(entry: Entry, given: Path) -> list[Path]:
     """The files that hold the benchmark: the published ones, those named like it, of its split, or the only one."""
     if given.is_file():
         return [given]
-    published = _published_files(entry)
+    published = published_files(entry)
     for names in (
         published,
         tuple(name.removesuffix(".gz") for name in published),
@@ -222,7 +124,7 @@ def _choose(entry: Entry, given: Path) -> list[Path]:
         got=", ".join(path.name for path in present) or "no data file"
         if given.is_dir()
         else "no such folder",
-        fix=_how_to_get(entry),
+        fix=how_to_get(entry),
     )
 
 

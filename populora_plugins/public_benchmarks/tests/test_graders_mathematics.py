@@ -14,17 +14,19 @@ import pytest
 from benchmark_rows import ROWS
 from conftest import alive, needs, wait_for
 
-from populora_core.benchmarks import math_judge
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
-from populora_core.benchmarks.math_judge import Comparison, compare
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.public_benchmarks import math_judge
+from populora_plugins.public_benchmarks.math_judge import Comparison, compare
 
 pytestmark = needs("math_verify", "evaluation")
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "evaluation-graders.md"
-PAIRS = [json.loads(line) for line in (HERE / "data" / "math_pairs.jsonl").read_text().splitlines()]
+PAGE = REPOSITORY / "docs" / "evaluation-graders.md"
+PAIRS = [
+    json.loads(line) for line in (REPOSITORY / "tests" / "data" / "math_pairs.jsonl").read_text().splitlines()
+]
 BENCHMARKS = ("aime24", "aime25", "amc23", "math500", "minerva", "gsm8k", "olympiadbench")
 TOWER = "9^{9^{9^{9^9}}}"
 
@@ -198,10 +200,10 @@ def test_answers_are_compared_from_any_thread() -> None:
 
 def test_the_process_ends_with_whoever_started_it() -> None:
     code = (
-        "from populora_core.benchmarks.math_judge import *\n"
+        "from populora_plugins.public_benchmarks.math_judge import *\n"
         f"compare([Comparison('1', {TOWER!r} + '+' + str(n)) for n in range(1000)])"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
     wait_for(lambda: children.read_text().split())
     (worker,) = map(int, children.read_text().split())

@@ -13,10 +13,14 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from populora_core.benchmarks import prompts
-from populora_core.benchmarks.answers import cut_at
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.code_tests import (
+from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.sandbox.jobs import Job, JobResult, Sandbox
+from populora_core.sandbox.status import Status
+from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks import prompts
+from populora_plugins.public_benchmarks.answers import cut_at
+from populora_plugins.public_benchmarks.code_tests import (
     Key,
     call_input,
     code_limits,
@@ -28,7 +32,7 @@ from populora_core.benchmarks.code_tests import (
     stdin_input,
     stdin_program,
 )
-from populora_core.benchmarks.livecodebench_cases import (
+from populora_plugins.public_benchmarks.livecodebench_cases import (
     Case,
     TestType,
     arguments_of,
@@ -37,11 +41,7 @@ from populora_core.benchmarks.livecodebench_cases import (
     right_output,
     right_value,
 )
-from populora_core.benchmarks.programs import called_program, code_blocks, whole_program
-from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.jobs import Job, JobResult, Sandbox
-from populora_core.sandbox.status import Status
-from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.programs import called_program, code_blocks, whole_program
 
 TEST_SECONDS = 6.0
 CEILING_SECONDS = 12.0

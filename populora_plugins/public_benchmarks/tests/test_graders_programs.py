@@ -9,10 +9,16 @@ import pytest
 from benchmark_rows import Row, code_row, fenced, functional, stdin
 
 from populora_core.benchmarks.benchmark import Response, benchmark
-from populora_core.benchmarks.code_tests import code_limits
-from populora_core.benchmarks.programs import code_blocks, defines, function_code, needed, whole_program
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Sandbox
+from populora_plugins.public_benchmarks.code_tests import code_limits
+from populora_plugins.public_benchmarks.programs import (
+    code_blocks,
+    defines,
+    function_code,
+    needed,
+    whole_program,
+)
 
 FUNCTION = "def drop_vowels(text):\n    return ''.join(c for c in text if c not in 'aeiou')"
 WRONG = FUNCTION.replace("aeiou", "aeio")

@@ -9,11 +9,12 @@ import pytest
 from conftest import needs
 
 from populora_core.benchmarks.benchmark import Response, benchmark
-from populora_core.benchmarks.fetch import FOLDER_VARIABLE, fetch
+from populora_core.benchmarks.fetched import FOLDER_VARIABLE
 from populora_core.benchmarks.items import load_items
 from populora_core.benchmarks.suite import Entry
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.fetch import fetch
 
 pytestmark = needs("reasoning_gym", "reasoning")
 

@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from populora_core.benchmarks import prompts
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks import prompts
 
 PREFIX = "reasoning-gym:"
 EVALUATES = re.compile(r"\b(?:eval|exec|compile)\(|\bsympy\b")

@@ -17,16 +17,18 @@ from benchmark_rows import ROWS
 from hub_server import Hub, serving
 from typer.testing import CliRunner
 
-from populora_core.benchmarks import fetch as module
-from populora_core.benchmarks.fetch import FOLDER_VARIABLE, fetch, fetched_file, folder
+from populora_core.benchmarks.fetched import FOLDER_VARIABLE, fetched_file, folder
 from populora_core.benchmarks.items import load_items
 from populora_core.benchmarks.suite import Entry, load_suite
 from populora_core.commands.app import app
 from populora_core.support.errors import BenchmarkError
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.public_benchmarks import fetch as module
+from populora_plugins.public_benchmarks.fetch import fetch
 
-ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = {
-    entry.benchmark: entry for entry in load_suite(ROOT / "configs" / "suites" / "paper.toml").benchmarks
+    entry.benchmark: entry
+    for entry in load_suite(REPOSITORY / "configs" / "suites" / "paper.toml").benchmarks
 }
 
 

@@ -1,0 +1,1 @@
+"""Public benchmarks with their graders, and the command that fetches their rows."""
