@@ -85,6 +85,7 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
     suite = named_suite(EvaluateSection(suite=study.suite).file())
     sampled = sampled_suite(suite, study.sampled) if study.sampled else None
     others = ([suite_digest(sampled)] if sampled else []) + [study.members] * (study.members != "all")
+    others += ["average"] * study.average + [f"copies-{study.copies_at}"] * (study.copies_at > 0)
     asked = " ".join([suite_digest(suite), *others])
     digests: dict[Path, str] = {}
     for config in configs.values():
@@ -106,7 +107,18 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
             void[origin.name] = reason
         directory = study.runs / origin.name
         left.append(
-            Assignment(origin, config, suite, sampled, study.members, directory, summary, study.keep_runs)
+            Assignment(
+                origin,
+                config,
+                suite,
+                sampled,
+                study.members,
+                directory,
+                summary,
+                study.keep_runs,
+                study.average,
+                study.copies_at if name == study.population else 0,
+            )
         )
     planned = {*done, *(run.name for run in left)}
     for summary in sorted(study.results.glob(SUMMARIES)):

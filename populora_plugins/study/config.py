@@ -13,6 +13,12 @@ from populora_core.config.load import Config, build_config
 from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
 
+COMPARED = {
+    "paper": ("solo",),
+    "frontier": ("solo", "frozen", "pair"),
+    "population": ("islands", "averaged", "teachers", "pair"),
+}
+"""Claims -> keys of the arms that the population is held against."""
 ArmSettings = dict[str, dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+-]*$", description="also the name of a folder")]
 
@@ -46,12 +52,15 @@ class StudyConfig(Section):
     runs: Path = Field(description="folder of the run directories, one a seed of an arm")
     results: Path = Field(description="folder of the summaries, the table of verdicts and the report")
     population: str = Field(description="the arm whose runs are held against ...")
-    solo: str = Field(description="... those of this one")
-    claims: Literal["paper", "frontier"] = Field(
-        "paper", description="what is judged: the paper's claims, or those of the second study"
+    solo: str | None = Field(None, description="... those of this one, where claims are not population")
+    claims: Literal["paper", "frontier", "population"] = Field(
+        "paper", description="what is judged: the paper's claims, or those of the second or the third study"
     )
     frozen: str | None = Field(None, description="claims frontier: the arm whose teachers never learn")
-    pair: str | None = Field(None, description="claims frontier: the arm of one teacher and one student")
+    pair: str | None = Field(None, description="claims frontier, population: one teacher and one student")
+    islands: str | None = Field(None, description="claims population: as many pairs that never meet")
+    averaged: str | None = Field(None, description="claims population: members become their average")
+    teachers: str | None = Field(None, description="claims population: many teachers and one student")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     evaluate_every: Count = Field(
         15, description="generations between evaluations on the suite's reported half"
@@ -59,6 +68,12 @@ class StudyConfig(Section):
     members: Literal["all", "solvers"] = Field("all", description="who is evaluated")
     sampled: Natural = Field(
         0, description="problems of the suite answered eight times at the first and last evaluation"
+    )
+    average: bool = Field(False, description="the average of all who solve is evaluated beside them")
+    copies_at: Natural = Field(
+        0,
+        description="generation of the population's runs whose students are copied in forks, with and without "
+        "their optimisers; 0: none",
     )
     processes: Count = Field(
         2, description="runs that are made at the same time, each by a process of its own"
@@ -76,14 +91,13 @@ class StudyConfig(Section):
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")
         if len(set(self.compared)) < len(self.compared):
-            raise ValueError("population, solo and what else is compared must be different arms")
+            raise ValueError("the arms that are compared must be different ones")
         return self
 
     @property
     def compared(self) -> tuple[str, ...]:
         """The arms that decide claims; all others describe."""
-        more = (self.frozen or "", self.pair or "") if self.claims == "frontier" else ()
-        return (self.population, self.solo, *more)
+        return (self.population, *(getattr(self, arm) or "" for arm in COMPARED[self.claims]))
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)

@@ -59,14 +59,14 @@ def held_out_by_level(catalogue: Catalogue, suite: Suite, sampled: Suite | None)
     for generation, rows in _by(answers, "generation"):
         for part, own in _by(rows, "part"):
             yield Value(generation, SAMPLED, part, _score(own))
-            yield from _spread(generation, SAMPLED, part, _scores(own))
+            yield from by_level(generation, SAMPLED, part, own)
         together = {level: _pass_at_8(items) for level, items in _levels(_solvers(rows)).items()}
         yield from _spread(generation, "pass_at_8", ALL, together)
 
 
 def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]) -> Iterator[Value]:
     for part, own in _by(rows, "part"):
-        scores = _scores(own)
+        scores = level_scores(own)
         yield from _spread(generation, HELD_OUT, part, scores)
         for name, least in FRONTIERS.items():
             solved = [level for level, score in scores.items() if score >= least]
@@ -82,7 +82,12 @@ def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]
     best = best_of({member: fitness for member, fitness in validated.items() if member in asked})
     if best is not None:
         own = [row for row in solvers if row["member_id"] == best]
-        yield from _spread(generation, "take_home", ALL, _scores(own))
+        yield from by_level(generation, "take_home", ALL, own)
+
+
+def by_level(generation: int, measure: str, part: str, rows: Iterable[Row]) -> Iterator[Value]:
+    """The share of right answers of every level, and of the bands all of whose levels were asked."""
+    return _spread(generation, measure, part, level_scores(rows))
 
 
 def best_of(scores: Mapping[str, float]) -> str | None:
@@ -124,7 +129,8 @@ def _score(rows: Iterable[Row]) -> float:
     return fmean(float(row["correct"]) for row in rows)
 
 
-def _scores(rows: Iterable[Row]) -> dict[int, float]:
+def level_scores(rows: Iterable[Row]) -> dict[int, float]:
+    """level -> share of right answers."""
     return {
         level: _score([row for own in items.values() for row in own])
         for level, items in _levels(rows).items()

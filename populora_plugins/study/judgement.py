@@ -59,6 +59,9 @@ class ClaimArm(StrEnum):
     SOLO = "solo"
     FROZEN = "frozen"  # the population with teachers that never learn
     PAIR = "pair"  # one teacher and one student
+    ISLANDS = "islands"  # as many pairs that never meet
+    AVERAGED = "averaged"  # the population, whose members become their average now and then
+    TEACHERS = "teachers"  # many teachers, one student
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Claim:
         sign: +1 where the population's is the larger by the claim, -1 where the other arm's is.
         margin: the smallest effect of interest, in the unit; smaller ones either way are no difference.
         oscillation: judged by the swings of the population's solve rate instead of a difference of the arms.
-        against: what the population is compared with; None for nothing: its statistic lies above 0.
+        first, against: what is compared with what; against None: the first's statistic lies above 0.
         bases: budgets at which it must hold.
     """
 
@@ -110,6 +113,7 @@ class Claim:
     against: ClaimArm | None = ClaimArm.SOLO
     bases: tuple[Basis, ...] = tuple(Basis)
     rule: Rule = Rule.REPRODUCTION
+    first: ClaimArm = ClaimArm.POPULATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,9 @@ def answers(
 ) -> list[ClaimResult]:
     """The claims of a family that are answered at equal budgets of one basis, in their order."""
     asked = [claim for claim in claims if basis in claim.bases]
-    against = {claim.against: _sides(arms, claim.against, basis) for claim in asked}
-    found = [(claim, against[claim.against]) for claim in asked]
+    compared = {(claim.first, claim.against) for claim in asked}
+    sides = {pair: _sides(arms, *pair, basis) for pair in compared}
+    found = [(claim, sides[claim.first, claim.against]) for claim in asked]
     tests = [_tested(claim, sides) for claim, sides in found]
     adjusted = holm([_rejecting(claim, *test) for claim, test in zip(asked, tests, strict=True)])
     return [
@@ -198,8 +203,10 @@ def decide(
     return Verdict.CANNOT_TELL
 
 
-def _sides(arms: Mapping[ClaimArm, Sequence[Summary]], against: ClaimArm | None, basis: Basis) -> Sides:
-    names = [ClaimArm.POPULATION, *([against] if against else [])]
+def _sides(
+    arms: Mapping[ClaimArm, Sequence[Summary]], first: ClaimArm, against: ClaimArm | None, basis: Basis
+) -> Sides:
+    names = [first, *([against] if against else [])]
     groups = [arms.get(name, ()) for name in names]
     return dict(zip(names, windows(groups, basis), strict=True)) if all(groups) else {}
 

@@ -43,6 +43,8 @@ class Assignment:
         directory: of the run.
         summary: file that its summary is written to.
         keep: whether the run directory stays afterwards.
+        average: whether the average of those who solve answers too.
+        copies_at: generation whose students are copied in forks; 0 for none.
     """
 
     origin: Origin
@@ -53,6 +55,8 @@ class Assignment:
     directory: Path
     summary: Path
     keep: bool
+    average: bool = False
+    copies_at: int = 0
 
     @property
     def name(self) -> str:
@@ -85,6 +89,7 @@ def play(assignment: Assignment, say: Say) -> None:
     """
     from populora_core.lifecycle.loop import train
     from populora_core.lifecycle.run_evaluation import RunEvaluation
+    from populora_plugins.study.mixtures import averages, copies
 
     run = _open(assignment)
     with Session(run, _Teller(assignment.generations, say)) as session:
@@ -92,6 +97,12 @@ def play(assignment: Assignment, say: Say) -> None:
         for suite, generation, base in assignment.evaluations():
             say(f"evaluating generation {generation} on {suite.suite}")
             RunEvaluation(session, suite, assignment.members, generation, base=base).run()
+        mixed = [
+            value
+            for suite, generation, _ in assignment.evaluations()
+            if assignment.average and suite is assignment.suite
+            for value in averages(session, suite, generation)
+        ]
         say("measuring")
 
         def run_jobs(jobs: list[Job]) -> list[JobResult]:
@@ -108,7 +119,9 @@ def play(assignment: Assignment, say: Say) -> None:
             seconds=made["seconds"],
             evaluation_seconds=made["evaluation_seconds"] or 0.0,
         )
-        write_summary(assignment.summary, origin, values)
+    if assignment.copies_at:
+        mixed += copies(run, assignment.copies_at, assignment.suite, say)
+    write_summary(assignment.summary, origin, [*values, *mixed])
     if not assignment.keep:
         shutil.rmtree(run.directory)
 

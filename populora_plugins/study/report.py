@@ -33,10 +33,13 @@ REPORT = "report.html"
 QUESTIONS = {
     "paper": "does co-evolution beat the single agent?",
     "frontier": "does the population push the frontier?",
+    "population": "does a population pay for itself?",
 }
+JUDGED = (Verdict.SUPPORTED, Verdict.NO_DIFFERENCE, Verdict.REFUTED, Verdict.CANNOT_TELL)
 WORDS = {
     "paper": (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.CANNOT_TELL),
-    "frontier": (Verdict.SUPPORTED, Verdict.NO_DIFFERENCE, Verdict.REFUTED, Verdict.CANNOT_TELL),
+    "frontier": JUDGED,
+    "population": JUDGED,
 }
 """The verdicts of each study's own family."""
 SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."
@@ -204,7 +207,7 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         yield ReportSection(
             key,
             title,
-            f"Over updates an adapter took, as far as {results.population} and {results.solo} both go; the mean over "
+            f"Over updates an adapter took, as far as {results.population} and {results.rival} both go; the mean over "
             "seeds, and for arms that are compared the band from the lowest to the highest seed.",
             _plots(results, shown, Basis.UPDATES),
         )
@@ -230,7 +233,7 @@ def _sections(results: Results) -> Iterable[ReportSection]:
 
 def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot, ...]:
     styles = arm_styles(results)
-    compared = [run for arm in (results.population, results.solo) for run in results.of(arm)]
+    compared = [run for arm in (results.population, results.rival) for run in results.of(arm)]
     budget = common_budget(compared or results.runs, basis)
     banded = results.compared.values()
 

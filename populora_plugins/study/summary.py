@@ -20,7 +20,9 @@ from populora_core.support.errors import ArtifactError
 from populora_core.support.received import parse_json, read_json
 
 ALL = "all"
-HELD_OUT = "held_out"
+HELD_OUT, AVERAGE = "held_out", "average"
+COPIES, INHERITS, FRESH = "copies", "inherits", "fresh"
+"""Score of members that were copied, and the rules by which copies came by their optimisers."""
 
 VERSION = 3
 """Version of the measures, to raise whenever equal runs would be measured differently."""

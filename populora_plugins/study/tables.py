@@ -98,7 +98,7 @@ def _reasons(answer: ClaimResult) -> list[str]:
 def bases_table(found: Sequence[Answered]) -> ReportTable:
     """One row a claim and basis."""
     given = [answer for _, _, own in found for answer in own]
-    compared = [arm for arm in ClaimArm if any(arm in (ClaimArm.POPULATION, a.claim.against) for a in given)]
+    compared = [arm for arm in ClaimArm if any(arm in (a.claim.first, a.claim.against) for a in given)]
     return ReportTable("Every basis", [_basis_row(answer, compared) for answer in given])
 
 
@@ -158,7 +158,7 @@ def arms_table(results: Results, basis: Basis) -> ReportTable:
     """Every arm over the budget at which the claims are answered; an arm that spends less has no row."""
     claims = {claim.statistic: claim for family in results.families for claim in family.claims}
     compared = [claim for claim in claims.values() if not claim.oscillation]
-    both = [*results.of(results.population), *results.of(results.solo)]
+    both = [*results.of(results.population), *results.of(results.rival)]
     if not both:
         return ReportTable(f"At equal {basis.label}", [])
     budget = common_budget(both, basis)

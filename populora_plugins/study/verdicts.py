@@ -31,18 +31,19 @@ from populora_plugins.study.judgement import (
     answers,
     overall,
 )
+from populora_plugins.study.population import PAYS
 from populora_plugins.study.summary import Summary, read_summaries
 
 VERDICTS = "verdicts.json"
-FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED)}
+FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED), "population": (PAYS,)}
 """Families of claims that a study judges, by its key `claims`: its own family first."""
 Answered = tuple[Claim, Verdict, list[ClaimResult]]
 """A claim with its verdict and the answers on each basis."""
 
 
-NAMED = ("name", "population", "solo", "claims", "frozen", "pair")
+NAMED = ("name", "population", "solo", "claims", "frozen", "pair", "islands", "averaged", "teachers")
 """Fields of the study in the table of verdicts; those in UNSAID are left out at their defaults."""
-UNSAID = {"claims": "paper", "frozen": None, "pair": None}
+UNSAID = {"claims": "paper"} | dict.fromkeys(NAMED[4:]) | {"solo": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +51,31 @@ class Results:
     """A folder of results, read.
 
     Attributes:
-        population, solo, frozen, pair: names of the arms that claims compare.
+        population, solo, frozen, pair, islands, averaged, teachers: names of the arms that claims compare.
         arms: all arms of the study, in its order.
         claims: key of its families.
     """
 
     name: str
     population: str
-    solo: str
     arms: tuple[str, ...]
     runs: tuple[Summary, ...]
+    solo: str | None = None
     claims: str = "paper"
     frozen: str | None = None
     pair: str | None = None
+    islands: str | None = None
+    averaged: str | None = None
+    teachers: str | None = None
 
     @property
     def families(self) -> tuple[Family, ...]:
         return FAMILIES[self.claims]
+
+    @property
+    def rival(self) -> str:
+        """The arm beside the population's where one is shown: the single agent, or else the pair."""
+        return self.solo or self.pair or self.population
 
     @property
     def compared(self) -> dict[ClaimArm, str]:

@@ -1,0 +1,72 @@
+"""Measurements that a run alone does not make: its solvers averaged into one, and its students copied in forks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from statistics import fmean
+
+from populora_core.benchmarks.suite import Part, Suite
+from populora_core.config.load import apply_overrides
+from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.lifecycle.mixing import mixed
+from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, chosen_members
+from populora_core.population.member import Role
+from populora_core.runs.run import RECORD, Run
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import Evaluation
+from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.manifest import shards_dir
+from populora_core.support.aliases import Say
+from populora_plugins.study.heldout import BANDS, by_level, level_scores
+from populora_plugins.study.summary import ALL, AVERAGE, COPIES, FRESH, INHERITS, Value
+
+AFTER = 2  # generations in which copies learn before they are scored
+BRED = (
+    "evolve.fraction=0.75",  # all students of four but one, whose copies they become
+    'evolve.mutations=["copy_parent"]',
+    "evolve.crossover_probability=0.0",
+    "evolve.minimum_age=1",
+    "evolve.last_share=0.0",
+    "update.roles=students",
+)
+
+
+def averages(session: Session, suite: Suite, generation: int) -> Iterator[Value]:
+    """Scores by level of the average of all who solve after a generation; nothing where only one does."""
+    run = session.run
+    members = sorted(chosen_members(run, generation, SOLVERS))
+    if len(members) < 2:
+        return
+    work = shards_dir(run.directory, generation, f"{AVERAGE}-{suite.suite}")
+    player, _ = mixed(session, AVERAGE, members, generation, suite.seed, work / AVERAGE)
+    asked = Evaluation(session, suite, Part.TEST, [player], generation, work / Part.TEST)
+    rows = asked.run(lambda done, total: None).to_pylist()
+    yield from by_level(generation, AVERAGE, ALL, rows)
+
+
+def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
+    """Scores over levels 2 to 5 of students that copies have replaced, with and without their original's optimiser.
+
+    Two forks of the run's state after a generation, equal but for this rule: the same students are replaced by copies
+    of the same survivor, and all draws have the same seeds. Teachers do not learn.
+    """
+    for rule in (INHERITS, FRESH):
+        say(f"a fork whose copies start as {rule}")
+        folder = run.directory.with_name(f"{run.directory.name}-{rule}")
+        settings = [*BRED, f"evolve.every={at}", f"evolve.inherit={str(rule == INHERITS).lower()}"]
+        own = Run.open(folder) if (folder / RECORD).is_file() else None
+        own = own or fork(run, at, folder, apply_overrides(run.config, settings))
+        with Session(own) as session:
+            if not read_table(stage_dir(folder, at, "evolve"), "evolutions").num_rows:
+                rerun(session, at, "evolve")
+            train(session, at + AFTER)
+            answers = RunEvaluation(session, suite, SOLVERS, at + AFTER, base=False).run().items()
+        born = {
+            row["child_id"]
+            for row in read_table(stage_dir(folder, at, "evolve"), "evolutions").to_pylist()
+            if row["role"] == Role.STUDENT
+        }
+        scores = level_scores(row for row in answers if row["member_id"] in born)
+        yield Value(at + AFTER, COPIES, rule, fmean(scores[level] for level in BANDS["levels_2_5"]))
+        shutil.rmtree(folder)

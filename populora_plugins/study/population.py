@@ -1,0 +1,132 @@
+"""Claims of the third study: that a population pays for itself, and by which of its parts.
+
+Margins are frozen as those of `claims.py` are, by bench/results/study-3/study.md.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from populora_plugins.study.budget import Basis, Window
+from populora_plugins.study.claims import held_out
+from populora_plugins.study.frontier import SOLVED
+from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule, Statistic
+from populora_plugins.study.summary import ALL, AVERAGE, COPIES, FRESH, INHERITS
+
+_MEMBERS = held_out(fmean, SOLVED)
+_UPDATES, _TOTAL = (Basis.UPDATES,), (Basis.TOTAL,)
+
+
+def average(run: Window) -> float | None:
+    """Score of the average of all who solve, over levels 2 to 5, at the end of the budget; of one alone its own."""
+    if len(run.run.solvers(SOLVED)) == 1:
+        return _MEMBERS(run)
+    return run.held_out(ALL, f"{AVERAGE}.levels_2_5")
+
+
+def gain(run: Window) -> float | None:
+    """Score of the average minus the mean member's."""
+    mixed, members = average(run), _MEMBERS(run)
+    return None if mixed is None or members is None else mixed - members
+
+
+def inheritance(run: Window) -> float | None:
+    """Score of copies that inherit minus that of copies that start afresh, forked from one state of the run."""
+
+    scores = [list(run.run.series(COPIES, rule).values()) for rule in (INHERITS, FRESH)]
+    return fmean(scores[0]) - fmean(scores[1]) if all(scores) else None
+
+
+def _claim(
+    key: str,
+    title: str,
+    says: str,
+    measured: str,
+    statistic: Statistic,
+    margin: float,
+    first: ClaimArm = ClaimArm.POPULATION,
+    against: ClaimArm | None = None,
+    bases: tuple[Basis, ...] = _UPDATES,
+) -> Claim:
+    rule = Rule.DIFFERENCE
+    return Claim(
+        key,
+        title,
+        says,
+        measured,
+        "score",
+        statistic,
+        margin,
+        first=first,
+        against=against,
+        bases=bases,
+        rule=rule,
+    )
+
+
+PAYS = Family(
+    "claims",
+    "What was claimed, and what was measured",
+    "Scores are greedy, on held-out problems of levels 2 to 5, with 95 % intervals over seeds, exact if the arms "
+    "differ by a shift. “Supported” is corrected for the number of claims and needs an effect of at least the margin; "
+    "“no difference” says that the 90 % interval lies within the margin either way, “refuted” that the opposite is so. "
+    "All of it holds for these problems.",
+    (
+        _claim(
+            "inherits",
+            "Children inherit an optimiser",
+            "A copy that takes its original's moments and step count solves more than one that starts afresh.",
+            "mean score of copies two generations after their birth, forked from one state, with moments minus without",
+            inheritance,
+            0.02,
+        ),
+        _claim(
+            "average",
+            "The average beats its members",
+            "The exact average of a population's students solves more than their mean.",
+            "score of the average of four students minus their mean score",
+            gain,
+            0.01,
+        ),
+        _claim(
+            "meeting",
+            "Meeting is worth something",
+            "Students that share teachers average to more than students of pairs that never meet.",
+            "score of the average of four students, population minus islands",
+            average,
+            0.01,
+            against=ClaimArm.ISLANDS,
+        ),
+        _claim(
+            "merging",
+            "Averaging as they train lifts members",
+            "Members that become their average every ten generations end higher than members that never do.",
+            "students' mean score, averaged every ten generations minus never",
+            _MEMBERS,
+            0.015,
+            first=ClaimArm.AVERAGED,
+            against=ClaimArm.POPULATION,
+        ),
+        _claim(
+            "teachers",
+            "Many teachers lift one student further",
+            "A student with four teachers gains more than a student with one, for the same tokens.",
+            "the student's score, four teachers minus one, at equal tokens of all adapters",
+            _MEMBERS,
+            0.02,
+            first=ClaimArm.TEACHERS,
+            against=ClaimArm.PAIR,
+            bases=_TOTAL,
+        ),
+        _claim(
+            "pays",
+            "The population pays for itself",
+            "The average of four students solves more than the student of a pair that spent as many tokens.",
+            "score of the average of four students minus the pair's student, at equal tokens of all adapters",
+            average,
+            0.01,
+            against=ClaimArm.PAIR,
+            bases=_TOTAL,
+        ),
+    ),
+)
