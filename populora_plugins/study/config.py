@@ -19,6 +19,7 @@ COMPARED = {
     "population": ("islands", "averaged", "teachers", "pair"),
 }
 """Claims -> keys of the arms that the population is held against."""
+COPIES_AFTER = 2  # generations in which copies learn before they are scored
 ArmSettings = dict[str, dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+-]*$", description="also the name of a folder")]
 
@@ -73,7 +74,7 @@ class StudyConfig(Section):
     copies_at: Natural = Field(
         0,
         description="generation of the population's runs whose students are copied in forks, with and without "
-        "their optimisers; 0: none",
+        "their optimisers, and score two generations later; 0: none, else above 2",
     )
     processes: Count = Field(
         2, description="runs that are made at the same time, each by a process of its own"
@@ -87,6 +88,8 @@ class StudyConfig(Section):
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names):
             raise ValueError("every arm needs a name of its own")
+        if 0 < self.copies_at <= COPIES_AFTER:
+            raise ValueError("copies_at must be above 2: copies are scored before evolution comes again")
         for arm in self.compared:
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")

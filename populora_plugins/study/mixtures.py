@@ -18,10 +18,10 @@ from populora_core.stages.evaluation import Evaluation
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.store.manifest import shards_dir
 from populora_core.support.aliases import Say
+from populora_plugins.study.config import COPIES_AFTER
 from populora_plugins.study.heldout import BANDS, by_level, level_scores
 from populora_plugins.study.summary import ALL, AVERAGE, COPIES, FRESH, INHERITS, Value
 
-AFTER = 2  # generations in which copies learn before they are scored
 BRED = (
     "evolve.fraction=0.75",  # all students of four but one, whose copies they become
     'evolve.mutations=["copy_parent"]',
@@ -60,13 +60,13 @@ def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
         with Session(own) as session:
             if not read_table(stage_dir(folder, at, "evolve"), "evolutions").num_rows:
                 rerun(session, at, "evolve")
-            train(session, at + AFTER)
-            answers = RunEvaluation(session, suite, SOLVERS, at + AFTER, base=False).run().items()
+            train(session, at + COPIES_AFTER)
+            answers = RunEvaluation(session, suite, SOLVERS, at + COPIES_AFTER, base=False).run().items()
         born = {
             row["child_id"]
             for row in read_table(stage_dir(folder, at, "evolve"), "evolutions").to_pylist()
             if row["role"] == Role.STUDENT
         }
         scores = level_scores(row for row in answers if row["member_id"] in born)
-        yield Value(at + AFTER, COPIES, rule, fmean(scores[level] for level in BANDS["levels_2_5"]))
+        yield Value(at + COPIES_AFTER, COPIES, rule, fmean(scores[level] for level in BANDS["levels_2_5"]))
         shutil.rmtree(folder)

@@ -146,11 +146,11 @@ def test_a_run_is_scored_with_its_average_and_with_copies_of_its_students(tmp_pa
         "runs/study-population": f"{tmp_path}/runs",
         "bench/results/study-3": f"{tmp_path}/results",
         "bundled:frontier": f"{tmp_path}/small.toml",
-        "evaluate_every = 15": "evaluate_every = 2",
-        "copies_at = 20": "copies_at = 1",
+        "evaluate_every = 15": "evaluate_every = 3",
+        "copies_at = 20": "copies_at = 3",
         "per_type = 64": "per_type = 4",
-        "seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]": "seeds = [0]\ngenerations = 2",
-        "generations = 2\ngenerations = 240 ": "generations = 2 ",
+        "seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]": "seeds = [0]\ngenerations = 3",
+        "generations = 3\ngenerations = 240 ": "generations = 3 ",
     }.items():
         assert old in text, old
         text = text.replace(old, new)
@@ -165,10 +165,10 @@ def test_a_run_is_scored_with_its_average_and_with_copies_of_its_students(tmp_pa
     many, one = (
         read_summary(tmp_path / f"results/{arm}-seed-0000.parquet") for arm in ("pop-4+4", "pop-1+1")
     )
-    assert set(many.series("average.levels_2_5", "all")) == {2}
+    assert set(many.series("average.levels_2_5", "all")) == {3}
     assert {part: list(many.series(COPIES, part)) for part in (INHERITS, FRESH)} == {
-        INHERITS: [3],
-        FRESH: [3],
+        INHERITS: [5],
+        FRESH: [5],
     }
     assert not one.series("average.levels_2_5", "all"), "one student has no average but itself"
     assert not any((tmp_path / "runs").iterdir()), "forks and runs are gone"
