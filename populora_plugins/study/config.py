@@ -94,7 +94,7 @@ class StudyConfig(Section):
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")
         if len(set(self.compared)) < len(self.compared):
-            raise ValueError("the arms that are compared must be different ones")
+            raise ValueError("the claims must compare different arms")
         return self
 
     @property
