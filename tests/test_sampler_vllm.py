@@ -22,7 +22,7 @@ from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.export import export_member
 from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
-from populora_core.model.base import BaseModel, Vocabulary, load_base
+from populora_core.model.base import BaseModel, Vocabulary, load_base, load_vocabulary
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
@@ -460,7 +460,8 @@ def test_the_engines_process_is_replaced_after_the_stated_number_of_adapters(
     engine.close()  # its memory is another's now
     section = SamplerSection(engine="vllm", recycle_after=8)
     spec = ModelSpec(BaseSection(), AdapterSection(rank=RANK), "none", section, members=5)
-    sampler = open_sampler(spec, [1], lambda: pytest.fail("vLLM has a base of its own"))
+    vocabulary = load_vocabulary(FOLDER)
+    sampler = open_sampler(spec, vocabulary, lambda: pytest.fail("vLLM has a base of its own"))
     assert isinstance(sampler, EngineProcess)
     try:
         sampler.load(served[:4])
