@@ -18,6 +18,7 @@ from fault_rule import Fault, faults, planted
 from published_data import published
 
 from populora_core.benchmarks.benchmark import Item, benchmark
+from populora_core.support.finish import FinishReason
 from populora_plugins.public_benchmarks.evalplus import reference
 
 MATHEMATICS = {
@@ -30,6 +31,7 @@ MATHEMATICS = {
     "olympiadbench": "olympiadbench.jsonl.gz",
 }
 CODE = {"humaneval": "HumanEval.jsonl.gz", "mbpp_plus": "MbppPlus.jsonl.gz"}
+CRUXEVAL = dict.fromkeys(("cruxeval_o", "cruxeval_i"), "cruxeval-first400.jsonl")
 STATED = r"""So the answer is $\boxed{ANSWER}$.
 Final Answer: The final answer is $ANSWER$. I hope it is correct.
 #### ANSWER"""
@@ -44,8 +46,9 @@ class Completion:
     """One answer to one problem.
 
     Attributes:
-        kind: how it was made from what was published.
+        kind: how it was made from what was published; `sampled` where a model wrote it.
         told: what was changed, for people.
+        family: the dialect in which it was asked for.
     """
 
     benchmark: str
@@ -53,11 +56,13 @@ class Completion:
     kind: str
     text: str
     told: str = ""
+    family: str = "instruct"
+    finish_reason: FinishReason = FinishReason.STOP
 
 
 @cache
 def items(name: str) -> list[Item]:
-    return benchmark(name).load(published((MATHEMATICS | CODE)[name]))
+    return benchmark(name).load(published((MATHEMATICS | CODE | CRUXEVAL)[name]))
 
 
 def gold(item: Item) -> str:

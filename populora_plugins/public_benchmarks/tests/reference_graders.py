@@ -1,9 +1,11 @@
 """Ours against the reference graders, verdict by verdict, on the same completions (see `reference_completions`).
 
-    python tests/reference_graders.py ours FOLDER             every completion with our verdict
-    python tests/their_verdicts.py mathematics FOLDER         in an environment with math-verify and lm-eval
-    python tests/their_verdicts.py code FOLDER                in a container: it runs the completions' programs
-    python tests/reference_graders.py compare FOLDER          the differences
+    export PYTHONPATH=../../../tests                    in the folder of this file
+    python reference_graders.py ours FOLDER             every completion with our verdict
+    python reference_graders.py ours FOLDER --sampled   those of `sampled_completions.py FOLDER`
+    python their_verdicts.py mathematics FOLDER         in an environment with math-verify and lm-eval
+    python their_verdicts.py code FOLDER                in a container: it runs the completions' programs
+    python reference_graders.py compare FOLDER          the differences
 
 The reference packages are no dependency of ours. What their side needs is said in `their_verdicts.py`.
 """
@@ -18,7 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reference_completions import CODE, MATHEMATICS, Completion, completions, gold, items
+from reference_completions import CODE, CRUXEVAL, MATHEMATICS, Completion, completions, gold, items
+from sampled_completions import SAMPLED, known
 
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
 from populora_core.sandbox.backends import open_sandbox
@@ -37,8 +40,8 @@ def graded(asked: Sequence[Completion], sandbox: Sandbox) -> list[ItemScore]:
         places = [place for place, each in enumerate(asked) if each.benchmark == name]
         found = benchmark(name).grade(
             [own[asked[place].item_id] for place in places],
-            [Response(asked[place].text) for place in places],
-            "instruct",
+            [Response(asked[place].text, asked[place].finish_reason) for place in places],
+            asked[places[0]].family,
             sandbox,
         )
         scores |= dict(zip(places, found, strict=True))
@@ -49,14 +52,14 @@ def judged(asked: Sequence[Completion]) -> Iterable[dict[str, Any]]:
     """The completions with what either side needs to judge them, and our verdicts."""
     with open_sandbox("auto", code_limits(CEILING_SECONDS, MEMORY_MIB), workers=2) as sandbox:
         scores = graded(asked, sandbox)
-    fields = {(name, item.item_id): item.fields for name in CODE for item in items(name)}
+    run = {(name, item.item_id): item.fields for name in ("humaneval", *CRUXEVAL) for item in items(name)}
     golds = {(name, item.item_id): gold(item) for name in MATHEMATICS for item in items(name)}
     for each, score in zip(asked, scores, strict=True):
         key = each.benchmark, each.item_id
         yield {
             **asdict(each),
             "gold": golds.get(key, ""),
-            "row": fields.get(key) if each.benchmark == "humaneval" else None,
+            "row": run.get(key),
             "answer": score.answer,
             "ours": score.correct,
             "verdict": score.verdict,
@@ -71,6 +74,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 def compare(folder: Path) -> None:
     """Say how often both agree, and every difference."""
     ours = rows(folder / OURS)
+    print(Counter((each["benchmark"], each["verdict"]) for each in ours))
     for name in sorted(path.stem for path in folder.glob(THEIRS.format("*"))):
         theirs = {row["place"]: row for row in rows(folder / f"{name}.jsonl")}
         for grader in sorted({key for row in theirs.values() for key in row} - {"place"}):
@@ -104,13 +108,17 @@ def main() -> None:
     parser.add_argument(
         "--every", type=int, default=1, help="of each benchmark the first of so many problems"
     )
+    parser.add_argument("--sampled", action="store_true", help="what a model wrote")
     options = parser.parse_args()
     if options.what == "compare":
         compare(options.folder)
         return
     options.folder.mkdir(parents=True, exist_ok=True)
-    kept = {(name, item.item_id) for name in options.benchmarks for item in items(name)[:: options.every]}
-    asked = [each for each in completions(options.seed) if (each.benchmark, each.item_id) in kept]
+    if options.sampled:
+        asked = known(options.folder / SAMPLED)
+    else:
+        kept = {(name, item.item_id) for name in options.benchmarks for item in items(name)[:: options.every]}
+        asked = [each for each in completions(options.seed) if (each.benchmark, each.item_id) in kept]
     text = "".join(json.dumps(row) + "\n" for row in judged(asked))
     (options.folder / OURS).write_text(text)
 
