@@ -161,9 +161,9 @@ def _nodes(spec: ModelSpec, kind: SandboxKind, folder: Path) -> Iterator[dict[st
     os.environ |= settings  # equal priority: the plain processes have it too
     from ray.cluster_utils import Cluster
 
-    from populora_core.compute.ray_cluster import RayCluster
-    from populora_core.compute.ray_compute import RayCompute
-    from populora_core.compute.ray_sandbox import ShardedSandbox
+    from populora_plugins.cluster.ray_cluster import RayCluster
+    from populora_plugins.cluster.ray_compute import RayCompute
+    from populora_plugins.cluster.ray_sandbox import ShardedSandbox
 
     number = 0
 

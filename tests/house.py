@@ -31,7 +31,7 @@ FLOORS: dict[str, int] = {
         13: "commands experiments",
         12: "bench",
         11: "flows made_runs",
-        10: "study serving harvest populora_core",  # the latter is its __init__.py: the public names
+        10: "study serving harvest cluster populora_core",  # the latter is its __init__.py: the public names
         9: "lifecycle",
         8: "trackers tasks public_benchmarks",
         7: "report",

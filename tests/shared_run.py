@@ -18,7 +18,6 @@ from populora_core.config.load import build_config
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing import places
-from populora_core.sharing.sweeping import DAY
 from populora_core.stages import engine
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.stages.engine import StageResult, run_stage
@@ -26,6 +25,7 @@ from populora_core.stages.table import Stage
 from populora_core.store.adapters import MOMENTS as MOMENTS_FILE
 from populora_core.store.adapters import WEIGHTS, Probe, write_probe
 from populora_core.store.artifacts import StageWriter, stage_dir
+from populora_plugins.cluster.sweeping import DAY
 
 MEMBER = "student-00-g0000"
 MOMENTS = ("before objects", "inside an object", "between objects and manifest", "after the manifest")

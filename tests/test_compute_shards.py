@@ -16,7 +16,6 @@ import pytest
 from conftest import PATIENCE, alive, contents, small_config, start, wait_for
 from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
-from populora_core.compute.parcels import Inbox, Outbox
 from populora_core.compute.shards import Shards
 from populora_core.compute.work import Committed, Generate, Prompt, Shard, Worker
 from populora_core.runs.session import Session
@@ -27,6 +26,7 @@ from populora_core.store.artifacts import read_manifest, sweep
 from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import ArtifactError
+from populora_plugins.cluster.parcels import Inbox, Outbox
 
 ROOT = Path(__file__).resolve().parent.parent
 

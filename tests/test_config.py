@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from populora_core.compute.backends import BACKENDS
 from populora_core.config.load import Config, apply_overrides, build_config, load_config
 from populora_core.runs.preflight import load_runnable
 from populora_core.support.errors import ConfigError
@@ -60,7 +62,9 @@ def test_shards_on_ray_are_refused_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs Ray.*\n.*\n.*pip install -e '\.\[ray\]"):
+    monkeypatch.setattr(BACKENDS, "made", {})
+    monkeypatch.delitem(sys.modules, "populora_plugins.cluster.backend", raising=False)
+    with pytest.raises(ConfigError, match=r"(?s)backend ray needs a package.*pip install -e '\.\[ray\]"):
         load_runnable(_file(tmp_path, "[compute]\nbackend = 'ray'"))
 
 

@@ -20,7 +20,6 @@ from populora_core.config.load import apply_overrides
 from populora_core.config.sections import BaseSection
 from populora_core.lifecycle import pruning
 from populora_core.lifecycle.loop import fork
-from populora_core.lifecycle.pull import pull
 from populora_core.model.base import load_vocabulary
 from populora_core.report.write import write_report
 from populora_core.runs.heartbeat import Beat
@@ -32,6 +31,7 @@ from populora_core.store.manifest import read_manifest
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import ArtifactError, BaseModelError, PopuloraError, RunDirectoryError
 from populora_core.support.received import below
+from populora_plugins.cluster.pull import pull
 
 Document = Any
 PLACE = f"members/{MEMBER}/g0000"

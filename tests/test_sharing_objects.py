@@ -18,15 +18,15 @@ from shared_run import age
 
 from populora_core.sharing import places as module
 from populora_core.sharing.objects import object_key
-from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.sweeping import DAY
-from populora_core.sharing.trials import require_conditional
+from populora_core.sharing.places import STORES, LocalObjects, open_objects
 from populora_core.support.errors import (
     ArtifactError,
     ConfigError,
     DamagedObject,
     StoreUnavailable,
 )
+from populora_plugins.cluster.sweeping import DAY
+from populora_plugins.cluster.trials import require_conditional
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -107,7 +107,8 @@ def test_a_url_of_another_kind_is_refused_and_no_secret_repeated(url: str) -> No
 
 
 def test_a_store_on_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "populora_core.sharing.s3", raising=False)
+    monkeypatch.setattr(STORES, "made", {})
+    monkeypatch.delitem(sys.modules, "populora_plugins.cluster.s3", raising=False)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[s3\]'"):
         open_objects("s3://bucket/run")

@@ -21,7 +21,6 @@ from populora_core.commands.machine import machine_app
 from populora_core.commands.outcomes import outcomes_app
 from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
-from populora_core.commands.stores import stores_app
 from populora_core.commands.training import prefect_part, train, trainer, watched
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
@@ -44,7 +43,6 @@ app = typer.Typer(
 app.add_typer(runs_app)
 app.add_typer(outcomes_app)
 app.add_typer(machine_app)
-app.add_typer(stores_app)
 add_plugged(app)
 
 Generations = Annotated[

@@ -157,7 +157,7 @@ def _print_memory(config: Config) -> None:
     )
     if on_one_base is Fit.TOO_LARGE:
         say(f"  [bold]It does not fit.[/] {LESS}")
-    if config.compute.backend != "ray":  # whose machines are others
+    if config.compute.here:
         _print_cpu_time(config)
 
 

@@ -25,9 +25,8 @@ from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.stops import first_stop
-from populora_core.sharing.objects import ObjectStore
+from populora_core.sharing.objects import SHARDS, ObjectStore
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import SHARDS
 from populora_core.store.shared_columns import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress, Row

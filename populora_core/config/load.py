@@ -114,12 +114,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _one_engine(self) -> Config:
         together = self.compute.backend == "inline" or self.base.device == "cpu"
-        if (
-            self.sampler.engine == "vllm"
-            and self.compute.shards != 1
-            and together
-            and self.compute.backend != "ray"
-        ):
+        if self.sampler.engine == "vllm" and self.compute.shards != 1 and together and self.compute.here:
             raise ValueError(
                 "sampler.engine vllm holds every member in one engine, so compute.shards must be 1; "
                 f"it is {self.compute.shards}. On GPUs with compute.backend local each shard has one"

@@ -64,8 +64,9 @@ class SamplerSection(Section):
 class ComputeSection(Section):
     """The machines that shards run on; the shard plan is part of every stage key that it matters to."""
 
-    backend: Literal["local", "inline", "ray"] = Field(
-        "local", description="inline: in this process; local: a process each; ray: actors of a Ray cluster"
+    backend: str = Field(
+        "local",
+        description="inline: in this process; local: a process each; ray: actors of a Ray cluster; or a package's own",
     )
     shards: Annotated[Count, Field(le=4096)] = Field(
         2, description="parts that a stage is cut into; results follow from it"
@@ -90,6 +91,11 @@ class ComputeSection(Section):
         description="10^12 operations a second that it keeps up in an update, also per GPU: a third of an H100's",
     )
     gpu_tb_per_s: Positive = Field(2.0, description="10^12 bytes a second that its memory gives")
+
+    @property
+    def here(self) -> bool:
+        """True if shards run on this machine alone."""
+        return self.backend in ("local", "inline")
 
 
 class StoreSection(Section):

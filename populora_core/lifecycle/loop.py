@@ -16,6 +16,7 @@ from populora_core.report.scalars import whole_generations
 from populora_core.report.write import outdated, refresh
 from populora_core.runs.run import Run, refuse_occupied
 from populora_core.runs.session import Session
+from populora_core.runs.sharing import sharing
 from populora_core.runs.space import require_space
 from populora_core.runs.trackers import Trackers
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
@@ -199,9 +200,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                 got=f"store.url = {config.store.url}",
                 fix="add --set store.url=URL, or --set 'store.url=\"\"' for none; nothing was written there",
             )
-        from populora_core.sharing.shared import require_unpruned
-
-        require_unpruned(config.store.url, source.directory, generation)
+        sharing().require_unpruned(config.store.url, source.directory, generation)
     _refuse_other_shapes(source.config, config)
     with durable.writing(to):
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ class GpuSmaller(UserWarning):
 def card_of(config: Config) -> float:
     """Bytes of one GPU: as configured, or of the smallest that this machine has for the run where that is less."""
     stated = config.compute.gpu_gb * GB
-    if config.base.device != CUDA or config.compute.backend == "ray":  # whose machines are others
+    if config.base.device != CUDA or not config.compute.here:
         return stated
     told = gpus(config.compute.shards * config.sampler.tensor_parallel)
     return min([stated, *(gpu.total * 2**30 for gpu in told if not math.isnan(gpu.total))])

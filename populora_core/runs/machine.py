@@ -20,7 +20,7 @@ PROBE_SECONDS = 0.3
 
 def require_device(config: Config) -> None:
     """Raise ConfigError where this machine has no device that the configuration names, as it has to be used."""
-    if config.base.device != CUDA or config.compute.backend == "ray":  # whose machines are others
+    if config.base.device != CUDA or not config.compute.here:
         return
     build, found = cuda_build(), gpus()
     otherwise = 'or set base.device = "cpu"; populora doctor tells what this machine has'

@@ -6,7 +6,6 @@ world.
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,16 +122,12 @@ def tell_of_template(config: Config) -> None:
 
 def check_packages(config: Config, source: str) -> None:
     """Raise ConfigError unless the extras that the configuration uses are installed, and the store can be opened."""
+    from populora_core.compute.backends import BACKENDS
     from populora_core.runs.trackers import TRACKERS
 
     for name in config.trackers.use:
         _check_name(source, TRACKERS, name, {})
-    if config.compute.backend == "ray":
-        _require_extra(
-            "ray",
-            f'{source}: compute.backend = "ray" needs Ray',
-            'run shards in processes of this machine: backend = "local"',
-        )
+    _check_name(source, BACKENDS, config.compute.backend, {})
     if config.store.url:
         from populora_core.sharing.places import open_objects
 
@@ -148,20 +143,6 @@ def _check_gpus(config: Config, source: str) -> None:
             expected="compute.shard_gpus above 0",
             got="compute.shard_gpus = 0",
             fix="set it to 1, or to 0.5 for two shards on one GPU",
-        )
-
-
-def _require_extra(extra: str, use: str, otherwise: str) -> None:
-    """Raise ConfigError unless the extra's package, which has its name, can be imported.
-
-    A mere folder of its name, such as the one that wandb writes to, does not count.
-    """
-    found = importlib.util.find_spec(extra)
-    if found is None or found.origin is None:
-        raise ConfigError(
-            f"{use}, which is not installed",
-            expected=f"the extra `{extra}`",
-            fix=f"pip install -e '.[{extra}]', or {otherwise}",
         )
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
+from populora_core.runs.sharing import SharedStore, sharing
 from populora_core.runs.warm_start import start_digests
 from populora_core.sandbox.jobs import Limits
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
@@ -22,9 +23,6 @@ from populora_core.support.errors import RunDirectoryError
 from populora_core.support.plain import read_plain
 from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
-
-if TYPE_CHECKING:
-    from populora_core.sharing.shared import SharedRun
 
 REDRAWS = "redraws.json"
 STAGE_DEPTH = 2  # generations/0003/solve, members/student-00-g0000/g0003
@@ -81,9 +79,7 @@ class Run:
         with lock(directory):
             refuse_occupied(directory)  # again: another process may have started a run here meanwhile
             if config.store.url:
-                from populora_core.sharing.shared import claim
-
-                claim(config.store.url, record)
+                sharing().claim(config.store.url, record)
             write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
         return cls(directory, config, record)
 
@@ -145,7 +141,7 @@ class Run:
         """member_id -> digest of the adapter that this founder starts from (see `warm_start`)."""
         return self.record.get("start_from", {})
 
-    def shared(self) -> SharedRun | None:
+    def shared(self) -> SharedStore | None:
         """The store that the run shares with other machines; None where it has none.
 
         Raises:
@@ -155,9 +151,7 @@ class Run:
         url = self.config.store.url
         if not url:
             return None
-        from populora_core.sharing.shared import open_shared
-
-        return open_shared(url, self.directory, self.record, self.redraws())
+        return sharing().open_shared(url, self.directory, self.record, self.redraws())
 
     def redraws(self) -> dict[str, int]:
         """Seeds that `rerun --seed` gave single stages, by "0004/solve"."""

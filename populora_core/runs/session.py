@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
+from populora_core.compute.backends import BACKENDS, ComputeBackend
+from populora_core.compute.shards import Compute, Shards
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
@@ -19,17 +19,11 @@ from populora_core.runs.precision import tell_of_precision
 from populora_core.runs.preflight import check_names
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run
+from populora_core.runs.sharing import SharedStore
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.store.record import RECORD
-
-if TYPE_CHECKING:
-    from populora_core.compute.ray_cluster import RayCluster
-    from populora_core.sharing.shared import SharedRun
-
-RAY = "ray"  # the backend of shards on a cluster
 
 _open: dict[Path, Session] = {}
 
@@ -44,7 +38,7 @@ class Session:
         self.run = run
         self.observer = observer or Observer()
         self.heartbeat = Heartbeat(run.directory, self._workers)
-        self.shared: SharedRun | None = None
+        self.shared: SharedStore | None = None
         self.stage_ended: float | None = None
         self._exit = ExitStack()
 
@@ -71,7 +65,7 @@ class Session:
 
     def _workers(self) -> Sequence[int]:
         """Process ids of the workers that have been started."""
-        started = (self.__dict__.get(name) for name in ("cluster", "compute"))
+        started = (self.__dict__.get(name) for name in ("backend", "compute"))
         return [pid for part in started if part is not None for pid in part.pids]
 
     @cached_property
@@ -79,34 +73,23 @@ class Session:
         return dialect(self.run.config.base.dialect, self.run.config.propose.inputs)
 
     @cached_property
-    def cluster(self) -> RayCluster:
-        """The Ray cluster of a run whose shards run there: joined, or started and ended with the session."""
-        from populora_core.compute.ray_cluster import RayCluster
-
-        cluster = RayCluster(self.run.config.compute.address)
-        self._exit.callback(cluster.close)
-        return cluster
+    def backend(self) -> ComputeBackend:
+        """The machines that shards and sandbox run on; what is started for them ends with the session."""
+        plan = self.run.config.compute
+        backend: ComputeBackend = BACKENDS.find(plan.backend)(plan)
+        self._exit.callback(backend.close)
+        return backend
 
     @cached_property
     def compute(self) -> Compute:
         require_device(self.run.config)
-        plan = self.run.config.compute
-        compute: Compute
-        if plan.backend == RAY:
-            from populora_core.compute.ray_compute import RayCompute
-
-            compute = RayCompute(self.cluster, plan, self.model_spec)
-        elif plan.backend == "inline":
-            compute = InlineCompute(plan.threads, self.model_spec)
-        else:
-            compute = LocalCompute(plan.shards, plan.threads, self.model_spec)
+        compute = self.backend.compute(self.model_spec)
         self._exit.callback(compute.close)
         return compute
 
     def shards(self, key: str, folder: Path, files: Path | None = None) -> Shards:
         """The shards of a piece of work with the given key; see `Shards`."""
-        config = self.run.config
-        url = config.store.url if config.compute.backend == RAY else ""
+        url = self.run.config.store.url if self.backend.remote else ""
         return Shards(self.compute, key, folder, url, files)
 
     @cached_property
@@ -116,20 +99,8 @@ class Session:
         return sandbox
 
     def open_sandbox(self, limits: Limits, hash_seed: int) -> Sandbox:
-        """A sandbox of the configured kind, on every node where shards run on Ray; close it."""
-        settings = self.run.config.sandbox
-        if self.run.config.compute.backend == RAY:
-            from populora_core.compute.ray_sandbox import ShardedSandbox
-
-            return ShardedSandbox(
-                self.cluster,
-                settings.backend,
-                limits,
-                settings.workers,
-                hash_seed,
-                self.run.config.compute.shard_seconds,
-            )
-        return open_sandbox(settings.backend, limits, settings.workers, hash_seed)
+        """A sandbox of the configured kind, on every machine where shards run; close it."""
+        return self.backend.sandbox(self.run.config.sandbox, limits, hash_seed)
 
     @cached_property
     def model_spec(self) -> ModelSpec:

@@ -4,7 +4,7 @@
     ROOT/<key>              documents: a manifest is put once, and whoever comes second reads what stands there
 
 Nothing here needs a listing, a lock or a rename on the other side, so that the same protocol holds on a shared
-disk and on S3-compatible storage (`sharing/s3.py`).
+disk and on S3-compatible storage.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Protocol
 from populora_core.support.errors import ArtifactError, DamagedObject
 
 OBJECTS = "objects"
+SHARDS = "shards"  # documents of finished shards, until their stage is committed
 
 
 @dataclass(frozen=True, slots=True)

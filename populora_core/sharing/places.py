@@ -1,4 +1,4 @@
-"""Places of a store: a folder, which machines may share, or S3-compatible storage."""
+"""Places of a store: a folder, which machines may share, or what a package brings by the scheme of a url."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from populora_core.support import durable
 from populora_core.support.digest import file_sha256, remember
 from populora_core.support.errors import ConfigError, StoreUnavailable
 from populora_core.support.plain import read_plain
+from populora_core.support.registry import Registry
 
-S3 = "s3"
-
+STORES = Registry({}, group="populora.stores", what="kind of store", setting="store.url", error=ConfigError)
+"""Scheme of a url -> a function of the url that opens an `ObjectStore`."""
 
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
@@ -38,16 +39,15 @@ def open_objects(url: str) -> ObjectStore:
         ConfigError: another scheme, a url that carries a secret, or packages that are not installed.
     """
     parts = urlsplit(url)
-    if parts.scheme == S3:
-        from populora_core.sharing.s3 import S3Objects
-
-        return S3Objects(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path:
         path = unquote(parts.path) if parts.scheme else url
         return LocalObjects(Path(path).expanduser().resolve())
+    if parts.scheme in STORES.made or parts.scheme in STORES.names():
+        opened: ObjectStore = STORES.find(parts.scheme)(url)
+        return opened
     raise ConfigError(
         "this is not the url of a store",
-        expected="file:///folder, a folder, or s3://bucket/prefix",
+        expected=f"file:///folder, a folder, or one of {', '.join(f'{name}://' for name in STORES.names())}",
         got=url,
         fix="name a folder that every machine sees, or a bucket",
     )

@@ -29,7 +29,7 @@ from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
 
 if TYPE_CHECKING:
-    from populora_core.sharing.shared import SharedRun, SharedStage
+    from populora_core.runs.sharing import SharedEntry, SharedStore
     from populora_core.stages.context import StageContext
 
 Guard = Callable[[Sequence[FileRecord]], None]
@@ -107,7 +107,7 @@ def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
     )
 
 
-def commit_shared(run: Run, shared: SharedRun, entry: SharedStage) -> Manifest:
+def commit_shared(run: Run, shared: SharedStore, entry: SharedEntry) -> Manifest:
     """Commit in this run directory what a stage is in the shared store.
 
     Raises:

@@ -19,14 +19,10 @@ from typer.testing import CliRunner
 from populora_core.commands.app import app
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.loop import fork, rerun
-from populora_core.lifecycle.pull import pull
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
-from populora_core.sharing.shared import SharedRun
-from populora_core.sharing.sweeping import sweep
-from populora_core.sharing.trials import try_out
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import file_name
 from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
@@ -38,8 +34,12 @@ from populora_core.support.errors import (
     RunDirectoryError,
     StoreUnavailable,
 )
+from populora_plugins.cluster.pull import pull
+from populora_plugins.cluster.shared import SharedRun
+from populora_plugins.cluster.sweeping import sweep
+from populora_plugins.cluster.trials import try_out
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
     evaluation = evaluate(other)
     redraw(run, b"second draw")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("populora_core.lifecycle.pull.supersede_outdated", _killed)
+        patch.setattr("populora_plugins.cluster.pull.supersede_outdated", _killed)
         pull(url, other)
     assert files(other) == files(run.directory) and evaluation.exists()
     assert pull(url, other).brought == 0

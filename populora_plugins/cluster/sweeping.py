@@ -7,10 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from populora_core.sharing.objects import OBJECTS, ObjectStore, Stored
-from populora_core.sharing.shared import SHARDS, STREAMS, read_record
-from populora_core.sharing.trials import PROBES
+from populora_core.sharing.objects import OBJECTS, SHARDS, ObjectStore, Stored
 from populora_core.support.errors import ConfigError
+from populora_plugins.cluster.shared import STREAMS, read_record
+from populora_plugins.cluster.trials import PROBES
 
 DAY = 86400.0
 _SHA256 = re.compile(rb"\b[0-9a-f]{64}\b")

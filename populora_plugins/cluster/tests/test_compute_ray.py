@@ -53,11 +53,11 @@ from populora_core.support.trust import remember
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
 
-from populora_core.compute.actor_pool import Actor, ActorPool, Call, Site  # it needs Ray
+from populora_plugins.cluster.actor_pool import Actor, ActorPool, Call, Site  # it needs Ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.foreign, pytest.mark.thorough]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
 SHARED = ("propose", "verify", "solve", "update")
@@ -80,7 +80,7 @@ class Faults(Observer):
     """Kills a worker in each shared stage of one generation, and takes a node away in each of the next."""
 
     def __init__(self, nodes: TwoNodes, patch: pytest.MonkeyPatch) -> None:
-        from populora_core.compute import ray_sandbox
+        from populora_plugins.cluster import ray_sandbox
 
         self.nodes, self.position, self.struck = nodes, (0, ""), set()
         self.session: Any = None
@@ -180,9 +180,9 @@ def founding(*seeds: int) -> list[Found]:
 
 
 def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
-    from populora_core.compute.ray_compute import RayCompute
+    from populora_plugins.cluster.ray_compute import RayCompute
 
-    return RayCompute(session.cluster, ComputeSection(backend="ray", **plan), spec)
+    return RayCompute(session.backend.cluster, ComputeSection(backend="ray", **plan), spec)
 
 
 def test_a_worker_that_hangs_is_ended_after_its_deadline(
@@ -242,7 +242,7 @@ def test_a_call_that_no_actor_survives_is_given_up_after_four_attempts(session: 
     def die(text: str) -> None:
         os._exit(1)
 
-    assert session.cluster
+    assert session.backend.cluster
     pool, call = pool_of(toy(die)), Call(("a",))
     with pytest.raises(WorkerLost, match="could not do its part") as lost:
         pool.run([call], PATIENCE, ignored)
@@ -252,7 +252,7 @@ def test_a_call_that_no_actor_survives_is_given_up_after_four_attempts(session: 
 
 
 def test_actors_that_never_start_are_given_up(session: Session) -> None:
-    assert session.cluster
+    assert session.backend.cluster
     pool = pool_of(toy(str, ready=lambda: os._exit(1)))
     with pytest.raises(WorkerLost) as lost:
         pool.ready()
@@ -261,7 +261,7 @@ def test_actors_that_never_start_are_given_up(session: Session) -> None:
 
 
 def test_a_defect_is_told_as_one_and_not_tried_again(session: Session) -> None:
-    assert session.cluster
+    assert session.backend.cluster
     pool, call = pool_of(toy(lambda text: int(text))), Call(("a",))
     with pytest.raises(PopuloraError, match="a defect in an actor of a test, please report it") as defect:
         pool.run([call], PATIENCE, ignored)
@@ -278,7 +278,7 @@ def test_an_actor_that_cannot_be_made_is_a_defect(session: Session) -> None:
 
         def ready(self) -> None: ...
 
-    assert session.cluster
+    assert session.backend.cluster
     pool = pool_of(Unmade)
     with pytest.raises(PopuloraError, match="a defect in an actor of a test") as defect:
         pool.ready()
@@ -287,7 +287,7 @@ def test_an_actor_that_cannot_be_made_is_a_defect(session: Session) -> None:
 
 
 def test_an_actor_that_was_lost_while_idle_costs_no_attempt(session: Session) -> None:
-    assert session.cluster
+    assert session.backend.cluster
     sites: list[Site] = []
     pool = pool_of(toy(lambda text: SimpleNamespace(text=text, items=1)), sites.append)
     pool.ready()
@@ -304,7 +304,7 @@ def test_an_actor_that_was_lost_while_idle_costs_no_attempt(session: Session) ->
 
 def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    from populora_core.compute.ray_cluster import RayCluster
+    from populora_plugins.cluster.ray_cluster import RayCluster
 
     monkeypatch.setattr("ray.init", lambda **options: pytest.fail("Ray itself tries for minutes"))
     with pytest.raises(ClusterUnavailable, match=r"at 127.0.0.1:1 cannot be joined"):
@@ -346,7 +346,7 @@ def test_a_worker_imports_what_its_run_may_and_nothing_else(session: Session, tm
 def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from populora_core.compute.ray_compute import ShardWorker
+    from populora_plugins.cluster.ray_compute import ShardWorker
 
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # which the worker sets
         monkeypatch.setenv(variable, "1")
@@ -366,7 +366,7 @@ def test_what_no_node_can_hold_is_refused_at_once(session: Session) -> None:
 def test_nodes_whose_versions_differ_are_refused(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from populora_core.compute import ray_compute as module
+    from populora_plugins.cluster import ray_compute as module
 
     compute = ray_compute(session)
     monkeypatch.setattr(module, "versions", lambda: {"torch": "1.0"})  # of this process alone
@@ -500,7 +500,7 @@ def test_reap_ends_the_cluster_of_a_killed_run(own_cluster: Path) -> None:
 
 OWN_CLUSTER = """
 import os, sys
-from populora_core.compute.ray_cluster import RayCluster
+from populora_plugins.cluster.ray_cluster import RayCluster
 cluster = RayCluster("")
 print(cluster.folder, os.environ["RAY_AUTH_TOKEN_PATH"], *cluster.pids, flush=True)
 sys.stdin.read()

@@ -18,7 +18,14 @@ from populora_core.runs.reap import clear
 from populora_core.runs.run import RECORD, Run, refuse_occupied
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
-from populora_core.sharing.shared import (
+from populora_core.stages.engine import commit_shared, is_whole
+from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
+from populora_core.stages.table import stages_of
+from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
+from populora_core.store.catalogue import publish
+from populora_core.support.durable import write_atomically, writing
+from populora_core.support.errors import RunDirectoryError
+from populora_plugins.cluster.shared import (
     SharedRun,
     SharedStage,
     entries_under,
@@ -27,13 +34,6 @@ from populora_core.sharing.shared import (
     read_record,
     require_same,
 )
-from populora_core.stages.engine import commit_shared, is_whole
-from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
-from populora_core.stages.table import stages_of
-from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
-from populora_core.store.catalogue import publish
-from populora_core.support.durable import write_atomically, writing
-from populora_core.support.errors import RunDirectoryError
 
 
 @dataclass(frozen=True, slots=True)

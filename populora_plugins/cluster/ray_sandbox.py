@@ -14,13 +14,13 @@ from typing import Any, Self
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from populora_core.compute.actor_pool import ActorPool, Call, Site
-from populora_core.compute.ray_cluster import RayCluster
 from populora_core.sandbox.backends import SandboxKind, open_sandbox
 from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.pool import MAX_LOSSES, outer_seconds
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost
+from populora_plugins.cluster.actor_pool import ActorPool, Call, Site
+from populora_plugins.cluster.ray_cluster import RayCluster
 
 JOBS = (64, 1024)
 """Fewest and most of a shard: enough that its way costs little, few enough that progress shows and loss is small."""

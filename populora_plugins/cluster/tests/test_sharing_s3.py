@@ -20,27 +20,27 @@ from s3_server import BUCKET, LOGIN, Fault, Faulty, serving, skip_where_missing
 from shared_run import Written, begin, files, make
 
 from populora_core.lifecycle.loop import train
-from populora_core.lifecycle.pull import pull
 from populora_core.runs.session import Session
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import open_objects
-from populora_core.sharing.sweeping import DAY, sweep
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP
 from populora_core.support.errors import ArtifactError, ConfigError, DamagedObject, StoreUnavailable
+from populora_plugins.cluster.pull import pull
+from populora_plugins.cluster.sweeping import DAY, sweep
 
 skip_where_missing()
 
 import boto3  # noqa: E402
 
-from populora_core.sharing import s3 as module  # noqa: E402
-from populora_core.sharing.s3 import (  # noqa: E402
+from populora_plugins.cluster import s3 as module  # noqa: E402
+from populora_plugins.cluster.s3 import (  # noqa: E402
     DOCUMENT_BYTES,
     Patience,
     S3Objects,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 QUICK = Patience(2.0, 2.0, bytes_per_second=1e5, pauses=(0.01, 0.02, 0.04), first=3)
 TINY = {
     "run": {"generations": 1},
@@ -328,7 +328,7 @@ def test_a_sweep_takes_what_nobody_names(s3: S3Objects, tmp_path: Path) -> None:
     assert sweep(s3, 7).stored == (), "what no document names is still young"
     with pytest.MonkeyPatch.context() as later:
         now = time.time()
-        later.setattr("populora_core.sharing.sweeping.time.time", lambda: now + 8 * DAY)
+        later.setattr("populora_plugins.cluster.sweeping.time.time", lambda: now + 8 * DAY)
         (swept,) = sweep(s3, 7).stored
     assert swept.key == object_key(hashlib.sha256(b"nobody's").hexdigest())
     assert files(pull(s3.url, tmp_path / "again").run.directory) == files(run)

@@ -24,7 +24,6 @@ from pydantic import ConfigDict, TypeAdapter
 
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
-from populora_core.sharing.trials import require_conditional
 from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, STATE_FILES, staged_adapter
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import FileRecord, Manifest, committed_stages, pruned
@@ -37,10 +36,10 @@ from populora_core.support.errors import (
     StoreUnavailable,
 )
 from populora_core.support.received import below, validated
+from populora_plugins.cluster.trials import require_conditional
 
 STAGES = "stages"
 HISTORY = "history"
-SHARDS = "shards"  # documents of finished shards, until their stage is committed
 STREAMS = 8  # files on their way at a time
 _MEMBER = (*ADAPTER_FILES, MOMENTS, PROBE)  # the files of a member's folder
 

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import urlsplit
 
-from populora_core.sharing import aws
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
 from populora_core.sharing.objects import (
     Stored,
     missing,
@@ -28,21 +30,11 @@ from populora_core.sharing.objects import (
     require_key,
     whole,
 )
-from populora_core.sharing.trouble import Trouble
 from populora_core.support import durable
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, ConfigError, StoreUnavailable
-
-try:
-    from obstore.exceptions import BaseError
-    from obstore.store import S3Store
-except ImportError as error:
-    raise ConfigError(
-        "a store on s3:// needs a package that is not installed",
-        expected="the extra `s3`: obstore",
-        got=str(error),
-        fix="pip install -e '.[s3]', or keep the store in a folder that every machine sees",
-    ) from error
+from populora_plugins.cluster import aws
+from populora_plugins.cluster.trouble import Trouble
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

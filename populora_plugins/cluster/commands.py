@@ -10,23 +10,23 @@ import typer
 from populora_core.support.typed import shown, typed
 from populora_core.terminal.options import MACHINES
 
-stores_app = typer.Typer()
+app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
-stores_app.add_typer(store_app, name="store", rich_help_panel=MACHINES)
+app.add_typer(store_app, name="store", rich_help_panel=MACHINES)
 
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="file:///folder or s3://bucket/prefix, as in store.url")
 ]
 
 
-@stores_app.command(rich_help_panel=MACHINES)
+@app.command(rich_help_panel=MACHINES)
 def pull(
     url: Url,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
 ) -> None:
     """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
-    from populora_core.lifecycle.pull import pull as pull_run
     from populora_core.terminal.screen import narrated
+    from populora_plugins.cluster.pull import pull as pull_run
 
     with narrated(f"bringing the run from {url} ..."):
         done = pull_run(url, directory)
@@ -39,7 +39,7 @@ def pull(
 def check(url: Url) -> None:
     """Try whether a store refuses a second writer, keeps bytes as they are, and lists and deletes them."""
     from populora_core.sharing.places import open_objects
-    from populora_core.sharing.trials import try_out
+    from populora_plugins.cluster.trials import try_out
 
     for line in try_out(open_objects(url)):
         print(line)
@@ -53,7 +53,7 @@ def sweep(
 ) -> None:
     """Remove objects that no manifest names and files that were never finished, both left by killed writers."""
     from populora_core.sharing.places import open_objects
-    from populora_core.sharing.sweeping import sweep as sweep_store
+    from populora_plugins.cluster.sweeping import sweep as sweep_store
 
     swept = sweep_store(open_objects(url), days, dry_run)
     for name in (*(item.key for item in swept.stored), *(f"unfinished {key}" for key in swept.unfinished)):

@@ -14,9 +14,6 @@ from typing import Any
 
 import ray
 
-from populora_core.compute.actor_pool import ActorPool, Call, Site
-from populora_core.compute.parcels import Inbox, Outbox
-from populora_core.compute.ray_cluster import RayCluster
 from populora_core.compute.work import Committed, Shard, Worker
 from populora_core.config.machinery import ComputeSection
 from populora_core.sampler.spec import ModelSpec
@@ -26,6 +23,9 @@ from populora_core.support.aliases import Progress
 from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
 from populora_core.support.revision import version_of
+from populora_plugins.cluster.actor_pool import ActorPool, Call, Site
+from populora_plugins.cluster.parcels import Inbox, Outbox
+from populora_plugins.cluster.ray_cluster import RayCluster
 
 PACKAGES = ("torch", "transformers", "populora-core")
 """Packages whose versions must be the same on every machine; Ray sees to its own and Python's."""
