@@ -23,7 +23,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it equal to _PUBLIC
     from populora_core.benchmarks.benchmark import Benchmark, Item, ItemScore, Response
     from populora_core.compute.arena import Arena, SamplingRules
+    from populora_core.compute.backends import ComputeBackend
     from populora_core.compute.breeding import heir
+    from populora_core.compute.shards import InlineCompute
     from populora_core.config.load import Config, load_config
     from populora_core.config.sections import GradeSection
     from populora_core.learner.estimators import advantages
@@ -51,12 +53,15 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
     from populora_core.runs.run import Run, begin
     from populora_core.runs.session import Session
+    from populora_core.runs.trackers import GenerationFigures, Tracker
     from populora_core.sampler.requests import Completion, Request, Sampler
     from populora_core.sampler.torch_sampler import TorchSampler
     from populora_core.sandbox.backends import open_sandbox
     from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
     from populora_core.sandbox.literals import literal, parse_arguments
     from populora_core.sandbox.verify import verify_or_raise
+    from populora_core.sharing.objects import ObjectStore
+    from populora_core.sharing.places import LocalObjects
     from populora_core.store.catalogue import Catalogue
     from populora_core.support import ids, trust
 
@@ -107,6 +112,12 @@ _PUBLIC = {
     "compute.arena": "Arena SamplingRules",
     # Benchmarks
     "benchmarks.benchmark": "Benchmark Item ItemScore Response",
+    # Packages that bring trackers, stores and machines
+    "runs.trackers": "Tracker GenerationFigures",
+    "sharing.objects": "ObjectStore",
+    "sharing.places": "LocalObjects",
+    "compute.backends": "ComputeBackend",
+    "compute.shards": "InlineCompute",
 }
 """Module below this package -> its public names."""
 PLACES = {

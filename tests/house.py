@@ -1,4 +1,4 @@
-"""The floor plan as the imports draw it: `python tests/house.py` prints it, `test_house.py` holds it.
+"""The floor plan as the imports draw it, with lines by room: `python tests/house.py` prints it, a test holds it.
 
 A room is a folder of `populora_core` or of `populora_plugins`, with all below it, or a folder of code beside
 them. Every import counts, also one inside a function, one for type checkers alone, and one by a name in quotes
@@ -231,6 +231,18 @@ def module_lengths(house: House) -> dict[str, int]:
     }
 
 
+def lines_by_room(root: Path) -> dict[str, Counter[str]]:
+    """core, plug-ins, beside them, tests -> room -> lines of Python."""
+    found = {part: Counter[str]() for part in (CORE, PLUGINS, "beside", "tests")}
+    for top in (CORE, PLUGINS, *BESIDE, "examples", "tests"):
+        for file in (root / top).rglob("*.py"):
+            lines = len(file.read_text(encoding="utf-8").splitlines())
+            room = room_of(_dotted(file.relative_to(root)))
+            part = "tests" if is_test(file.relative_to(root)) else top if top in found else "beside"
+            found[part][room] += lines
+    return found
+
+
 def report(house: House) -> Iterator[str]:
     floors = derived_floors(house.rooms, house.ties)
     yield f"{len(house.rooms)} rooms on {max(floors.values())} floors, {len(house.ties)} ties"
@@ -249,6 +261,8 @@ def report(house: House) -> Iterator[str]:
         yield f"  {name}: {' '.join(places)}"
     lines, functions = module_lengths(house), function_lengths(house)
     yield f"{sum(lines.values())} lines of product code in {len(lines)} modules"
+    for part, rooms in lines_by_room(house.root).items():
+        yield f"  {rooms.total():>6} {part}: " + ", ".join(f"{room} {n}" for room, n in rooms.most_common())
     ninetieth = quantiles(functions, n=10)[-1]
     yield f"{len(functions)} functions, median {median(functions):g} lines, 90th percentile {ninetieth:g}"
     long = {name: count for name, count in lines.items() if count > MOST_LINES}
