@@ -52,17 +52,17 @@ def ui(port: int, limit: int) -> None:
     Args:
         limit: runs at the same time.
     """
+    from flows.door import login
     from flows.notify import destination
     from flows.ui import serve
     from populora_core.support.keys import kept_key
 
     def say(address: str, index: str) -> None:
-        print(f"{address}/deployments starts, resumes and schedules runs; Ctrl-C here stops everything")
-        print(f"{address}/runs?hide-subflows=true lists them without their generations")
-        print(f"{index} lists the runs in runs/ with their reports")
-        key = kept_key(flows.PREFECT_KEY)
-        print(f"the page asks once for the key {key}, which is kept in {flows.PREFECT_KEY}")
-        print(f"runs that fail or crash are told to {destination()}", flush=True)
+        print(f"Prefect  {login(address, kept_key(flows.PREFECT_KEY))}")
+        print(f"runs     {index}")
+        print(f"key      {flows.PREFECT_KEY}, which the first link holds: it logs in")
+        print(f"notices  of runs that fail or crash go to {destination()}")
+        print("Ctrl-C here stops everything; what runs committed stays", flush=True)
 
     print("starting Prefect, about half a minute ...", flush=True)
     try:

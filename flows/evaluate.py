@@ -15,7 +15,8 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
-from flows.forms import launched, titled
+from flows.choices import CHOICES, FOLDERS, GROUPS
+from flows.forms import launched, separate, titled
 from populora_core.benchmarks.scores import NOTHING, YARDSTICK, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, suite_for
@@ -33,20 +34,21 @@ from tasks.show import artifact_key
 def _named(given: dict[str, Any]) -> str:
     """Name of the flow run: the suite and the runs that it measures."""
     return f"evaluate {Path(given['suite'] or 'own suite').stem}: " + ", ".join(
-        Path(place).name for place in given["run_dirs"]
+        Path(place).name for place in separate(given["run_dirs"])
     )
 
 
 @launched(_named)
 def evaluate(
-    run_dirs: Annotated[list[str], titled("Run folders")],
+    run_dirs: Annotated[list[str] | str, titled("Run folders", **{CHOICES: FOLDERS})],
     suite: Annotated[str, titled("Suite")] = "",
-    members: Annotated[str, titled("Members")] = "all",
+    members: Annotated[str, titled("Members", **{CHOICES: GROUPS})] = "all",
 ) -> State[Any]:
     """Measure runs on the reported half of a suite.
 
     Args:
         run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
+            Typed, with commas between them.
         suite: A suite file, for instance configs/suites/tiny.toml; or yardstick, for the run's own first and newest
             problems. Empty: each run's own evaluate.suite.
         members: all, solvers, best (the fittest of each role by play), or a member's id.
@@ -58,7 +60,7 @@ def evaluate(
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
-    for directory in _runs(run_dirs, suite, members):
+    for directory in _runs(separate(run_dirs), suite, members):
         run = Path(directory).name
         try:
             fallen = evaluate_run(directory, suite, members)

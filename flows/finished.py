@@ -12,7 +12,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.states import Completed, State
 from pydantic import Field
 
-from flows.forms import KEYS, launched, titled
+from flows.forms import KEYS, MemberToUse, RunsToUse, RunToUse, launched, separate, titled
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import loop
 from populora_core.lifecycle.export import CARD, export_member
@@ -22,12 +22,11 @@ from populora_core.runs.run import Run
 from tasks.show import artifact_key
 
 NEWEST = -1
-SourceFolder = Annotated[str, titled("Run folder")]
 
 
 @launched(lambda given: f"fork {Path(given['source']).name} to {Path(given['to']).name}")
 def fork(
-    source: SourceFolder,
+    source: RunToUse,
     generation: Annotated[int, titled("Generation"), Field(ge=0)],
     to: Annotated[str, titled("New run folder")],
     settings: Annotated[tuple[str, ...], titled("Other settings", description=KEYS)] = (),
@@ -52,17 +51,15 @@ def fork(
     )
 
 
-@launched(lambda given: "compare " + ", ".join(Path(place).name for place in given["run_dirs"]))
-def compare(
-    run_dirs: Annotated[list[str], titled("Run folders")], to: Annotated[str, titled("Folder")] = ""
-) -> State[Any]:
+@launched(lambda given: "compare " + ", ".join(Path(place).name for place in separate(given["run_dirs"])))
+def compare(run_dirs: RunsToUse, to: Annotated[str, titled("Folder")] = "") -> State[Any]:
     """Write one page that compares runs with the first of them.
 
     Args:
-        run_dirs: The folders of the runs.
+        run_dirs: The folders of the runs; typed, with commas between them.
         to: A folder for the page; empty for one in runs/ that is named after them.
     """
-    runs = [Run.open(place) for place in run_dirs]
+    runs = [Run.open(place) for place in separate(run_dirs)]
     folder = Path(to or "runs/" + "-and-".join(run.name for run in runs)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     write_report([run.directory for run in runs], folder / REPORT)
@@ -72,8 +69,8 @@ def compare(
 
 @launched(lambda given: f"export {given['member']}")
 def export(
-    source: SourceFolder,
-    member: Annotated[str, titled("Member")],
+    source: RunToUse,
+    member: MemberToUse,
     to: Annotated[str, titled("New folder")],
     generation: Annotated[int, titled("Generation"), Field(ge=NEWEST)] = NEWEST,
     merge: Annotated[bool, titled("Merge into the base")] = False,
@@ -83,7 +80,7 @@ def export(
 
     Args:
         source: The folder of the run.
-        member: A member's id, for instance student-00-g0000.
+        member: best (the fittest student by play), or a member's id, for instance student-00-g0000.
         to: A new folder for the export.
         generation: As it was after this generation; -1 for the newest.
         merge: Write a checkpoint of base and adapter, in place of the adapter alone.

@@ -16,6 +16,7 @@ from prefect.context import FlowRunContext
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from flows.choices import CHOICES, MEMBERS, RUNS
 from flows.notify import on_end
 from flows.reports import SETTINGS
 from populora_core.report.write import SERVED
@@ -45,6 +46,14 @@ KEYS = "Other settings to replace, each as section.key=value, for instance solve
     f"[docs/configuration.md]({_SERVED}/{SETTINGS})." if _SERVED else "docs/configuration.md."
 )
 RunFolder = Annotated[str, titled("Run folder")]
+RunToUse = Annotated[str, titled("Run folder", **{CHOICES: RUNS})]
+RunsToUse = Annotated[list[str] | str, titled("Run folders", **{CHOICES: RUNS})]
+MemberToUse = Annotated[str, titled("Member", **{CHOICES: MEMBERS})]
+
+
+def separate(given: list[str] | str) -> list[str]:
+    """The folders of a field that takes several: chosen, or typed with commas between them."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
 
 
 def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]], Flow[P, R]]:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from flows.door import Door
 from populora_core.support.children import end_with_parent
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _app() -> ASGIApp:
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=list(NAMES))
+    return TrustedHostMiddleware(Door(create_app(final=True)), allowed_hosts=list(NAMES))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from prefect import get_run_logger, suspend_flow_run
 from prefect.states import Completed, State
 from pydantic import Field
 
-from flows.forms import KEYS, RunFolder, launched, run_folder, this_flow_run, titled
+from flows.forms import KEYS, RunFolder, RunToUse, launched, run_folder, this_flow_run, titled
 from flows.notify import notify
 from flows.observed import Observed
 from flows.page import RunPage
@@ -95,7 +95,7 @@ def train(
 
 @launched(lambda given: f"{_folder().name} resume")
 def resume(
-    run_dir: RunFolder,
+    run_dir: RunToUse,
     generations: TargetGeneration = 0,
     redo_generation: Annotated[int, titled("Redo: generation"), Field(ge=0)] = 0,
     redo_stage: Annotated[StageName, titled("Redo: stage")] = "",

@@ -11,31 +11,40 @@ import hmac
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from flows.door import run_forms
 from flows.guard import NAMES
 from populora_core.report import configuration
-from populora_core.report.index import index_page, runs_in
+from populora_core.report.figures import read_figures
+from populora_core.report.index import runs_in
+from populora_core.report.index_page import COMPARE, RUN, index_page, no_forms
+from populora_core.report.page import render
 from populora_core.report.write import REPORT, token_of
+from populora_core.support.errors import PopuloraError
 
 SETTINGS = "configuration"
+NOTHING_TICKED = (
+    "<!doctype html><title>Runs</title><p>No run is ticked: go back, and tick those to compare.</p>"
+)
 SECONDS = 10.0  # that a request, or the reader of an answer, may keep a thread waiting
 
 
 @contextmanager
-def serve_reports(host: str, port: int, key: str, runs: Path) -> Iterator[str]:
+def serve_reports(host: str, port: int, key: str, runs: Path, prefect: str = "") -> Iterator[str]:
     """Serve the reports that links made with the key name, and nothing else; gives the address.
 
     Args:
         runs: the folder whose runs the index lists, at `index_path`.
+        prefect: the address of Prefect's pages, to whose forms the index leads; empty for none.
     """
-    server = _Server((host, port), partial(Reports, key, runs))
+    server = _Server((host, port), partial(Reports, key, runs, prefect))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -60,8 +69,8 @@ class _Server(ThreadingHTTPServer):
 class Reports(BaseHTTPRequestHandler):
     timeout = SECONDS
 
-    def __init__(self, key: str, runs: Path, *request: object) -> None:
-        self._key, self._runs = key, runs
+    def __init__(self, key: str, runs: Path, prefect: str, *request: object) -> None:
+        self._key, self._runs, self._prefect = key, runs, prefect
         super().__init__(*request)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -81,13 +90,16 @@ class Reports(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").partition(":")[0] not in NAMES:
             return None
         try:
-            asked = unquote(urlsplit(self.path).path)
+            parts = urlsplit(self.path)
         except ValueError:
             return None
+        asked = unquote(parts.path)
         if asked == f"/{SETTINGS}":
             return f"<!doctype html><title>Configuration</title><pre>{escape(configuration.render())}</pre>".encode()
-        if hmac.compare_digest(asked.encode(), index_path(self._key, self._runs).encode()):
-            return index_page(runs_in(self._runs), self._link).encode()
+        index = index_path(self._key, self._runs)
+        for place, page in ((index, self._index), (index + COMPARE, self._comparison)):
+            if hmac.compare_digest(asked.encode(), place.encode()):
+                return page(parse_qs(parts.query)).encode()
         token, _, rest = asked.removeprefix("/").partition("/")
         path = Path("/", rest)
         known = hmac.compare_digest(token.encode(), token_of(self._key, path.parent).encode())
@@ -95,6 +107,21 @@ class Reports(BaseHTTPRequestHandler):
             return _own_file(path) if known and path.name == REPORT else None
         except (OSError, ValueError):
             return None
+
+    def _index(self, asked: Mapping[str, list[str]]) -> str:
+        forms = partial(run_forms, self._prefect) if self._prefect else no_forms
+        return index_page(runs_in(self._runs), self._link, asked.get("by", [""])[0], forms)
+
+    def _comparison(self, asked: Mapping[str, list[str]]) -> str:
+        """The comparison of runs of the folder, of which nothing but their names is believed."""
+        known = {run.name: run.directory for run in runs_in(self._runs)}
+        chosen = [known[name] for name in asked.get(RUN, []) if name in known]
+        try:
+            if not chosen:
+                return NOTHING_TICKED
+            return render([read_figures(directory, samples=len(chosen) == 1) for directory in chosen])
+        except PopuloraError as error:
+            return f"<!doctype html><title>Runs</title><p>{escape(error.problem)}</p>"
 
     def _link(self, directory: Path) -> str:
         return f"/{token_of(self._key, directory)}{quote(str(directory / REPORT))}"

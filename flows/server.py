@@ -11,12 +11,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import Empty
 from typing import Any
+from uuid import UUID
 
 import httpx
 from prefect import runtime
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.events.worker import EventsWorker
 from prefect.settings import (
     PREFECT_API_AUTH_STRING,
@@ -24,7 +25,7 @@ from prefect.settings import (
     PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
     temporary_settings,
 )
-from prefect.states import Crashed
+from prefect.states import Cancelled, Crashed
 
 import flows
 from flows.forms import run_folder
@@ -136,13 +137,48 @@ def crash_orphaned_flow_runs() -> list[str]:
     )
 
 
-def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
+def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
+    """Settle flow runs of deployments that stand as Cancelling while nothing runs them; what had ended stays so.
+
+    Args:
+        gone: those without a process when this was called before: who cancels one takes a moment to say so.
+
+    Returns:
+        Those without a process now.
+    """
+    with get_client(sync_client=True) as client:
+        left = {
+            run.id
+            for run in _under_way(client, StateType.CANCELLING)
+            if run.deployment_id is not None and not _is_at_work(run)
+        }
+        for flow_run_id in left & gone:
+            states = sorted(client.read_flow_run_states(flow_run_id), key=lambda state: state.timestamp)
+            before = [state for state in states if state.type is not StateType.CANCELLING][-1]
+            ended = before if before.is_final() else Cancelled(message="its process had ended")
+            again = State(type=ended.type, name=ended.name, message=ended.message)
+            client.set_flow_run_state(flow_run_id, again, force=True)
+    return frozenset(left)
+
+
+def _is_at_work(run: FlowRun) -> bool:
+    """True if the process that a worker started for a flow run lives: its name there is HOST:PID."""
+    pid = (run.infrastructure_pid or "").rpartition(":")[2]
+    return pid.isdigit() and Path(f"/proc/{pid}").exists()
+
+
+def _under_way(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """The flow runs in these states."""
     under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
     found: list[FlowRun] = []
+    while page := client.read_flow_runs(flow_run_filter=under_way, limit=PAGE, offset=len(found)):
+        found += page
+    return found
+
+
+def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
     with get_client(sync_client=True) as client:
-        while page := client.read_flow_runs(flow_run_filter=under_way, limit=PAGE, offset=len(found)):
-            found += page
-        left = [run for run in found if is_left(run)]
+        left = [run for run in _under_way(client, *states) if is_left(run)]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message="the process of this run is gone"), force=True)
     return [f"set the flow run {run.name} from {run.state_name} to Crashed" for run in left]

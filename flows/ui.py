@@ -56,7 +56,10 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     key = kept_key(flows.PREFECT_KEY)
     runs = REPOSITORY / "runs"
-    with serve_reports(HOST, port + 1, key, runs) as reports, _ended_with_everything_below():
+    with (
+        serve_reports(HOST, port + 1, key, runs, f"http://{HOST}:{port}") as reports,
+        _ended_with_everything_below(),
+    ):
         environment = _environment(port, reports, key)
         server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)

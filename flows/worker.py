@@ -1,20 +1,29 @@
-"""Prefect's worker for processes, which cancels a flow run as often as a person asks.
+"""Prefect's worker for processes, which cancels a flow run as often as a person asks, and keeps the desk in order.
 
     python -m flows.worker      the worker of `populora ui`
 
 By itself Prefect's runner keeps in mind what it has cancelled, and passes over a second request: a flow run that was
-retried in between would go on, and the server would show it as Cancelled five minutes later.
+retried in between would go on, and the server would show it as Cancelled five minutes later. Nor does anybody settle
+a flow run that ended before its cancelling was heard of: it would stay Cancelling.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from threading import Thread
 from typing import Any
 from uuid import UUID
 
+from prefect.logging import get_logger
 from prefect.runner import Runner
 
+from flows.choices import lists, offer
 from flows.deploy import POOL
+from flows.server import settle_cancelled_flow_runs
+from populora_core.support.shipped import REPOSITORY
+
+EVERY = 5.0  # seconds
 
 
 class Forgetful(Runner):
@@ -25,11 +34,27 @@ class Forgetful(Runner):
         return await super().execute_flow_run(flow_run_id, *how, **more)
 
 
+def keep_order() -> None:
+    """Settle what was cancelled too late, and bring the lists of the forms up to date, for ever."""
+    offered: object = None
+    gone: frozenset[UUID] = frozenset()
+    while True:
+        try:
+            gone = settle_cancelled_flow_runs(gone)
+            if (now := lists(REPOSITORY)) != offered:
+                offer(now)
+                offered = now
+        except Exception as error:  # the server is busy, or going down
+            get_logger("populora").debug("is tried again: %s", error)
+        time.sleep(EVERY)
+
+
 def main() -> None:
     from prefect.cli import app
     from prefect.workers import process
 
     process.Runner = Forgetful  # type: ignore[misc]  # a worker makes its own, and lets none be given
+    Thread(target=keep_order, daemon=True).start()
     sys.argv = [
         "prefect",
         "worker",

@@ -51,17 +51,13 @@ class Desk:
     """`populora ui`, and the browser that a person sits at."""
 
     def __init__(
-        self, process: subprocess.Popen[str], address: str, key: str, home: Path, browser: Any
+        self, process: subprocess.Popen[str], link: str, index: str, home: Path, browser: Any
     ) -> None:
-        self.process, self.address, self.home, self.browser = process, address, home, browser
-        self.auth = PrefectKey(f"{address}/api", key)
-        self._log_in(key)
-
-    def _log_in(self, key: str) -> None:
-        """Give the page the key that it asks for; the browser keeps it."""
-        self.browser.get(self.address)
-        self.do("//input[@type='password']", lambda box: box.send_keys(key))
-        self.button("Login", opens="//a[contains(@href,'/deployments')]")
+        self.process, self.link, self.index, self.home, self.browser = process, link, index, home, browser
+        self.address, key = link.split("/door#")
+        self.auth = PrefectKey(f"{self.address}/api", key)
+        self.browser.get(link)
+        self.find("//a[normalize-space(.)='train']")
 
     def shown(self, xpath: str) -> list[Any]:
         """The elements that are visible now."""
@@ -160,7 +156,7 @@ class Desk:
         if value is True:
             self.click(f"{place}//label[contains(@class,'p-toggle')]")
             return
-        for kind in ("int", "str", "enum", "literal"):
+        for kind in ("int", "str", "enum", "literal", "type"):
             choice = f"{place}//button[normalize-space(.)='{kind}']"
             if self.browser.find_elements("xpath", choice):
                 self.click(choice)
@@ -248,7 +244,7 @@ def command(pid: int) -> list[str]:
 
 
 def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
-    """`populora ui` on ports that are free, its address, and its key.
+    """`populora ui` on ports that are free, the link that logs in, and that of the index of runs.
 
     Only the program can tell that they are free, since it takes them seconds later. They are none of those that the
     kernel hands to whoever connects.
@@ -271,9 +267,9 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
         )
         assert process.stdout is not None
         told = "".join(process.stdout.readline() for _ in range(6))
-        address = f"http://127.0.0.1:{port}"
-        if f"\n{address}/" in told and (key := re.search(r"the key (\S+),", told)):
-            return process, address, key[1]
+        links = re.findall(r"http://\S+", told)
+        if links and links[0].startswith(f"http://127.0.0.1:{port}/door#"):
+            return process, links[0], links[1]
         process.terminate()
         told += process.communicate(timeout=PATIENCE)[0]
         assert re.search("is taken|already in use", told), told
@@ -283,11 +279,11 @@ def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
 @contextmanager
 def at_the_desk(home: Path) -> Iterator[Desk]:
     """A desk whose Prefect keeps what it has in a folder; at the end nothing of it is left."""
-    process, address, key = start(home)
+    process, link, index = start(home)
     try:
         with chromium() as browser:
             set_width(browser, DESK)
-            desk = Desk(process, address, key, home, browser)
+            desk = Desk(process, link, index, home, browser)
             desk.set_night(active=False)  # or else it evaluates the repository's own runs at three o'clock
             yield desk
         below = descendants(process.pid)

@@ -19,11 +19,14 @@ from store_run import TEACHER, commit_stage, evaluation_row, write_run
 from test_cli import ERROR, populora
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from populora_core.lifecycle.export import CARD, export_member, known_as
+from populora_core.lifecycle.export import CARD, export_member, known_as, take
 from populora_core.lifecycle.loop import train
+from populora_core.lifecycle.naming import BEST
+from populora_core.lifecycle.standing import named, newest_generation
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
+from populora_core.population.member import Role
 from populora_core.report.model_card import Snapshot, model_card
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -54,6 +57,21 @@ def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
     """Whether an export succeeds or fails, no temporary folder remains."""
     yield
     assert list(tmp_path.rglob(".tmp-*")) == []
+
+
+@pytest.mark.parametrize("role", list(Role)[:2])
+def test_best_is_the_fittest_of_a_role_by_play(run: Run, role: Role) -> None:
+    with Catalogue(run.directory) as catalogue:
+        ranked = catalogue.rows(
+            "SELECT member_id FROM figures_member WHERE generation = ? AND role = ? "
+            "ORDER BY eligible DESC, fitness DESC",
+            [newest_generation(run), role],
+        )
+    alive = members_of(run, "died_generation IS NULL")
+    best = next(row["member_id"] for row in ranked if row["member_id"] in alive)
+    assert named(run, BEST, alive, role=role) == best
+    if role is Role.STUDENT:
+        assert take(run, BEST).member_id == best
 
 
 def members_of(run: Run, condition: str) -> list[str]:

@@ -16,6 +16,7 @@ from store_run import write_run
 
 from flows import reports
 from flows.reports import SETTINGS, index_path, serve_reports
+from populora_core.report.index_page import COMPARE
 from populora_core.report.write import REPORT, SERVED, SERVED_KEY, report_address, token_of
 from populora_core.runs.run import Run
 from populora_core.store.record import RECORD
@@ -44,7 +45,7 @@ def run(tmp_path: Path) -> Path:
 def asked(url: str, **headers: str) -> tuple[int, bytes]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
-    connection.request("GET", parts.path, headers=headers)
+    connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read()
 
@@ -136,11 +137,46 @@ def test_the_index_lists_the_runs_of_the_folder_with_links_to_their_reports(
     status, page = asked(served + index_path(KEY, tmp_path))
     text = page.decode()
     assert status == 200
-    assert "<td>finished</td><td>3 / 3</td><td>Students now solve " in text
-    assert "<td>&lt;b&gt;</td><td>stopped</td><td>0 / 3</td>" in text
-    assert "<td>broken</td><td>not readable</td>" in text
-    (link,) = re.findall('href="([^"]+)"', text)
+    first, empty, broken = (row_of(text, name) for name in ("first", "&lt;b&gt;", "broken"))
+    assert first[2] == "finished" and first[5] == "3 / 3" and first[-1].startswith("Students now solve ")
+    assert first[6:8] == [config.base.public_name(), str(config.run.seed)]
+    assert empty[2] == "stopped" and empty[5] == "0 / 3"
+    assert broken[2] == "not readable"
+    (link,) = re.findall('<td><a href="([^"]+)">', text)
     assert asked(served + link) == (200, b"of the first")
+
+
+def row_of(page: str, run: str) -> list[str]:
+    """The texts of a run's cells."""
+    row = next(row for row in page.split("<tr>") if f">{run}<" in row)
+    return [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row)]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[str]:
+    for seed in (2, 1):
+        Run.create(tmp_path / f"seed-{seed}", small_config(run={"seed": seed}), base_digest="0" * 64)
+        write_run(tmp_path / f"seed-{seed}", generations=3)
+    return ["seed-1", "seed-2"]
+
+
+def test_the_index_is_in_the_order_that_a_column_gives(served: str, two: list[str], tmp_path: Path) -> None:
+    for by in ("seed", "-seed", "run", "-run"):
+        text = asked(f"{served}{index_path(KEY, tmp_path)}?by={by}")[1].decode()
+        backwards = by.startswith("-")
+        assert sorted(two, key=lambda name: text.index(f">{name}<"), reverse=backwards) == two
+        assert f'aria-sort="{"descending" if backwards else "ascending"}"' in text
+
+
+def test_ticked_runs_are_compared_and_no_other_folder_is_read(
+    served: str, two: list[str], tmp_path: Path
+) -> None:
+    compare = f"{served}{index_path(KEY, tmp_path)}{COMPARE}"
+    status, page = asked(f"{compare}?run=seed-1&run=seed-2&run=../../etc")
+    assert status == 200
+    assert b"2 runs compared" in page and b"run.seed" in page
+    assert b"No run is ticked" in asked(f"{compare}?run=/etc")[1]
+    assert asked(f"{served}/{COMPARE}?run=seed-1")[0] == 404
 
 
 def test_the_index_is_for_who_knows_its_address_and_the_settings_are_for_everyone(

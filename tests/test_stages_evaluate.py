@@ -20,7 +20,8 @@ from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.loop import fork, rerun, train
-from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, newest_generation, overlap
+from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, overlap
+from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session

@@ -23,7 +23,7 @@ import httpx
 import pytest
 from browser import MARKS
 from conftest import PATIENCE, alive, commits, wait_for
-from desk import ASKED, ROOT, Desk, at_the_desk
+from desk import ASKED, ROOT, Desk, at_the_desk, command
 
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.processes import descendants
@@ -81,6 +81,21 @@ def living(desk: Desk) -> list[int]:
     return [pid for pid in descendants(desk.process.pid) if alive(pid)]
 
 
+def test_the_printed_link_logs_in_and_whoever_has_no_key_is_asked_for_it_without_alarms(desk: Desk) -> None:
+    alarms = "//*[contains(@class,'p-toast')][normalize-space(.)!='']"
+    assert not desk.shown(alarms)
+    desk.browser.execute_script("localStorage.clear()")
+    desk.browser.get(f"{desk.address}/work-pools")
+    box = "//input[@type='password']"
+    desk.do(box, lambda element: element.send_keys("a guess"))
+    desk.button("Open", opens="//*[@role='alert'][contains(.,'not the key')]")
+    desk.keep("door")
+    desk.do(box, lambda element: (element.clear(), element.send_keys(desk.link.partition("#")[2])))
+    desk.button("Open", opens="//a[normalize-space(.)='populora']")
+    assert desk.browser.current_url == f"{desk.address}/work-pools"
+    assert not desk.shown(alarms)
+
+
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
     run = fresh(runs, "first")
     desk.launch("train", "train-form", run_dir=str(run), preset="quick", generations=2)
@@ -130,6 +145,15 @@ def test_the_list_of_runs_opens_without_their_generations(desk: Desk) -> None:
     desk.browser.get(f"{desk.address}/runs?hide-subflows=true")
     desk.find("//a[normalize-space(.)='first train']")
     assert not desk.browser.find_elements("xpath", "//a[normalize-space(.)='first g0002']")
+
+
+def test_a_run_that_is_cancelled_after_its_end_stays_as_it_ended(desk: Desk, runs: Path) -> None:
+    name = f"{made(runs, 'first').name} train"
+    wait_for(lambda: not any("prefect.engine" in command(pid) for pid in living(desk)))
+    late = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}  # as the page sends it
+    desk.api("POST", f"flow_runs/{desk.run(name)['id']}/set_state", late)
+    assert desk.run(name)["state_name"] == "Cancelling"
+    wait_for(lambda: desk.run(name)["state_name"] == "Completed", PATIENCE, ASKED)
 
 
 def test_a_cancelled_run_leaves_nothing_behind_and_goes_on_by_retry(desk: Desk, runs: Path) -> None:

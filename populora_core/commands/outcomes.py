@@ -43,14 +43,13 @@ def export(
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
     from populora_core.lifecycle.export import CARD, export_member
-    from populora_core.lifecycle.run_evaluation import BEST, best_solver
     from populora_core.runs.run import Run
     from populora_core.terminal.screen import narrated, pushed
 
-    run = Run.open(directory)
-    name = best_solver(run, generation) if member == BEST else member
-    with narrated(f"exporting {name} ..."):
-        done = export_member(run, name, to, generation=generation, merge=merge, base_name=base_name)
+    with narrated(f"exporting {member} ..."):
+        done = export_member(
+            Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
+        )
     what = "merged checkpoint" if merge else "PEFT adapter"
     print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
     print(f"from Python:  see {done.folder / CARD}")

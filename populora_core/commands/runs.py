@@ -59,7 +59,7 @@ def inspect(
     generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
     stage: Annotated[str | None, typer.Option(help="one stage's manifest (with --generation)")] = None,
     member: Annotated[
-        str | None, typer.Option(help="one member, e.g. S0·g8: ratings, lineage, adapters")
+        str | None, typer.Option(help="one member, e.g. S0·g8, or best: ratings, lineage, adapters")
     ] = None,
     problem: Annotated[str | None, typer.Option(help="one problem with its attempts")] = None,
 ) -> None:
@@ -185,9 +185,11 @@ def report(
 @runs_app.command(rich_help_panel=LOOK)
 def play(
     directory: RunDir,
-    teacher: Annotated[str | None, typer.Option(help="who asks (default: another each time)")] = None,
+    teacher: Annotated[
+        str | None, typer.Option(help="who asks, or best (default: another each time)")
+    ] = None,
     student: Annotated[
-        str | None, typer.Option(help="who answers for you (default: another each time)")
+        str | None, typer.Option(help="who answers for you, or best (default: another each time)")
     ] = None,
     type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from populora_core.config.sections import BUNDLED
-from populora_core.lifecycle.naming import member_named
+from populora_core.lifecycle.standing import named
 from populora_core.report.model_card import Snapshot, model_card, serve_command
 from populora_core.runs.run import Run
 from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
@@ -80,7 +80,7 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
     """
     with Catalogue(run.directory) as catalogue:
         members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members ORDER BY 1")}
-        member_id = member_named(member_id, members)
+        member_id = named(run, member_id, members, generation)
         adapters = catalogue.rows(
             "SELECT * FROM adapters WHERE member_id = ? ORDER BY generation", [member_id]
         )

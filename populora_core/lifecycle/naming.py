@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from populora_core.report.text import short_id
 from populora_core.support.errors import RunDirectoryError
 
+BEST = "best"  # the fittest by play, wherever a member is asked for
 LISTED = 12
 
 

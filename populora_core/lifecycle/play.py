@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from populora_core.compute.arena import Arena, SamplingRules
-from populora_core.lifecycle.naming import member_named
-from populora_core.lifecycle.run_evaluation import newest_generation
+from populora_core.lifecycle.standing import named, newest_generation
 from populora_core.model.adapter_files import read_state
 from populora_core.population.member import Role
 from populora_core.problems.model import Problem
@@ -64,8 +63,8 @@ class PlayTable:
         newest = newest_generation(run)
         with Catalogue(run.directory) as catalogue:
             living = {row["member_id"]: Role(row["role"]) for row in catalogue.rows(LIVING, [newest])}
-        self._teachers = _playing(living, Role.TEACHER, teacher)
-        self._students = _playing(living, Role.STUDENT, student)
+        self._teachers = _playing(run, living, Role.TEACHER, teacher)
+        self._students = _playing(run, living, Role.STUDENT, student)
         base, adapters = run.config.base, run.config.adapters
         self._arena = Arena(base.folder(), base.dialect, sandbox, rank=adapters.rank, alpha=adapters.alpha)
         chosen = {*self._teachers, *self._students}
@@ -126,6 +125,6 @@ class PlayTable:
         return self._draws
 
 
-def _playing(living: dict[str, Role], role: Role, given: str | None) -> list[str]:
+def _playing(run: Run, living: dict[str, Role], role: Role, given: str | None) -> list[str]:
     own = [name for name, its in living.items() if role in its.plays]
-    return own if given is None else [member_named(given, own)]
+    return own if given is None else [named(run, given, own, role=role)]

@@ -12,7 +12,8 @@ from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import FIRST, NEWEST, YARDSTICK
 from populora_core.benchmarks.suite import Entry, Suite, load_suite, named_suite
-from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, newest_generation
+from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation
+from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import seeded

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from populora_core.lifecycle.run_evaluation import newest_generation
+from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.lock import lock
 from populora_core.runs.run import Run
 from populora_core.store.adapters import MOMENTS, WEIGHTS

@@ -15,15 +15,14 @@ from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE, score_rows
 from populora_core.benchmarks.suite import Part, Suite
-from populora_core.lifecycle.naming import member_named
-from populora_core.population.fitness import rank
+from populora_core.lifecycle.naming import BEST, member_named
+from populora_core.lifecycle.standing import by_play, newest_generation, population_folder
 from populora_core.population.member import Role
-from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import python_of
 from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, SuiteItems, players_of
-from populora_core.stages.table import file_name, giver, stages_of
+from populora_core.stages.table import file_name
 from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, shards_dir
@@ -33,7 +32,7 @@ from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
 SELECTION, SANDBOX = "members", "sandbox"
-SOLVERS, BEST = "solvers", "best"
+SOLVERS = "solvers"
 GROUPS = ("all", SOLVERS, BEST)
 
 
@@ -95,7 +94,7 @@ class RunEvaluation:
         self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = chosen_members(run, self.generation, members)
-        alive = read_table(_source(run, self.generation), "population").num_rows
+        alive = read_table(population_folder(run, self.generation), "population").num_rows
         by_name = members if members in GROUPS else next(iter(chosen))
         self._selection = "all" if len(chosen) == alive else by_name
         self.evaluation = Evaluation(
@@ -161,20 +160,6 @@ def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
     return contamination(items, texts)
 
 
-def newest_generation(run: Run) -> int:
-    """The newest generation whose members are all there.
-
-    Raises:
-        RunDirectoryError: there is none yet.
-    """
-    for number in reversed(run.generations()):
-        if read_manifest(_source(run, number)) is not None:
-            return number
-    raise RunDirectoryError(
-        f"{run.directory} has no complete generation yet", fix=f"populora resume {run.directory}"
-    )
-
-
 def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
     """True if these of the newest generation's members, as they are now, were evaluated by this very suite.
 
@@ -213,13 +198,8 @@ def supersede_outdated(run: Run, generation: int) -> list[Path]:
     return [supersede(run.directory, folder) for folder in outdated]
 
 
-def _source(run: Run, generation: int) -> Path:
-    """The stage folder that holds the members at the end of a generation."""
-    return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
-
-
 def _inputs(run: Run, generation: int) -> dict[str, str]:
-    manifest = read_manifest(_source(run, generation))
+    manifest = read_manifest(population_folder(run, generation))
     if manifest is None:
         return {}
     return {"population": manifest.contents[file_name("population")]}
@@ -227,7 +207,7 @@ def _inputs(run: Run, generation: int) -> dict[str, str]:
 
 def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     """member_id -> sha256 of its weights, of the chosen members."""
-    source = _source(run, generation)
+    source = population_folder(run, generation)
     manifest = read_manifest(source)
     if manifest is None or not intact(source, manifest):
         raise RunDirectoryError(
@@ -260,27 +240,6 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             fix="name the generation that it lived in with --generation",
         ) from error
     return {name: hashes[name]}
-
-
-def best_solver(run: Run, generation: int | None = None) -> str:
-    """The fittest of those who answer, by play, after a generation; None for the newest."""
-    number = newest_generation(run) if generation is None else generation
-    solvers = chosen_members(run, number, SOLVERS)
-    return next(member for member in by_play(run, number) if member in solvers)
-
-
-def by_play(run: Run, generation: int) -> list[str]:
-    """The members, role by role, the fittest first, by play alone: a choice by test scores would flatter them."""
-    from populora_core.stages.context import member_of
-
-    members = [member_of(row) for row in read_table(_source(run, generation), "population").to_pylist()]
-    eligible = {member.member_id: True for member in members}
-    if generation > 0:
-        ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
-        eligible |= {row["member_id"]: row["eligible"] for row in ratings}
-    fitness = {member.member_id: lower_bound(member.rating) for member in members}
-    ranked = [rank([m for m in members if m.role is role], fitness, eligible) for role in Role]
-    return [member.member_id for own in ranked for member in own]
 
 
 def _rows(folder: Path) -> list[Row]:

@@ -1,36 +1,39 @@
-"""The runs of a folder at a glance: state, how far each is, and its headline."""
+"""The runs of a folder at a glance: what each is, how far it is, and what it came to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from html import escape
 from pathlib import Path
+from typing import Any
 
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import one_line
-from populora_core.report.text import visible
+from populora_core.report.scored import scored
 from populora_core.report.write import REPORT
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
 from populora_core.store.record import RECORD
 from populora_core.support.errors import PopuloraError
 
-KEPT = 500  # headlines
-STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-html { color: light-dark(#1a1d21, #e6e8eb); background: light-dark(#fff, #0f1216) }
-body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-a { color: light-dark(#0b57a4, #7ab7f0) }
-th, td { text-align: left; vertical-align: top; padding: .5rem 1rem .5rem 0; border-bottom: 1px solid #8886 }
-@media (max-width: 40rem) {
-  thead { display: none } tr { display: block; padding: .7rem 0; border-bottom: 1px solid #8886 }
-  tbody td { display: block; padding: 0; border: 0; overflow-wrap: anywhere }
-  td:first-child { font-weight: 600 } td:nth-child(3)::after { content: " generations" }
-}
-"""
+KEPT = 500  # runs whose figures are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """The end of a run so far, in a line and in scores.
+
+    Attributes:
+        seconds: that its generations took by the clock.
+        suite: the held-out suite of the scores; empty where there are none.
+    """
+
+    headline: str
+    seconds: float = 0.0
+    suite: str = ""
+    solvers: float | None = None
+    base: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,38 @@ class RunGlance:
 
     Attributes:
         state: at work, killed, finished, stopped, or not readable.
+        started: date and time, UTC.
+        base: the name of its base model.
     """
 
     directory: Path
     state: str
     generation: int
     target: int
-    headline: str
+    outcome: RunResults
+    started: str = ""
+    base: str = ""
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def headline(self) -> str:
+        return self.outcome.headline
+
+
+ORDERS: dict[str, Callable[[RunGlance], Any]] = {
+    "run": lambda run: run.name,
+    "started": lambda run: run.started,
+    "length": lambda run: run.outcome.seconds,
+    "generations": lambda run: run.generation,
+    "base": lambda run: run.base,
+    "seed": lambda run: -1 if run.seed is None else run.seed,
+    "solvers": lambda run: -1.0 if run.outcome.solvers is None else run.outcome.solvers,
+}
+"""Orders of a list of runs, by name."""
 
 
 def runs_in(folder: Path) -> list[RunGlance]:
@@ -54,49 +82,46 @@ def runs_in(folder: Path) -> list[RunGlance]:
     return [glance(directory) for directory in sorted(found, key=_newest, reverse=True)]
 
 
+def in_order(runs: Sequence[RunGlance], by: str) -> list[RunGlance]:
+    """The runs in one of ORDERS, the largest first behind a minus; as they are for any other name."""
+    key = ORDERS.get(by.removeprefix("-"))
+    return list(runs) if key is None else sorted(runs, key=key, reverse=by.startswith("-"))
+
+
 def glance(directory: Path) -> RunGlance:
     """A run at a glance."""
     try:
         run = Run.open(directory)
-        said = _headline(run.directory, _newest(directory))
+        outcome = _outcome(run.directory, _newest(directory))
     except PopuloraError as error:
-        return RunGlance(directory, "not readable", 0, 0, error.problem)
+        return RunGlance(directory, "not readable", 0, 0, RunResults(error.problem))
     last, target = max([0, *run.generations()]), run.config.run.generations
     beat = Beat.read(run.directory)
     life = Life.ENDED if beat is None else beat.life
     ended = "finished" if last >= target else "stopped"
     state = {Life.ALIVE: "at work", Life.DEAD: "killed", Life.ENDED: ended}[life]
-    return RunGlance(run.directory, state, last, target, said)
-
-
-def index_page(runs: Sequence[RunGlance], link: Callable[[Path], str]) -> str:
-    """The runs as an HTML page that links to their reports.
-
-    Args:
-        link: makes the address of the report in a folder.
-    """
-    rows = []
-    for run in runs:
-        name = escape(visible(run.directory.name))
-        if (run.directory / REPORT).is_file():
-            name = f'<a href="{escape(link(run.directory))}">{name}</a>'
-        done = f"{run.generation} / {run.target}"
-        rows.append(
-            f"<tr><td>{name}</td><td>{run.state}</td><td>{done}</td><td>{escape(run.headline)}</td></tr>"
-        )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("run", "state", "generations", "headline"))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs · PopuLoRA</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style><main><h1>Runs</h1>{table if rows else '<p>There is no run yet.</p>'}</main></html>"
+    return RunGlance(
+        run.directory,
+        state,
+        last,
+        target,
+        outcome,
+        str(run.record["created_at"])[:16].replace("T", " "),
+        run.config.base.public_name(),
+        run.config.run.seed,
     )
 
 
 @lru_cache(KEPT)
-def _headline(directory: Path, newest: int) -> str:
-    """The headline of a run, in one line; computed again once the run's report is written again."""
-    return one_line(read_figures(directory, samples=False))
+def _outcome(directory: Path, newest: int) -> RunResults:
+    """A run's headline, length and last scores; computed again once the run's report is written again."""
+    figures = read_figures(directory, samples=False)
+    took = sum(row["seconds"] + row["before"] for row in figures["stages"])
+    said, found = one_line(figures), scored(directory)
+    if not found:
+        return RunResults(said, took)
+    last = found[-1]
+    return RunResults(said, took, last.suite, last.solvers.value, last.base.value)
 
 
 def _newest(directory: Path) -> int:

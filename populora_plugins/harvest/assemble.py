@@ -29,7 +29,9 @@ from populora_core.benchmarks.scores import (
 )
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.mixing import mixed
-from populora_core.lifecycle.run_evaluation import chosen_members, newest_generation
+from populora_core.lifecycle.naming import BEST
+from populora_core.lifecycle.run_evaluation import chosen_members
+from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Player, players_of
@@ -38,7 +40,8 @@ from populora_core.support import ids
 from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
-HOWS = BEST, SOUP, VOTE, ROUTE = ("best", "soup", "vote", "route")
+SOUP, VOTE, ROUTE = "soup", "vote", "route"
+HOWS = (BEST, SOUP, VOTE, ROUTE)
 ANY, MEAN = "any member (pass@k)", "mean member"
 BY_TYPE, BY_SURENESS = "problem type", "log-probability"
 SURENESS = "mean_logprob"

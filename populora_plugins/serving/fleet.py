@@ -8,8 +8,9 @@ from math import inf
 
 from populora_core.benchmarks.metrics import voted
 from populora_core.compute.work import Worker
-from populora_core.lifecycle.naming import member_named
-from populora_core.lifecycle.run_evaluation import by_play, chosen_members, newest_generation
+from populora_core.lifecycle.naming import BEST, member_named
+from populora_core.lifecycle.run_evaluation import chosen_members
+from populora_core.lifecycle.standing import by_play, newest_generation
 from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.model import Problem
@@ -24,7 +25,7 @@ from populora_core.support.errors import RunDirectoryError
 from populora_core.support.finish import FinishReason
 from populora_plugins.serving.reply import MemberReply
 
-BASE, BEST, VOTE, ROUTE = "base", "best", "vote", "route"
+BASE, VOTE, ROUTE = "base", "vote", "route"
 Pick = Callable[[Sequence[MemberReply]], int]
 """A choice among several members' replies, in the members' order: the place of the one to give."""
 

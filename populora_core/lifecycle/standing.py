@@ -1,0 +1,69 @@
+"""Members at the end of a generation, and who is best by play: `best` is a member's name wherever one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from populora_core.lifecycle.naming import BEST, member_named
+from populora_core.population.fitness import rank
+from populora_core.population.member import Role
+from populora_core.population.rating import lower_bound
+from populora_core.runs.run import Run
+from populora_core.stages.table import giver, stages_of
+from populora_core.store.artifacts import read_manifest, read_table, stage_dir
+from populora_core.support.errors import RunDirectoryError
+
+
+def population_folder(run: Run, generation: int) -> Path:
+    """The stage folder that holds the members at the end of a generation."""
+    return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
+
+
+def newest_generation(run: Run) -> int:
+    """The newest generation whose members are all there.
+
+    Raises:
+        RunDirectoryError: there is none yet.
+    """
+    for number in reversed(run.generations()):
+        if read_manifest(population_folder(run, number)) is not None:
+            return number
+    raise RunDirectoryError(
+        f"{run.directory} has no complete generation yet", fix=f"populora resume {run.directory}"
+    )
+
+
+def by_play(run: Run, generation: int) -> list[str]:
+    """The members, role by role, the fittest first, by play alone: a choice by test scores would flatter them."""
+    from populora_core.stages.context import member_of
+
+    rows = read_table(population_folder(run, generation), "population").to_pylist()
+    members = [member_of(row) for row in rows]
+    eligible = {member.member_id: True for member in members}
+    if generation > 0:
+        ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
+        eligible |= {row["member_id"]: row["eligible"] for row in ratings}
+    fitness = {member.member_id: lower_bound(member.rating) for member in members}
+    ranked = [rank([m for m in members if m.role is role], fitness, eligible) for role in Role]
+    return [member.member_id for own in ranked for member in own]
+
+
+def named(
+    run: Run, given: str, members: Iterable[str], generation: int | None = None, role: Role = Role.STUDENT
+) -> str:
+    """The member that a person means by a name; `best` is the fittest of those who play a role.
+
+    Args:
+        members: the ids to choose from.
+        generation: at the end of which somebody is best; None for the newest.
+
+    Raises:
+        RunDirectoryError: none of them, or several.
+    """
+    if given != BEST:
+        return member_named(given, members)
+    number = newest_generation(run) if generation is None else generation
+    rows = read_table(population_folder(run, number), "population").to_pylist()
+    playing = {row["member_id"] for row in rows if role in Role(row["role"]).plays}
+    return next(member for member in by_play(run, number) if member in playing)
