@@ -11,6 +11,7 @@ import pytest
 from conftest import contents, small_config, start
 from hypothesis import given
 from hypothesis import strategies as st
+from store_run import write_run
 from test_cli import populora
 
 from populora_core.benchmarks.benchmark import Item
@@ -20,10 +21,12 @@ from populora_core.commands.console import show_learnt
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
+from populora_core.report import learnt
 from populora_core.report.figures import read_figures
 from populora_core.report.index import glance
 from populora_core.report.lead import lead_plots
 from populora_core.report.learnt import (
+    Won,
     brief,
     held_out_claim,
     level_claim,
@@ -176,6 +179,20 @@ def test_a_yardstick_is_taken_by_hand_and_its_report_says_so(
         show_evaluation(run, suite_for(run, "yardstick"), "all", 1)
 
 
+def test_the_two_thoughts_stand_side_by_side_with_their_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.create(tmp_path / "run", small_config(), base_digest="0" * 64)
+    write_run(run.directory, generations=1)
+    both = Won("f(4,4)?", "y-1:014\n=[2,4]", "student-00-g0020", "=[2,0]", "[2, 4]", "[2, 0]")
+    monkeypatch.setattr(learnt, "won", lambda directory: both)
+    with console.capture() as shown:
+        show_learnt(console, run)
+    head, first, second = (line.split() for line in shown.get().splitlines()[-3:])
+    assert head == ["✗", "base", "answers", "[2,", "4]", "✓", "student-00-g0020", "answers", "[2,", "0]"]
+    assert (first, second) == (["y-1:014", "=[2,0]"], ["=[2,4]"])
+
+
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
@@ -189,7 +206,7 @@ def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tm
     titles = [plot.title for plot in lead_plots(read_figures(reported))]
     assert titles[1].startswith(f"{level.capitalize()}: from ")
     with console.capture() as shown:
-        show_learnt(console, reported)
+        show_learnt(console, Run.open(reported))
     assert "by stratum: problems solved" in shown.get()
     both = [shutil.copytree(reported, tmp_path / name) for name in "ab"]
     write_report(both, tmp_path / "comparison.html")

@@ -24,6 +24,7 @@ from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.report.summary import (
     OVERALL,
     POPULATION,
+    WORDS,
     generation_lines,
     run_rows,
 )
@@ -35,6 +36,17 @@ from populora_core.support.typed import shown, typed
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
 
+
+SOMETIMES = (
+    "SELECT program, inputs, outputs, solve_rate FROM problems WHERE solve_rate BETWEEN 0.2 AND 0.8 "
+    "ORDER BY generation DESC LIMIT 3"
+)
+BY_LEVEL = (
+    "PIVOT (SELECT stratum, if(member_id = 'base', 'base', 'generation ' || generation) AS who, score "
+    "FROM evaluation_strata WHERE member_id NOT LIKE 'teacher%') ON who USING avg(score)"
+)
+THOUGHTS = {"bundled:frontier": "a thought has a line a step: variable, step : old value, operand, new value"}
+"""Legends of thoughts that are no words."""
 DOING = {
     "found": "founding the population",
     "match": "pairing teachers and students",
@@ -127,7 +139,7 @@ def answer_table(directory: Path, title: str, sql: str) -> Table:
         left = name in ("member", "made by", "type")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(str, row.values()))
+        table.add_row(*(str(WORDS.get(value, value)) for value in row.values()))
     return table
 
 
@@ -141,7 +153,7 @@ def closing(console: Console, run: Run) -> None:
     console.print()
     console.print(population_table(directory))
     console.print(run_rows(directory, OVERALL)[0]["totals"])
-    show_learnt(console, directory)
+    show_learnt(console, run)
     place = shown(directory)
     console.print(
         f"\neverything lies in [bold]{place}[/]: generations/ (Parquet), members/ (PEFT adapters), "
@@ -153,11 +165,17 @@ def closing(console: Console, run: Run) -> None:
     for command, meaning in (
         (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
         (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),
-        (f'populora query {place} "SELECT * FROM problems ORDER BY solve_rate LIMIT 5"', "ask in SQL"),
+        *((f'populora query {place} "{sql}"', meaning) for meaning, sql in questions(directory)),
         (f"populora resume {place} --generations {max(run.generations()) + 10}", "go on for ten more"),
         *([(ui, "resume, redo, evaluate and schedule runs in a browser, with Prefect")] if IN_CLONE else []),
     ):
         console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
+
+
+def questions(directory: Path) -> list[tuple[str, str]]:
+    """Questions in SQL that a run can answer, each with its meaning."""
+    asked = [("problems that are solved sometimes, the newest first", SOMETIMES)]
+    return [*asked, ("held-out scores by level, base first", BY_LEVEL)] if scored(directory) else asked
 
 
 def yardstick_table(item: Yardstick) -> Table:
@@ -189,8 +207,9 @@ def strata_table(item: Scored) -> Table:
     return table
 
 
-def show_learnt(console: Console, directory: Path) -> None:
+def show_learnt(console: Console, run: Run) -> None:
     """Print what was learnt, and a problem that the base gets wrong and the population now gets right."""
+    directory = run.directory
     for line in learnt.lines(directory):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     for item in yardsticks(directory)[-1:]:
@@ -200,11 +219,21 @@ def show_learnt(console: Console, directory: Path) -> None:
             console.print(strata_table(scores))
     example = learnt.won(directory)
     if example is not None:
-        console.print("\na problem that the base gets wrong and the population now gets right:")
-        for who, text in (
-            ("asked", example.prompt),
-            (BASE, example.base),
-            (example.solver_id, example.solver),
-        ):
-            console.print(Text(visible(f"{who}:"), style="bold"))
-            console.print(Padding(Text(visible(text)), (0, 0, 0, 4)))
+        _show_won(console, example, run.config.base.path)
+
+
+def _show_won(console: Console, example: learnt.Won, base: str) -> None:
+    """Print the problem, and the two thoughts and answers side by side."""
+    console.print("\na problem that the base gets wrong and the population now gets right:")
+    console.print(Padding(Text(visible(example.prompt)), (0, 0, 0, 4)))
+    table = Table(box=None, pad_edge=False, padding=(0, 4, 0, 0))
+    for mark, who, answer in (
+        ("[red]✗[/]", BASE, example.base_answer),
+        ("[green]✓[/]", example.solver_id, example.solver_answer),
+    ):
+        said = "gives no answer" if answer is None else f"answers {answer}"
+        table.add_column(f"{mark} {who} {escape(visible(said))}", overflow="fold")
+    table.add_row(Text(visible(example.base)), Text(visible(example.solver)))
+    console.print(Padding(table, (0, 0, 0, 4)))
+    if legend := THOUGHTS.get(base):
+        console.print(f"    [dim]{legend}[/]")

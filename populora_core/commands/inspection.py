@@ -11,10 +11,12 @@ from rich.table import Table
 
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
-from populora_core.lifecycle.naming import member_named
 from populora_core.lifecycle.pruning import PrunePlan
+from populora_core.lifecycle.standing import named
 from populora_core.report import learnt
+from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
+from populora_core.report.notes import headline
 from populora_core.report.stage_summary import proof_rows
 from populora_core.report.summary import (
     COVERAGE,
@@ -72,7 +74,7 @@ def show_run(run: Run) -> None:
         )
     if origin:
         console.print(f"forked from generation {origin['generation']} of {origin['run']}")
-    for line in learnt.lines(run.directory):
+    for line in headline(read_figures(run.directory, samples=False)):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     generations = _generations(run)
     if generations:
@@ -137,7 +139,7 @@ def show_member(run: Run, member_id: str) -> None:
     """One member: where it comes from, how it was rated, where its adapters lie."""
     with Catalogue(run.directory) as catalogue:
         members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members")}
-        member_id = member_named(member_id, members)
+        member_id = named(run, member_id, members)
         _print_record(members[member_id])
         _print_rows(
             catalogue.rows(

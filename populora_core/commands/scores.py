@@ -164,7 +164,7 @@ def score_table(rows: Sequence[Row], suite: Suite) -> Table:
         title=f"suite {first['suite']}, {first['part']} half, after generation {first['generation']}",
         title_justify="left",
     )
-    table.add_column("member", no_wrap=True)
+    table.add_column("member", overflow="fold")
     for name in ("right", "score", "95 % interval", "minus base"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in headline_rows(rows, suite):
@@ -184,7 +184,7 @@ def benchmark_tables(rows: Sequence[Row]) -> Iterator[Table]:
     for start in range(0, len(names), COLUMNS):
         shown = names[start : start + COLUMNS]
         table = Table(title="by benchmark" if start == 0 else None, title_justify="left")
-        table.add_column("member", no_wrap=True)
+        table.add_column("member", overflow="fold")
         for name in shown:
             table.add_column(name, justify="right")
         for member in dict.fromkeys(row["member_id"] for row in rows):

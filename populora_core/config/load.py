@@ -176,7 +176,8 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """A hint for a person who wrote `name`."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.startswith(name)]
     return f"Did you mean {close[0]}?" if close else "`populora config` lists every key"
 
 

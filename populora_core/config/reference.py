@@ -74,7 +74,7 @@ def matching(key: str) -> list[DescribedSection]:
         raise ConfigError(
             f"no setting is called {key}",
             got=key,
-            fix=f"{closest(key, keys)}populora config lists all of them",
+            fix=closest(key, keys),
         )
     return found
 

@@ -27,12 +27,14 @@ WHERE generation = ? AND suite = ? AND item_id = ? AND member_id = ? AND sample_
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """A problem that the base gets wrong and a solver right."""
+    """A problem that the base gets wrong and a solver right: prompt, completions, and the answers read from them."""
 
     prompt: str
     base: str
     solver_id: str
     solver: str
+    base_answer: str | None
+    solver_answer: str | None
 
 
 def points(gain: Interval) -> str:
@@ -230,4 +232,11 @@ def won(directory: Path) -> Won | None:
             catalogue.rows(TEXTS, [best["generation"], best["suite"], best["item_id"], who])[0]
             for who in (best["member_id"], BASE)
         )
-    return Won(own["prompt"], other["completion"], best["member_id"], own["completion"])
+    return Won(
+        own["prompt"],
+        other["completion"],
+        best["member_id"],
+        own["completion"],
+        base[best["item_id"]]["answer"],
+        best["answer"],
+    )

@@ -27,7 +27,7 @@ ORDER BY grouping(member_id), member_id, role DESC
 POPULATION = """
 SELECT p.member_id AS member, printf('%.1f ± %.1f', p.mu, p.sigma) AS "rating μ ± σ",
        printf('%.1f%s', p.mu - 3 * p.sigma, if(r.eligible IS false, ' (idle)', '')) AS "fitness μ - 3σ",
-       p.born_generation AS "born in", p.operator AS "made by"
+       p.operator AS "made by"
 FROM tables.population p LEFT JOIN ratings r USING (member_id, generation)
 WHERE p.generation = (SELECT max(generation) FROM tables.population)
 ORDER BY p.role, r.eligible IS false, p.mu - 3 * p.sigma DESC, p.member_id
@@ -39,14 +39,21 @@ SELECT problem_type AS type, cumulative_cells AS "cells so far", new_cells AS "n
        printf('%.1f', mean_lines_of_code) AS "mean lines"
 FROM coverage QUALIFY generation = max(generation) OVER (PARTITION BY problem_type) ORDER BY problem_type
 """
-# Totals of the whole run.
+# Totals of the whole run, counted as the report's tiles count.
 OVERALL = """
-SELECT printf('%d proposals, %d problems, %d attempts, %d replacements, %.0f s, of which %.0f s in stages',
-              (SELECT count(*) FROM proposals), (SELECT count(*) FROM problems), (SELECT count(*) FROM attempts),
+SELECT printf('%d proposals, %d new problems, %d attempts, %d replacements, %.0f s, of which %.0f s in stages',
+              played.proposals, played.problems, played.attempts,
               (SELECT count(*) FROM evolutions), took.wall, took.stages) AS totals
 FROM (SELECT coalesce(sum(seconds + coalesce(seconds_before, 0)), 0) AS wall, coalesce(sum(seconds), 0) AS stages
-      FROM stages) AS took
+      FROM stages) AS took,
+     (SELECT coalesce(sum(proposals), 0)::BIGINT AS proposals, coalesce(sum(problems), 0)::BIGINT AS problems,
+             coalesce(sum(attempts), 0)::BIGINT AS attempts FROM figures_generation) AS played
 """
+LEGEND = (
+    "valid: proposals that the sandbox accepts; solved: attempts that are right. That falls while teachers ask "
+    "harder problems; what was learnt is in the lines on held-out problems and the yardstick."
+)
+"""Said once, before the first line on a generation."""
 
 
 WORDS = {"code_o": "output", "code_i": "input", "code_f": "function"}
@@ -92,7 +99,7 @@ def run_rows(directory: Path, sql: str, *parameters: object) -> list[Row]:
 def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
     """Lines on a generation that has just ended, for a terminal and Prefect's log."""
     if generation == 0:
-        told = ["the population is founded: every adapter starts as the base model"]
+        told = ["the population is founded: every adapter starts as the base model", LEGEND]
     else:
         summaries = generation_summaries(directory, generation, generation)
         told = [generation_line(summary, generations) for summary in summaries]
