@@ -1,11 +1,16 @@
-"""Draws `study-1.svg` and `study-2.svg`, the panels of docs/study.md and README, from the summaries of both studies.
+"""Draws the pictures of docs/study.md and README from the summaries of both studies.
 
 python docs/images/study.py
+
+`study-1.svg` and `study-2.svg` are sheets of panels. `practice.svg` and its dark twin are README's one panel, whose
+letters are 16 pixels on a phone. Colours are literal: many viewers know no variables.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +19,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from populora_core.report import svg
-from populora_core.report.palette import GREY, Style, variables
+from populora_core.report.palette import COLOURS, GREY, Style
 from populora_core.report.palette import LINES as STYLES
 from populora_core.report.text import Format, number, percent
 from populora_plugins.study.budget import Basis, common_budget, spent
@@ -31,13 +36,23 @@ CLOSE = 24.0  # a line's name goes below it where another line ends so little ab
 NAME_HEIGHT = 14.0
 NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
 BASE = "untrained base"
-LOOK = (
-    f"svg {{ {variables()} }}"
-    + """
+LOOK = """
 text { font: 12px system-ui, sans-serif; fill: #3d444d } .title { font-size: 14px; font-weight: 600 }
 .grid { stroke: #e4e8ec } .zero { stroke: #8c959f }
 """
-)
+FIVE_STEPS = f"{HELD_OUT}.level_5"
+LETTERS = 18.0  # of README's panel, 400 units wide: 16 pixels where a phone shows it 358 wide
+TALL = 390.0
+PAPER = {False: ("#ffffff", "#1a1d21", "#d8dde3"), True: ("#0d1117", "#e6e8eb", "#30363d")}
+"""Paper, ink and grid of README's panel, light and dark."""
+NAMES_AT = {
+    "four and four": (0.90, "start"),
+    "one and one": (0.78, "start"),
+    "frozen teachers": (0.40, "end"),
+    "single agent": (0.14, "end"),
+    BASE: (0.04, "start"),
+}
+"""Heights of the names in README's panel, and the ends of the panel at which they stand."""
 Line = list[tuple[float, float]]
 
 
@@ -132,14 +147,20 @@ def sheet(panels: list[Markup]) -> Markup:
         svg.element("g", drawn, transform=f"translate({place % 2 * width} {place // 2 * height + GAP - 10})")
         for place, drawn in enumerate(panels)
     ]
-    paper = svg.element("rect", width="100%", height="100%", fill="#fff")
-    return svg.element(
+    return picture(svg.joined(placed), 2 * width, -(-len(panels) // 2) * height, LOOK)
+
+
+def picture(drawn: Markup, width: float, height: float, look: str, dark: bool = False) -> Markup:
+    """The whole file: on paper, in literal colours."""
+    paper = svg.element("rect", width="100%", height="100%", fill=PAPER[dark][0])
+    whole = svg.element(
         "svg",
-        svg.element("style", Markup(LOOK)) + paper + svg.joined(placed),
+        svg.element("style", Markup(look)) + paper + drawn,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {svg.px(2 * width)} {svg.px(-(-len(panels) // 2) * height)}",
+        viewBox=f"0 0 {svg.px(width)} {svg.px(height)}",
         role="img",
     )
+    return Markup(re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]][dark], whole))
 
 
 def first(results: Results) -> Markup:
@@ -177,9 +198,9 @@ def first(results: Results) -> Markup:
     )
 
 
-def second(results: Results) -> Markup:
-    """The arms that decide, over the updates of a member."""
-    arms = compared(
+def deciding(results: Results) -> Compared:
+    """The arms that decide the second study, over the updates of a member."""
+    return compared(
         results,
         {
             "four and four": results.population,
@@ -189,6 +210,48 @@ def second(results: Results) -> Markup:
         },
         Basis.UPDATES,
     )
+
+
+def practice(results: Results, dark: bool = False) -> Markup:
+    """README's panel: programs of five steps, of which the base solves a third."""
+    arms = deciding(results)
+    lines = arms.held_out(FIVE_STEPS)
+    _, ink, grid = PAPER[dark]
+    x = svg.Scale(0.0, arms.budget, 66.0, svg.WIDTH - 10)
+    area = svg.Frame(x, svg.Scale(0.0, 1.0, TALL - 62, 84.0))
+    parts = [
+        svg.text(words, 4.0, y, "start", class_="title")
+        for words, y in (("Teachers that learn lift students", 20.0), ("to programs of five steps", 43.0))
+    ]
+    parts.append(svg.text("held-out ones solved", 4.0, 68.0, "start"))
+    for share in (0.0, 0.5, 1.0):
+        y = area.y(share)
+        parts += [
+            svg.element("line", class_="grid", x1=x.start, x2=x.end, y1=y, y2=y),
+            svg.text(percent(share), x.start - 6, y + 6, "end"),
+        ]
+    parts += [svg.text(number(at), x(at), area.bottom + 24) for at in (0.0, 100.0, 200.0)]
+    parts.append(svg.text("updates of an adapter", (x.start + x.end) / 2, area.bottom + 48))
+    for name, line in lines.items():
+        colour = arms.styles[name].colour
+        if name in arms.runs:
+            seeds = scores(arms.runs[name], FIVE_STEPS, arms.basis, arms.budget)
+            parts.append(svg.band(area, [(at, min(own), max(own)) for at, own in seeds], colour))
+        parts.append(svg.stroke(area, [*line], arms.styles[name], width=3))
+        height, end = NAMES_AT[name]
+        words = f"{name} {percent(line[-1][1])}"
+        at = x.end if end == "end" else x.start + 4
+        parts.append(svg.text(words, at, area.y(height) + 6, end, style=f"fill:{colour}"))
+    look = (
+        f"text {{ font: {svg.px(LETTERS)}px system-ui, sans-serif; fill: {ink} }} "
+        f".title {{ font-weight: 600 }} .grid {{ stroke: {grid} }}"
+    )
+    return picture(svg.joined(parts), svg.WIDTH, TALL, look, dark)
+
+
+def second(results: Results) -> Markup:
+    """The arms that decide, over the updates of a member."""
+    arms = deciding(results)
 
     def drawn(title: str, unit: str, lines: dict[str, Line], form: Format, named: bool = False) -> Markup:
         return panel(title, Basis.UPDATES.label, unit, lines, arms.styles, form, named)
@@ -210,13 +273,20 @@ def so_far(series: dict[int, float]) -> dict[int, float]:
     return dict(zip(sorted(series), accumulate(series[at] for at in sorted(series)), strict=True))
 
 
-PICTURES = {"study-1": first, "study-2": second}
+PICTURES: dict[str, tuple[str, Callable[[Results], Markup]]] = {
+    "study-1": ("study-1", first),
+    "study-2": ("study-2", second),
+    "practice": ("study-2", practice),
+    "practice-dark": ("study-2", partial(practice, dark=True)),
+}
+"""Of each picture the study that it is drawn from, and its drawing."""
 
 
-def write(study: str, target: Path) -> None:
-    target.write_text(f"{PICTURES[study](read_results(RESULTS / study))}\n")
+def write(name: str, target: Path) -> None:
+    study, draw = PICTURES[name]
+    target.write_text(f"{draw(read_results(RESULTS / study))}\n")
 
 
 if __name__ == "__main__":
-    for study in PICTURES:
-        write(study, Path(__file__).with_name(f"{study}.svg"))
+    for name in PICTURES:
+        write(name, Path(__file__).with_name(f"{name}.svg"))
