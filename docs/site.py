@@ -26,6 +26,8 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "base_model/README.md": "base-tiny.md",
     "base_model/frontier.md": "base-frontier.md",
+    "populora_plugins/cluster/README.md": "cluster.md",
+    "populora_plugins/public_benchmarks/README.md": "graders.md",
     "populora_plugins/trackers/README.md": "trackers.md",
     "bench/results/README.md": "results.md",
     "bench/results/study-1/study.md": "study-1.md",

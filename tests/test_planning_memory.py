@@ -14,12 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from populora_core.commands.plan import print_plan
 from populora_core.config.load import apply_overrides, load_config
-from populora_core.learner import loss, update
 from populora_core.model import packed
 from populora_core.model.layout import AdapterLayout
 from populora_core.planning import memory
 from populora_core.planning.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
-from populora_core.sampler.batch import BatchLimits
 from populora_core.support.errors import BaseModelError
 from populora_core.support.shipped import REPOSITORY
 
@@ -108,10 +106,8 @@ def test_shapes_from_the_configuration_are_those_of_the_model(architecture: str,
     assert shape.parameters == pytest.approx(sum(p.numel() for p in model.parameters()), rel=1e-3)
 
 
-def test_the_bounds_are_those_of_learner_and_sampler():
-    assert (memory.CHUNK_LOGITS, memory.STEP_NUMBERS) == (loss.CHUNK_LOGITS, update.STEP_NUMBERS)
+def test_the_bound_on_packed_copies_is_that_of_the_base():
     assert packed.MOST == memory.PACKED_BYTES
-    assert BatchLimits() == BatchLimits(rows=memory.SAMPLER_ROWS, tokens=memory.SAMPLER_TOKENS)
 
 
 def test_what_grows_with_the_population_is_its_matrices_alone(seven_billion: memory.ModelShape):

@@ -8,11 +8,9 @@ import os
 from functools import partial
 from pathlib import Path
 
-from rich.table import Table
-
 from populora_core.config.load import Config
 from populora_core.planning.duration import sampling_seconds, update_seconds
-from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
+from populora_core.planning.gpus import gpu_plan, what_would_fit
 from populora_core.planning.memory import (
     GB,
     SAMPLER_ROWS,
@@ -53,7 +51,6 @@ LESS = (
     "To need less: update.gradient_checkpointing = true, a lower update.token_budget, base.dtype = bfloat16, "
     "base.bits = 8 or 4, fewer compute.shards, a lower adapters.rank."
 )
-CARDS, MACHINES = (80, 96, 141), (1, 4, 8)  # GB of a GPU, and GPUs of one machine
 
 say = partial(console.print, highlight=False, soft_wrap=True)
 
@@ -168,7 +165,7 @@ def _print_parts(needed: Estimate) -> None:
 
 
 def _print_gpus(config: Config) -> None:
-    """Print what each engine comes to on the GPUs that are configured, and on others."""
+    """Print what each engine comes to on the GPUs that are configured."""
     card, gpus, rates = config.compute.gpu_gb * GB, config.compute.shards, rates_of(config)
     torch, vllm = (gpu_job(config, engine) for engine in ("torch", "vllm"))
     chosen = torch if config.sampler.engine == "torch" else vllm
@@ -209,23 +206,6 @@ def _print_gpus(config: Config) -> None:
             f"generation, {seconds(each.turning)} of loading and sleeping, "
             f"{seconds(each.seconds * config.run.generations)} in all"
         )
-    table = Table("GPU", *(f"{count} of them" for count in MACHINES))
-    for size in CARDS:
-        table.add_row(f"{size} GB", *(_cell(config, chosen, size, count) for count in MACHINES))
-    say(f"\n[bold]on other machines[/], with {chosen.engine}, the whole run at a quarter of the limits:")
-    console.print(table)
-
-
-def _cell(config: Config, job: GpuJob, size: int, gpus: int) -> str:
-    if gpus < job.spread:
-        return "too few"
-    plan = gpu_plan(job, size * GB, rates_of(config), gpus // job.spread, written=0.25)
-    took = seconds(plan.seconds * config.run.generations)
-    return (
-        "too large"
-        if plan.fit is Fit.TOO_LARGE
-        else f"{took}{', taking turns' if plan.fit is Fit.TURNS else ''}"
-    )
 
 
 def _print_disk(config: Config, run_dir: Path) -> None:

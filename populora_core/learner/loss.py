@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-CHUNK_LOGITS = 1 << 24  # logits held at once
+from populora_core.planning.memory import CHUNK_LOGITS
 
 
 @dataclass(frozen=True, slots=True)

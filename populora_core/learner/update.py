@@ -33,7 +33,7 @@ from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, mo
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
-from populora_core.planning.memory import Workload, estimate, shape_of
+from populora_core.planning.memory import STEP_NUMBERS, Workload, estimate, shape_of
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, free_memory
 from populora_core.support.errors import BaseModelError, PopulationError
@@ -41,7 +41,6 @@ from populora_core.support.errors import BaseModelError, PopulationError
 if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
 
-STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 EPS = 1e-8  # of AdamW
 LONG_PACK = 1024  # tokens of a pack at least, where texts share whatever they begin with
 KEEPS = 1.25  # times the memory that activations are reckoned to take has to be free where all are kept

@@ -18,12 +18,14 @@ from populora_core.support.errors import BaseModelError
 GB = 10**9
 MASTER = 4  # bytes of a float32 number: weights, gradients and moments of the adapters
 STATE = 3  # vectors of a member's state: weights and Adam's two moments
-# Bounds that the learner and the torch sampler keep; a test compares them with theirs, whose modules are heavy.
-CHUNK_LOGITS = 1 << 24
-STEP_NUMBERS = 1 << 26
+# Bounds that the learner and the torch sampler take from here.
+CHUNK_LOGITS = 1 << 24  # logits that the learner holds at once
+STEP_NUMBERS = 1 << 26  # numbers of one matrix that the optimiser steps at once
 SAMPLER_ROWS = 256
 SAMPLER_TOKENS = 1 << 16
-PACKED_BYTES = 1 << 32  # of a base beyond which a CPU packs no second copy
+PACKED_BYTES = (
+    1 << 32
+)  # of a base beyond which a CPU packs no second copy; a test compares it with `model.packed`
 READ_TOKENS = 1 << 14  # of prompts that the torch sampler reads in one pass on a GPU
 RESERVED = (
     1.1  # what PyTorch's allocator on a GPU holds for tensors that come and go, longest micro-batch first

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from populora_core.model.routes import Route
+from populora_core.planning.memory import SAMPLER_ROWS, SAMPLER_TOKENS
 from populora_core.sampler.cache import SlabCache
 from populora_core.sampler.draw import uniforms
 from populora_core.sampler.requests import Request
@@ -158,8 +159,8 @@ def fresh_state(
 class BatchLimits:
     """Limits of a batch: completions, and tokens that the key-value cache has room for."""
 
-    rows: int = 256
-    tokens: int = 65536
+    rows: int = SAMPLER_ROWS
+    tokens: int = SAMPLER_TOKENS
 
     def admit(
         self, waiting: deque[int], batch: DecodeBatch | None, requests: Sequence[Request]

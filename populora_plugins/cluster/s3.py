@@ -1,16 +1,17 @@
 """The object store on S3-compatible storage, through obstore.
 
-Endpoint, region and credentials come from the usual AWS environment variables and profiles, never from a
-configuration. What is relied upon of a server is little: a `PutObject` with `If-None-Match: *` that answers 412 where
-the key is taken, and objects that appear whole or not at all. All but the largest files are one `PutObject`: the server
-checks its sha256, and a killed writer leaves no parts behind. A document, whose one winner counts, always is: Ceph 16
-takes the condition of a multipart upload and ignores it.
+Endpoint, region and credentials come from the usual AWS environment variables, never from a configuration. What is
+relied upon of a server is little: a `PutObject` with `If-None-Match: *` that answers 412 where the key is taken, and
+objects that appear whole or not at all. All but the largest files are one `PutObject`: the server checks its sha256,
+and a killed writer leaves no parts behind. A document, whose one winner counts, always is: Ceph 16 takes the condition
+of a multipart upload and ignores it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from populora_core.sharing.objects import (
 from populora_core.support import durable
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ArtifactError, ConfigError, StoreUnavailable
-from populora_plugins.cluster import aws
 from populora_plugins.cluster.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class S3Objects:
                 expected="s3://bucket/prefix, with nothing else in it",
                 got=f"s3://...{parts.path}" if "@" in parts.netloc else url,
                 fix="give credentials and endpoint in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
-                "AWS_ENDPOINT_URL, or in a profile named by AWS_PROFILE",
+                "AWS_ENDPOINT_URL",
             )
         self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
         self.url = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
@@ -158,7 +158,7 @@ class S3Objects:
             yield Stored(item["path"], item["size"], item["last_modified"].timestamp())
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        """Clear nothing: what one request puts is never half there. For files of over 5 GB see docs/scale-out.md."""
+        """Clear nothing: what one request puts is never half there. For files of over 5 GB see README.md."""
         return []
 
     def _put(self, sha256: str, data: memoryview) -> None:
@@ -210,14 +210,14 @@ class S3Objects:
         return self._open(timeout=timedelta(seconds=whole))
 
     def _open(self, **clocks: timedelta) -> S3Store:
-        authorities = aws.certificates()
+        authorities = _certificates()
         client = {
             "allow_http": True,
             "connect_timeout": timedelta(seconds=self._patience.connect_seconds),
             **({"root_certificate": authorities} if authorities else {}),
             **clocks,
         }
-        config = {"checksum_algorithm": "SHA256", "disable_bulk_delete": True, **aws.profile()}
+        config = {"checksum_algorithm": "SHA256", "disable_bulk_delete": True}
         try:
             return S3Store(
                 self.bucket,
@@ -265,6 +265,20 @@ class S3Objects:
             got=f"{trouble.code}: {trouble.text}",
             fix=trouble.fix,
         )
+
+
+def _certificates() -> bytes | None:
+    """The authorities that AWS_CA_BUNDLE names, to be trusted beside those of the system."""
+    bundle = os.environ.get("AWS_CA_BUNDLE")
+    try:
+        return Path(bundle).read_bytes() if bundle else None
+    except OSError as error:
+        raise StoreUnavailable(
+            "the certificates of the store's authority cannot be read",
+            expected="a PEM file in AWS_CA_BUNDLE",
+            got=str(error),
+            fix="correct AWS_CA_BUNDLE, or unset it",
+        ) from error
 
 
 def _mapped(path: Path) -> memoryview:

@@ -53,7 +53,8 @@ class Trouble:
     @property
     def fix(self) -> str:
         if self.no_login:
-            return "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            keys = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            return f'{keys}; of a profile: eval "$(aws configure export-credentials --format env)"'
         if self.status in (401, 403) or self.code in ("ExpiredToken", "InvalidAccessKeyId"):
             return "give credentials that may read, write, list and delete under this url"
         if self.code == "NoSuchBucket":

@@ -55,7 +55,7 @@ def f(n):
 """
 YARDSTICK_INPUT = "(1000000,)"
 YARDSTICK_SECONDS = 0.2
-"""CPU time of the yardstick on a machine on which the limit is exactly 6 seconds; see docs/evaluation-graders.md."""
+"""CPU time of the yardstick on a machine on which the limit is exactly 6 seconds; see README.md."""
 
 TOGETHER = 16
 """Candidates whose tests are in memory at a time: a problem's tests can have tens of megabytes."""

@@ -3,7 +3,7 @@
 Standard input and output carry one JSON object a line: `{"gold", "answer", "tolerance"}` in, `{"verdict",
 "canonical"}` out, after a line that says that it is ready. SymPy reads numbers by building Python source and
 evaluating it, and so does its parser of plain expressions. Here both are replaced: numbers are read as numbers,
-everything else is refused, so no text is ever evaluated (docs/evaluation-graders.md).
+everything else is refused, so no text is ever evaluated (README.md).
 """
 
 from __future__ import annotations

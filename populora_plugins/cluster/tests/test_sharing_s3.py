@@ -242,35 +242,11 @@ def test_no_credentials_no_bucket_and_no_server_are_told_apart(
             S3Objects(url).get("key")
     with monkeypatch.context() as patch:
         patch.delenv("AWS_ACCESS_KEY_ID")
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        with pytest.raises(StoreUnavailable, match="AWS_PROFILE"):
+        with pytest.raises(StoreUnavailable, match=r"AWS_ACCESS_KEY_ID.*export-credentials"):
             S3Objects(url).get("key")
     with pytest.raises(ConfigError, match="url of a bucket"):
         open_objects("s3://key:secret@bucket/run")
-
-
-def test_a_profile_gives_keys_region_and_endpoint(
-    url: str, server: Faulty, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in (*LOGIN, "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_PROFILE", "lab")
-    (tmp_path / "credentials").write_text(
-        "[lab]\naws_access_key_id = test\naws_secret_access_key = pa%ss\n[sso]\nregion = x\n"
-    )
-    (tmp_path / "config").write_text(f"[profile lab]\nregion = eu-west-1\nendpoint_url = {server.url}\n")
-    assert S3Objects(url).put_if_absent("key", b"ours")
-    for name, came in (("sso", "no keys of its own"), ("gone", "no such profile")):
-        monkeypatch.setenv("AWS_PROFILE", name)
-        with pytest.raises(StoreUnavailable, match=came):
-            S3Objects(url)
-    (tmp_path / "credentials").write_text("aws_secret_access_key = hidden")
-    with pytest.raises(StoreUnavailable, match="cannot be read") as caught:
-        S3Objects(url)
-    assert "hidden" not in str(caught.value)
 
 
 def test_no_message_repeats_a_secret(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

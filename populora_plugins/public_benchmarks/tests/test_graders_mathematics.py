@@ -1,4 +1,4 @@
-"""Mathematics is graded as a person would, except where docs/evaluation-graders.md says otherwise, and safely."""
+"""Mathematics is graded as a person would, except where README.md says otherwise, and safely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from populora_plugins.public_benchmarks.math_judge import Comparison, compare
 
 pytestmark = needs("math_verify", "evaluation")
 
-PAGE = REPOSITORY / "docs" / "evaluation-graders.md"
+PAGE = REPOSITORY / "populora_plugins" / "public_benchmarks" / "README.md"
 PAIRS = [
     json.loads(line) for line in (REPOSITORY / "tests" / "data" / "math_pairs.jsonl").read_text().splitlines()
 ]

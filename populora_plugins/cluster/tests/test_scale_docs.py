@@ -1,4 +1,4 @@
-"""docs/scale-out.md: every snippet is one that the project, Ray or Kubernetes would take."""
+"""populora_plugins/cluster/README.md: every snippet is one that the project, Ray or Kubernetes would take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from populora_core.config.load import Config
 from populora_core.planning.memory import GB, ModelShape, Workload, estimate, shape_of
 from populora_core.support.shipped import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "scale-out.md").read_text()
+PAGE = (REPOSITORY / "populora_plugins" / "cluster" / "README.md").read_text()
 CLUSTER = REPOSITORY / "configs" / "cluster"
 IMAGE = "REGISTRY/populora:TAG"
 
