@@ -6,6 +6,7 @@
     python their_verdicts.py mathematics FOLDER         in an environment with math-verify and lm-eval
     python their_verdicts.py code FOLDER                in a container: it runs the completions' programs
     python reference_graders.py compare FOLDER          the differences
+    python reference_graders.py mutants FOLDER          the mutants that ours calls right, as tests/data holds them
 
 The reference packages are no dependency of ours. What their side needs is said in `their_verdicts.py`.
 """
@@ -97,11 +98,22 @@ def compare(folder: Path) -> None:
                     )
 
 
+def mutants(folder: Path) -> None:
+    """Say how many mutants of published programs are wrong, and every one that is right."""
+    ours = [each for each in rows(folder / OURS) if each["kind"] == "mutant"]
+    print("#", Counter((each["benchmark"], each["verdict"]) for each in ours))
+    for each in ours:
+        if each["ours"]:
+            print(
+                f'\n[[survivor]]\nitem = {json.dumps(each["item_id"])}\nfault = {json.dumps(each["told"])}\nwhy = ""'
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["ours", "compare"])
+    parser.add_argument("what", choices=["ours", "compare", "mutants"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--benchmarks", nargs="+", default=[*MATHEMATICS, *CODE])
@@ -110,8 +122,8 @@ def main() -> None:
     )
     parser.add_argument("--sampled", action="store_true", help="what a model wrote")
     options = parser.parse_args()
-    if options.what == "compare":
-        compare(options.folder)
+    if options.what != "ours":
+        {"compare": compare, "mutants": mutants}[options.what](options.folder)
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.sampled:
