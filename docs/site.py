@@ -27,6 +27,8 @@ BESIDE = {
     "base_model/README.md": "base-tiny.md",
     "base_model/frontier.md": "base-frontier.md",
     "populora_plugins/cluster/README.md": "cluster.md",
+    "populora_plugins/harvest/README.md": "harvest.md",
+    "populora_plugins/serving/README.md": "serving.md",
     "populora_plugins/public_benchmarks/README.md": "graders.md",
     "populora_plugins/trackers/README.md": "trackers.md",
     "bench/results/README.md": "results.md",

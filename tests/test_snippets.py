@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 from command import populora
 from conftest import GENERATIONS, PATIENCE
+from house import files_of_tests
 from test_docs import COMMAND, PAGES, REPOSITORY
 
 from populora_core import open_run
 
 pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
+
+TESTS = {file.name: file for file in files_of_tests()}
 
 ELSEWHERE = {
     "play": "test_lifecycle_play.py",
@@ -129,7 +132,7 @@ def test_a_command_that_is_run_elsewhere_is_there() -> None:
     lines = [line for _, line in commands()]
     for begins, test in ELSEWHERE.items():
         assert any(line.startswith(begins) for line in lines), f"no page shows {begins} any more"
-        assert f'"{begins.split()[0]}"' in (REPOSITORY / "tests" / test).read_text(), begins
+        assert f'"{begins.split()[0]}"' in TESTS[test].read_text(), begins
 
 
 def test_every_question_of_the_pages_is_answered(finished: Path) -> None:
@@ -153,7 +156,7 @@ def test_every_piece_of_code_of_the_pages_is_run(folder: Path) -> None:
     for block in blocks:
         (test,) = (test for begins, test in CODE.items() if block.startswith(begins))
         if test:
-            assert (REPOSITORY / "tests" / test).exists()
+            assert test in TESTS
             continue
         done = subprocess.run(
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{block}"],
