@@ -42,6 +42,7 @@ PLACES = {name: place for place, name in BESIDE.items()}
 DECISIONS = "docs/decisions.md"
 ROOM = re.compile(r"^## (.+)$", re.MULTILINE)
 RECORD = re.compile(r"^\*\*(.+?)\.\*\* *", re.MULTILINE)
+SOURCE = re.compile(r'\b(src|srcset)="([^":]+)"')
 LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -84,6 +85,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if place == DECISIONS == f"docs/{name}":
         markdown = _contents(markdown)
 
+    def shown(found: re.Match[str]) -> str:
+        reached = posixpath.normpath(posixpath.join(posixpath.dirname(place), found[2]))
+        inside = BESIDE.get(reached, reached.removeprefix("docs/"))
+        return f'{found[1]}="{posixpath.relpath(inside, posixpath.dirname(name) or ".")}"'
+
     def linked(found: re.Match[str]) -> str:
         picture, text, target, anchor = found.groups()
         if ":" in target or target.startswith("decisions/"):
@@ -94,4 +100,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"{picture}[{text}]({posixpath.relpath(inside, posixpath.dirname(name) or '.')}{anchor or ''})"
         return text if text.startswith("`") else f"{text} (`{reached}`)"
 
-    return LINK.sub(linked, markdown)
+    return SOURCE.sub(shown, LINK.sub(linked, markdown))
