@@ -35,6 +35,7 @@ from pathlib import Path
 
 import pytest
 from fault_rule import REPOSITORY, Fault, listed, planted
+from house import files_of_tests
 
 EQUIVALENT = REPOSITORY / "tests" / "data" / "equivalent_faults.toml"
 HEAVY = (
@@ -74,7 +75,7 @@ def importers(file: str, root: Path = REPOSITORY) -> list[str]:
     named = re.compile(
         rf"(from|import) {re.escape(module)}\b|from {re.escape(room)} import (\([^)]*|[^(\n]*)\b{name}\b"
     )
-    tests = {path: path.read_text() for path in sorted((root / "tests").glob("test_*.py"))}
+    tests = {path: path.read_text() for path in files_of_tests(root) if path.name.startswith("test_")}
     neighbours = re.compile(rf"(from|import) {re.escape(room)}\b")
     found = [path for path, text in tests.items() if named.search(text)]
     found = found or [path for path, text in tests.items() if neighbours.search(text)]

@@ -62,6 +62,8 @@ def test_from_any_folder_it_plays_a_preset_and_says_what_stays_in_the_clone(
     refused = populora("run", "--prefect", "--preset", "quick")
     assert refused.returncode == 2 and "a clone of the repository" in refused.stderr
     assert not (tmp_path / "runs/quick-2").exists()
+    shown = populora("study", "--help")
+    assert shown.returncode == 0 and "arms and seeds" in shown.stdout, "plug-ins come along"
     refused = populora("bench", "learner")
     assert refused.returncode == 2 and "work in a clone" in refused.stderr
     shown = populora("query", "runs/quick", "SELECT max(generation) AS last FROM problems")
