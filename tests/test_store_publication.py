@@ -87,6 +87,32 @@ def test_an_older_duckdb_says_the_same(
     assert told(there, python) == said
 
 
+@pytest.mark.foreign
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+@pytest.mark.parametrize("version", ["1.4.4", "1.5.6"])
+def test_the_command_line_of_duckdb_reads_a_copied_run(
+    version: str, moved: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    there, client = moved[0], tmp_path_factory.mktemp("client")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", client]
+    got = subprocess.run([*pip, f"duckdb-cli=={version}"], capture_output=True, text=True)
+    if got.returncode:
+        pytest.skip(f"duckdb-cli {version} cannot be had: {got.stderr.strip()[-200:]}")
+    (binary,) = (
+        path for path in client.rglob("duckdb") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"
+    )
+    binary.chmod(0o755)
+    with Catalogue(there) as catalogue:
+        rows = {name: catalogue.rows(f"SELECT count(*) AS n FROM {name}")[0]["n"] for name in VIEWS}
+    counted = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in VIEWS)
+    command = [binary, "-readonly", "-csv", "-noheader", there / CATALOGUE, counted]
+    done = subprocess.run(command, cwd=there.anchor, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert dict(line.split(",") for line in done.stdout.split()) == {name: str(n) for name, n in rows.items()}
+
+
 def test_rows_that_a_catalogue_does_not_hold_are_never_another_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
