@@ -19,7 +19,7 @@ from store_run import write_run
 import populora_core
 from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
-from populora_core.config.load import Config
+from populora_core.config.load import Config, apply_overrides
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
@@ -178,6 +178,40 @@ def test_what_the_user_named_once_is_found_again(
     trust.require_trusted("of_mine:thing")
     monkeypatch.delenv(trust.VARIABLE)
     trust.require_trusted("of_mine:thing")
+
+
+def with_sources(directory: Path, store: str, base: Path) -> Run:
+    """A run that came with a record which names a store and a base of its sender's."""
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    document = json.loads((directory / "run.json").read_text())
+    document["config"]["store"]["url"], document["config"]["base"]["path"] = store, str(base)
+    (directory / "run.json").write_text(json.dumps(document))
+    return Run.open(directory)
+
+
+def test_a_received_run_reaches_for_no_store_and_no_base_that_the_user_has_not_named(
+    mine: Path, tmp_path: Path
+) -> None:
+    store, base = f"file://{tmp_path}/store", tmp_path / "base"
+    run = with_sources(tmp_path / "run", store, base)
+    with pytest.raises(ConfigError, match=f"not named yourself: {store}"), Session(run):
+        pass
+    trust.trust([store])
+    trust.forget()  # another process
+    with pytest.raises(ConfigError, match=f"not named yourself: {base}"), Session(run):
+        pass
+    assert not (tmp_path / "store").exists() and not (run.directory / ".lock").exists()
+    trust.trust([str(base)])
+    trust.require_trusted(str(base))
+    assert trust.named() == (), "no worker is told of sources"
+
+
+def test_what_a_run_of_the_users_own_names_is_named(mine: Path, tmp_path: Path) -> None:
+    base = Config().base.folder()
+    config = apply_overrides(Config(), [f"base.path={json.dumps(str(base))}"])
+    Run.create(tmp_path / "run", config, base_digest(base))
+    trust.forget()
+    trust.require_trusted(str(base))
 
 
 @pytest.mark.parametrize("held_by", ["the run", "the working folder"])

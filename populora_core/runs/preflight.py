@@ -17,6 +17,7 @@ from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.gpus import tell_of_card
 from populora_core.runs.named_bases import NAMED
+from populora_core.runs.run import sources
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.hub import HUB, how_to_get
@@ -43,7 +44,7 @@ def preflight(config: Config, source: str) -> None:
         ConfigError: an unknown name, a missing folder or package, or a store that cannot be opened. It begins
             with `source`, where the configuration is from.
     """
-    remember(places(config))
+    remember([*places(config), *sources(config)])
     check_names(config, source)
     check_folders(config, source)
     check_packages(config, source)
@@ -53,7 +54,7 @@ def preflight(config: Config, source: str) -> None:
 
 def check_changed(config: Config, before: Config, source: str) -> None:
     """Check the names of a run's configuration in which the user changed settings: what these name is the user's."""
-    remember(set(places(config)) - set(places(before)))
+    remember({*places(config), *sources(config)} - {*places(before), *sources(before)})
     check_names(config, source)
 
 

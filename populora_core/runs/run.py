@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.config.load import Config, apply_overrides, build_config
+from populora_core.config.sections import BUNDLED
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.sharing import SharedStore, sharing
@@ -20,9 +21,12 @@ from populora_core.sandbox.jobs import Limits
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.hub import HUB
 from populora_core.support.plain import read_plain
 from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
+from populora_core.support.trust import remember
+from populora_core.support.user_cache import GGUF
 
 REDRAWS = "redraws.json"
 STAGE_DEPTH = 2  # generations/0003/solve, members/student-00-g0000/g0003
@@ -63,6 +67,8 @@ class Run:
         """
         directory = Path(directory).resolve()
         refuse_occupied(directory)
+        if forked_from is None:
+            remember(sources(config))
         record = {
             "format": FORMAT,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -186,6 +192,13 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
             fix="ls runs/ shows what there is",
         )
     return found
+
+
+def sources(config: Config) -> list[str]:
+    """The store and the base that a configuration names by an address or a folder of its own choice."""
+    base = config.base.path
+    own = [] if base.startswith((HUB, BUNDLED)) else [base.removeprefix(GGUF)]
+    return [config.store.url] * bool(config.store.url) + [str(Path(folder).absolute()) for folder in own]
 
 
 def begin(directory: str | Path, config: Config) -> Run:

@@ -18,12 +18,13 @@ from populora_core.runs.observer import Observer
 from populora_core.runs.precision import tell_of_precision
 from populora_core.runs.preflight import check_names
 from populora_core.runs.reap import clear
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, sources
 from populora_core.runs.sharing import SharedStore
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.store.record import RECORD
+from populora_core.support.trust import require_trusted
 
 _open: dict[Path, Session] = {}
 
@@ -45,6 +46,8 @@ class Session:
     def __enter__(self) -> Session:
         directory = self.run.directory
         check_names(self.run.config, str(directory / RECORD))
+        for source in sources(self.run.config):
+            require_trusted(source)
         tell_of_precision(self.run.config.base)
         with ExitStack() as stack:
             stack.enter_context(lock(directory))

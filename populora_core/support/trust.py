@@ -1,8 +1,9 @@
-"""Code that runs may name: places "package.module:name" that this user named first.
+"""What runs may name: code in places "package.module:name", stores and bases that this user named first.
 
-A configuration of the user's own names places by itself. What a run, an adapter or an environment says is data, since
+A configuration of the user's own names them by itself. What a run, an adapter or an environment says is data, since
 somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
-where it lay then. Nothing lets a run name code that lies in a run or in the working folder.
+where it lay then. Nothing lets a run name code that lies in a run or in the working folder. A store's address and the
+folder of a base are sources: what is said of them is that they may be used.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from populora_core.support.owner import folder
 from populora_core.support.shipped import REPOSITORY
 
 VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with commas between
-_KEPT = "trusted.json"  # {"package.module:name": where its top package lies}
+_KEPT = "trusted.json"  # {"package.module:name": where its top package lies, "source": USED}
+_USED = "used"
 
 _OURS = {REPOSITORY / "populora_core", REPOSITORY / "base_model"}  # the clone may be the working folder
-_IN_PYTHON = ("built-in", "frozen")
+_IN_PYTHON = ("built-in", "frozen", _USED)
 _here: dict[str, str] = {}
 """The same of this process, and of the workers that it starts: also where there is no home to write to."""
 
 
 def remember(places: Iterable[str]) -> None:
-    """Note that a configuration of the user's own names these places."""
-    _write({place: where for place in places if (where := lies_in(place))})
+    """Note that a configuration of the user's own names these places and sources."""
+    _write({place: where for place in places if (where := _stands(place))})
 
 
 def trust(places: Iterable[str]) -> None:
@@ -40,13 +42,16 @@ def trust(places: Iterable[str]) -> None:
         ConfigError: there is no such code, or it lies where a run or an archive may have put it.
     """
     for place in places:
-        require_installed(place)
-        _write({place: lies_in(place)})
+        if not is_source(place):
+            require_installed(place)
+        _write({place: _stands(place)})
 
 
 def named() -> tuple[str, ...]:
     """Every place that may be imported here: what a process that this one starts must `take`."""
-    return tuple(place for place, where in _known().items() if where == lies_in(place) != "")
+    return tuple(
+        place for place, where in _known().items() if not is_source(place) and where == lies_in(place) != ""
+    )
 
 
 def take(places: Iterable[str]) -> None:
@@ -60,14 +65,26 @@ def forget() -> None:
 
 
 def is_trusted(place: str) -> bool:
-    """True if the user named the place, and its code is where it was then."""
-    return _known().get(place, "") == lies_in(place) != ""
+    """True if the user named the place, and its code is where it was then; or named the source."""
+    return _known().get(place, "") == _stands(place) != ""
+
+
+def is_source(name: str) -> bool:
+    """True for the address of a store and for a folder, which no place of code is."""
+    return "/" in name
 
 
 def require_trusted(place: str) -> None:
     """Raise ConfigError unless `is_trusted`."""
     if is_trusted(place):
         return
+    if is_source(place):
+        raise ConfigError(
+            f"a run names a store or a base that you have not named yourself: {place}",
+            expected="one that a configuration of yours named on this machine",
+            got="a name that came with a run",
+            fix=f"if you know it, give --trust {place} to the command, or set {VARIABLE}={place}",
+        )
     require_installed(place)
     raise ConfigError(
         f"a run names code that you have not named yourself: {place}",
@@ -109,6 +126,11 @@ def lies_in(place: str) -> str:
     return os.pathsep.join(spec.submodule_search_locations or ()) if spec.origin is None else spec.origin
 
 
+def _stands(name: str) -> str:
+    """What is kept of a name; empty for a place that is not there."""
+    return _USED if is_source(name) else lies_in(name)
+
+
 def _stray(where: str) -> str | None:
     """The run or the working folder in which code lies that no one installed; None elsewhere."""
     if where in _IN_PYTHON:
@@ -128,7 +150,7 @@ def _known() -> dict[str, str]:
     known = {str(key): str(value) for key, value in kept.items()} if isinstance(kept, dict) else {}
     known |= _here
     asked = [place for place in os.environ.get(VARIABLE, "").split(",") if place]
-    new = {place: where for place in asked if (where := lies_in(place)) and _stray(where) is None}
+    new = {place: where for place in asked if (where := _stands(place)) and _stray(where) is None}
     if any(known.get(place) != where for place, where in new.items()):
         _write(new)  # named again after its code moved: that code is meant
     return known | new

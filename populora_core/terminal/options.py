@@ -63,7 +63,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="PLACE",
-        help="let code package.module:name run that the run names and you have read; remembered on this machine",
+        help="let the run name this: code package.module:name that you have read, a store, a base; remembered here",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The question before code runs that a run names: asked once, by name, and remembered on this machine."""
+"""The question before code, a store or a base is used that a run names: asked once, by name, and remembered here."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from pathlib import Path
 import typer
 
 from populora_core.runs.preflight import places
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, sources
 from populora_core.support import trust
 
 
 def trusted_run(directory: Path, given: Sequence[str] | None) -> Run:
     """Open a run for a command that runs code; see `settle`."""
     run = Run.open(directory)
-    settle(run.name, places(run.config), given)
+    settle(run.name, [*places(run.config), *sources(run.config)], given)
     return run
 
 
 def settle(name: str, named: Iterable[str], given: Sequence[str] | None) -> None:
-    """Have the user let places that a run of this name names be imported, or refuse.
+    """Have the user let what a run of this name names be imported or used, or refuse.
 
     Args:
-        given: places that --trust named; a terminal is asked about others.
+        named: places of code, and sources (`support.trust`).
+        given: those that --trust named; a terminal is asked about others.
 
     Raises:
-        ConfigError: a place is refused, or no one is there to ask.
+        ConfigError: one is refused, or no one is there to ask.
     """
     trust.trust(given or ())
     for place in dict.fromkeys(named):
@@ -39,6 +40,8 @@ def settle(name: str, named: Iterable[str], given: Sequence[str] | None) -> None
 def _allowed(name: str, place: str) -> bool:
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         return False
+    if trust.is_source(place):
+        return typer.confirm(f"The run {name} names {place}. Use it, now and from now on?", err=True)
     trust.require_installed(place)
     asked = f"The run {name} names code: {place}, in {trust.lies_in(place)}. Import and run it, now and from now on?"
     return typer.confirm(asked, err=True)

@@ -25,6 +25,7 @@ from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
 from populora_core.store.catalogue import publish
 from populora_core.support.durable import write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.trust import remember
 from populora_plugins.cluster.shared import (
     SharedRun,
     SharedStage,
@@ -58,6 +59,7 @@ def pull(url: str, directory: str | Path) -> Pulled:
         DamagedObject: the store lost a file; everything before it is here.
         StoreUnavailable: the store does not answer; the same command goes on.
     """
+    remember([url])
     objects = open_objects(url)
     record = read_record(objects)
     _require_pushed(objects, record)

@@ -62,7 +62,7 @@ def assemble(
     """
     from populora_core.benchmarks.suite import load_suite, named_suite
     from populora_core.runs.preflight import places
-    from populora_core.runs.run import open_runs
+    from populora_core.runs.run import open_runs, sources
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
     from populora_core.terminal.screen import pushed
@@ -77,7 +77,7 @@ def assemble(
     if to is not None and len(runs) > 1:
         raise RunDirectoryError("--to needs one run", got=", ".join(run.name for run in runs))
     for run in runs:
-        settle(run.name, places(run.config), trust)
+        settle(run.name, [*places(run.config), *sources(run.config)], trust)
     chosen = named_suite(suite) if suite else load_suite(suite_of_runs(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)
     if to is not None:
