@@ -87,6 +87,7 @@ def line_plot(
     zero: bool = True,
     along: str = GENERATION,
     rules: Sequence[tuple[float, str]] = (),
+    newest: bool = True,
 ) -> Plot | None:
     """Lines over generations, or what else `along` names; None where no series has a value.
 
@@ -96,11 +97,15 @@ def line_plot(
         unit: the label of the y axis.
         zero: let the y axis reach zero.
         rules: (generation, text) of what happened to all of them.
+        newest: whether a line's last value stands beside its name.
     """
     drawn = [item for item in series if item.newest is not None]
     if not drawn:
         return None
-    ends = [(item.newest or 0.0, item.label, form(item.newest or 0.0), item.style) for item in drawn]
+    ends = [
+        (item.newest or 0.0, item.label, form(item.newest or 0.0) if newest else "", item.style)
+        for item in drawn
+    ]
     direct = len(drawn) <= MOST_LABELS and max(len(item.label) for item in drawn) <= LONGEST_LABEL
     right = 22 + svg.LETTER * max(len(text) for _, *both, _ in ends for text in both) if direct else svg.RIGHT
     xs = [x for item in drawn for x, _ in item.points]

@@ -1,4 +1,4 @@
-"""What runs may name: code in places "package.module:name", stores and bases that this user named first.
+"""Names that a run may name: code in places "package.module:name", stores and bases that this user named first.
 
 A configuration of the user's own names them by itself. What a run, an adapter or an environment says is data, since
 somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
@@ -127,7 +127,7 @@ def lies_in(place: str) -> str:
 
 
 def _stands(name: str) -> str:
-    """What is kept of a name; empty for a place that is not there."""
+    """The note that is kept of a name; empty for a place that is not there."""
     return _USED if is_source(name) else lies_in(name)
 
 

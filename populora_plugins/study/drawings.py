@@ -46,12 +46,20 @@ def arm_styles(results: Results) -> dict[str, Style]:
     return styles | {arm: replace(LINES[1 + place % 6], colour=GREY) for place, arm in enumerate(others)}
 
 
+def deciders(results: Results) -> list[str]:
+    """The arms that decide, as far as they have runs; every arm where none of them has."""
+    compared = [arm for arm in results.arms if arm in results.compared.values() and results.of(arm)]
+    return compared or [arm for arm in results.arms if results.of(arm)]
+
+
 def forest(found: Sequence[Answered]) -> Plot | None:
-    """Every claim's effect in units of its margin with its interval, and the verdict; None where nothing was tested."""
+    """Every claim's effect in units of its margin with its interval, and the verdict; None where nothing was tested.
+
+    A claim without a margin has its effect in words.
+    """
     rows = [
         (claim, verdict, [answer for answer in own if answer.test is not None])
         for claim, verdict, own in found
-        if claim.margin > 0
     ]
     rows = [row for row in rows if row[2]]
     if not rows:
@@ -86,8 +94,8 @@ def forest(found: Sequence[Answered]) -> Plot | None:
             )
     parts.append(svg.x_axis(area, "effect, in margins"))
     says = (
-        "Right of zero is the claim's direction. A line is the 95 % interval, drawn up to six margins; shaded is one "
-        "either way."
+        "Right of zero is the claim's direction. A line is the 95 % interval, drawn up to six margins, with an arrow "
+        "where it goes on; a mark without a line has no interval. Shaded is one margin either way."
     )
     header = ("claim", "at equal", "effect", "low", "high", "verdict")
     drawing = svg.drawing(f"Claims. {says}", parts, height)
@@ -105,11 +113,25 @@ def _badge(verdict: Verdict, y: float) -> Markup:
 def _whisker(x: svg.Scale, answer: ClaimResult, y: float) -> Markup:
     test, margin, colour = answer.test, answer.claim.margin, BADGES[answer.verdict]
     assert test is not None
-    low, value, high = (
-        x(max(-WIDEST, min(WIDEST, end / margin))) for end in (test.low, test.value, test.high)
+    if not margin:
+        value, low, high = _numbers(answer)
+        return svg.text(f"{value} ({low} to {high}), no margin", x(-WIDEST), y + 4, "start")
+    ends = [end / margin for end in (test.low, test.high) if math.isfinite(end)]
+    within = [x(max(-WIDEST, min(WIDEST, end))) for end in (*ends, test.value / margin)]
+    line = svg.element(
+        "line", x1=min(within), x2=max(within), y1=y, y2=y, stroke=colour, stroke_width=2 if ends else 0
     )
-    line = svg.element("line", x1=low, x2=high, y1=y, y2=y, stroke=colour, stroke_width=2)
-    return line + svg.element("path", d=svg.marker(value, y, "diamond"), fill=colour)
+    beyond = {math.copysign(1.0, end) for end in (*ends, test.value / margin) if abs(end) > WIDEST}
+    arrows = [svg.element("path", d=_arrow(x(side * WIDEST), y, side), fill=colour) for side in beyond]
+    inside = abs(test.value / margin) <= WIDEST
+    mark = [svg.element("path", d=svg.marker(within[-1], y, "diamond"), fill=colour)] if inside else []
+    return line + svg.joined([*arrows, *mark])
+
+
+def _arrow(x: float, y: float, side: float) -> str:
+    """The path of a head that points out of the plot."""
+    back = svg.px(x - side * 8)
+    return f"M{svg.px(x + side * 2)} {svg.px(y)}L{back} {svg.px(y - 5)}L{back} {svg.px(y + 5)}z"
 
 
 def _numbers(answer: ClaimResult) -> tuple[str, str, str]:
@@ -121,12 +143,14 @@ def _numbers(answer: ClaimResult) -> tuple[str, str, str]:
     return value, low, high
 
 
-def score_over_training(results: Results) -> Plot | None:
+def score_over_training(results: Results, arms: Sequence[str]) -> Plot | None:
     """Plot the second study's outcome: levels 2 to 5, from the base on to where all compared arms go."""
-    return _over_training(results, SOLVED, "Levels 2 to 5", "Bands are from the lowest to the highest seed.")
+    return _over_training(
+        results, arms, SOLVED, "Levels 2 to 5", "Bands are from the lowest to the highest seed."
+    )
 
 
-def level_plots(results: Results) -> Iterator[Plot | None]:
+def level_plots(results: Results, arms: Sequence[str]) -> Iterator[Plot | None]:
     """Score by level where the budget of updates ends, then each level over training."""
     levels = sorted(
         {
@@ -136,12 +160,11 @@ def level_plots(results: Results) -> Iterator[Plot | None]:
             if value.measure.startswith(LEVEL)
         }
     )
-    arms = [arm for arm in results.arms if results.of(arm)]
     styles = arm_styles(results)
     if levels and arms:
         yield _by_level(results, arms, levels, styles)
     for level in levels:
-        yield _over_training(results, f"{LEVEL}{level}", f"Level {level}")
+        yield _over_training(results, arms, f"{LEVEL}{level}", f"Level {level}")
 
 
 def _by_level(
@@ -164,16 +187,19 @@ def _by_level(
         lines,
         percent,
         along="level",
+        newest=False,
     )
 
 
-def _over_training(results: Results, measure: str, title: str, says: str = "") -> Plot | None:
-    """Every arm's score beside the base's; None where no one has one."""
+def _over_training(
+    results: Results, arms: Sequence[str], measure: str, title: str, says: str = ""
+) -> Plot | None:
+    """The arms' scores beside the base's; None where no one has one."""
     base = next((own[min(own)] for run in results.runs if (own := run.series(measure, BASE))), None)
     if base is None:
         return None
     styles, budget = arm_styles(results), _budget(results)
-    lines = [_scores(results, arm, measure, styles[arm], budget) for arm in results.arms if results.of(arm)]
+    lines = [_scores(results, arm, measure, styles[arm], budget) for arm in arms]
     lines.append(Series(BASE, Style(GREY, "1 3"), [(0.0, base), (budget, base)]))
     return line_plot(title, says, "score", lines, percent, zero=False, along=Basis.UPDATES.label)
 

@@ -16,7 +16,7 @@ from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.support.durable import write_atomically
 from populora_plugins.study.budget import Basis, common_budget, spent
-from populora_plugins.study.drawings import arm_styles, forest, level_plots, score_over_training
+from populora_plugins.study.drawings import arm_styles, deciders, forest, level_plots, score_over_training
 from populora_plugins.study.judgement import LEAST_SEEDS, Verdict
 from populora_plugins.study.outcomes import outcomes_table
 from populora_plugins.study.summary import ALL, HELD_OUT, Summary
@@ -25,6 +25,8 @@ from populora_plugins.study.tables import (
     bases_table,
     benchmarks_table,
     claims_table,
+    deciding,
+    effect_on,
     runs_table,
 )
 from populora_plugins.study.verdicts import Answered, Results, read_results
@@ -131,18 +133,31 @@ def render(results: Results) -> str:
 
 
 def _card(results: Results, found: Sequence[Answered]) -> dict[str, Any]:
+    others = len(results.runs) - sum(len(results.of(arm)) for arm in deciders(results))
     count = {verdict: sum(own == verdict for _, own, _ in found) for verdict in WORDS[results.claims]}
     tiles = [
-        *((str(number_of), verdict.value) for verdict, number_of in count.items()),
-        *((str(len(results.of(arm))), f"runs of {arm}") for arm in results.arms),
+        *((str(number_of), verdict.value) for verdict, number_of in count.items() if number_of),
+        *((str(len(results.of(arm))), f"runs of {arm}") for arm in deciders(results)),
+        *([(str(others), "runs of arms that describe")] if others else []),
         (seconds(sum(run.origin.seconds for run in results.runs)), "of processes in stages and evaluations"),
     ]
     return {
         "label": results.name,
-        "headline": [_headline(results.claims, len(found), count)],
+        "headline": [*_answers(results.claims, found), _headline(results.claims, len(found), count)],
         "tiles": tiles,
         "notes": list(_notes(results)),
     }
+
+
+def _answers(claims: str, found: Sequence[Answered]) -> list[str]:
+    """The answers of a study with few claims, each with its number."""
+    if claims == "paper":
+        return []
+    return [
+        f"{claim.title}: {verdict.value}. {claim.measured.capitalize()}: {'; '.join(map(effect_on, shown))}."
+        for claim, verdict, own in found
+        if (shown := deciding(verdict, own))
+    ]
 
 
 def _headline(claims: str, number_of: int, count: Mapping[Verdict, int]) -> str:
@@ -174,14 +189,14 @@ def _notes(results: Results) -> Iterable[Note]:
 def _sections(results: Results) -> Iterable[ReportSection]:
     for family in results.families:
         found = results.answers(family)
-        lead = score_over_training(results) if family is results.families[0] else None
+        lead = score_over_training(results, deciders(results)) if family is results.families[0] else None
         yield ReportSection(
             family.key,
             family.title,
             family.says,
             drawn([lead, forest(found)]),
             (claims_table(found), bases_table(found)),
-            folded=False,
+            folded=family is not results.families[0],
         )
     yield ReportSection(
         "levels",
@@ -191,10 +206,17 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "from the lowest to the highest seed. The table has every arm where its own runs end: the mean over seeds, the "
         "lowest and the highest. Best, weakest, vote, taken home, mean@8 and pass@8 are of levels 2 to 5; the member "
         "taken home is the best on the validation half; what is said of problems is of the last quarter.",
-        drawn(level_plots(results)),
+        drawn(level_plots(results, deciders(results))),
         (outcomes_table(results),),
-        folded=False,
     )
+    every = [arm for arm in results.arms if results.of(arm)]
+    if every != deciders(results):
+        yield ReportSection(
+            "describing",
+            "And the arms that describe?",
+            "Every arm, those of few seeds in grey: they describe, and decide nothing.",
+            drawn([score_over_training(results, every), *level_plots(results, every)]),
+        )
     yield ReportSection(
         "arms",
         "What each arm came to",
@@ -217,7 +239,6 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "A population of eight spends eight times what one adapter does in as many updates. "
         "Lines end where the budget does.",
         _plots(results, TOTAL_SHOWN, Basis.TOTAL),
-        folded=False,
     )
     yield ReportSection(
         "held-out",
@@ -226,7 +247,6 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "ends with its evolution, so where both fall together a replaced member is a child that was not updated yet.",
         drawn(_held_out(results)),
         (benchmarks_table(results),),
-        folded=False,
     )
     yield ReportSection("runs", "Which runs are these?", "", tables=(runs_table(results),))
 
@@ -240,7 +260,7 @@ def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot
     def plot(item: Shown) -> Plot | None:
         lines = [
             line if arm in banded else replace(line, bands=())
-            for arm in results.arms
+            for arm in deciders(results)
             if (line := _line(arm, results.of(arm), item, basis, styles[arm], budget)) is not None
         ]
         return line_plot(item.title, "", item.unit, lines, item.form, item.zero, along=basis.label)
@@ -283,7 +303,7 @@ def _held_out(results: Results) -> Iterable[Plot | None]:
     styles = arm_styles(results)
     for title, roles in (("Students and the single agent", ("student", "solo")), ("Teachers", ("teacher",))):
         lines = []
-        for arm in results.arms:
+        for arm in deciders(results):
             runs = results.of(arm)
             slots = sorted({part for run in runs for part in run.parts(HELD_OUT) if part.startswith(roles)})
             if not slots:

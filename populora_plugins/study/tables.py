@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.report.sections import ReportTable
-from populora_core.report.text import percent, seconds
+from populora_core.report.text import percent, seconds, signed
 from populora_plugins.study.budget import Basis, common_budget, window
 from populora_plugins.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
 from populora_plugins.study.statistics import Test, two_samples
@@ -16,6 +16,7 @@ from populora_plugins.study.verdicts import Answered, Results, hedges_g
 
 UNKNOWN = "–"
 MINUS = "−"
+SHARES = ("score", "chance")  # units that are told in points
 _SUPPORTED = "effect beyond the margin, significant"
 _WITHIN = "the 90 % interval lies within the margin either way"
 DECIDED = {
@@ -43,8 +44,10 @@ def _claim_row(claim: Claim, verdict: Verdict, own: Sequence[ClaimResult]) -> di
         "why": why(own),
         "the paper says" if claim.rule is Rule.REPRODUCTION else "claimed": claim.paper,
         "measured": claim.measured,
-        "effect (95 % interval)": "; ".join(map(_effect_on, shown)) or UNKNOWN,
-        "margin": f"{_shown(claim.margin)} {claim.unit}",
+        "effect (95 % interval)": "; ".join(map(effect_on, shown)) or UNKNOWN,
+        "margin": f"{100 * claim.margin:g} points"
+        if claim.unit in SHARES
+        else f"{_shown(claim.margin)} {claim.unit}",
         "p, Holm": "; ".join(f"{answer.p_adjusted:.3g}" for answer in shown) or UNKNOWN,
     }
 
@@ -124,17 +127,20 @@ def _effect(answer: ClaimResult) -> tuple[str, str]:
     test = answer.test
     if test is None:
         return UNKNOWN, UNKNOWN
+    if answer.claim.unit in SHARES:
+        return f"{signed(100 * test.value, 1)} points", _interval(test, 100.0)
     return f"{_shown(test.value)} {answer.claim.unit}", _interval(test)
 
 
-def _interval(test: Test) -> str:
-    ends = (test.low, test.high)
+def _interval(test: Test, scale: float = 1.0) -> str:
+    ends = (scale * test.low, scale * test.high)
     if not any(map(math.isfinite, ends)):  # too few seeds to bound it
         return UNKNOWN
     return " to ".join(_shown(end) if math.isfinite(end) else "none" for end in ends)
 
 
-def _effect_on(answer: ClaimResult) -> str:
+def effect_on(answer: ClaimResult) -> str:
+    """A claim's effect with its interval, at equal budgets of one basis."""
     return f"{_bounded(*_effect(answer))} at equal {SHORT[answer.basis]}"
 
 
