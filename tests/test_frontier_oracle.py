@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from base_model.steps.gains import RESULTS, gain, gates, read_results, tables
 from base_model.steps.grammar import sample
 from base_model.steps.measure import weights_sha256
-from base_model.steps.oracle import STUDENT, Oracle, Rules, base_result, frontiers, train
+from experiments.gains import RESULTS, gain, gates, read_results, tables
+from experiments.oracle import STUDENT, Oracle, Rules, base_result, frontiers, train
 from populora_core.compute.arena import Arena
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits

@@ -6,7 +6,7 @@ import pytest
 
 from base_model.steps.grammar import SolvedProgram, read_statements
 from base_model.steps.problems import there_early
-from base_model.steps.selfplay import BANDS, by_statements, depth, held_out, solved_early, table
+from experiments.selfplay import BANDS, by_statements, depth, held_out, solved_early, table
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise

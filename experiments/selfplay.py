@@ -1,7 +1,7 @@
 """Did a run's teachers go deeper, or luckier, and are its solvers lifted? A line a run, and a table.
 
     populora evaluate RUN --suite configs/suites/frontier.toml --members solvers
-    python -m base_model.steps.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
+    python -m experiments.selfplay RUN [RUN ...] --output bench/results/frontier-selfplay.jsonl
 
 Problems of the first and of the last generations are compared: their level (statements that matter: the sandbox
 leaves out each), the statements that they execute, chance, and how many of their attempts are right, by their

@@ -1,4 +1,4 @@
-"""Gains by practice, as tables: ``python -m base_model.steps.gains`` over the oracle's results.
+"""Gains by practice, as tables: ``python -m experiments.gains`` over the oracle's results.
 
 Gains are paired by problem, and every level counts alike. Intervals are 95 %: 1.96 standard errors over problems.
 """

@@ -1,7 +1,7 @@
 """Test whether practice can push the frontier base beyond its corpus: students on fresh problems of the grammar.
 
-    python -m base_model.steps.oracle --arms following fixed supervised shuffled --seeds 0 1 2
-    python -m base_model.steps.gains
+    python -m experiments.oracle --arms following fixed supervised shuffled --seeds 0 1 2
+    python -m experiments.gains
 
 Every arm trains a newborn LoRA student with AdamW on fresh `code_o` problems, half of a batch at the frontier, a
 quarter just below, a quarter from all levels below that, nearer ones more often.
@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 
 from base_model.steps.documents import answer
-from base_model.steps.gains import ARMS, RESULTS, SAMPLED_ATTEMPTS, Scores, read_results, shares, summary
 from base_model.steps.grammar import SolvedProgram, sample
 from base_model.steps.measure import weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
+from experiments.gains import ARMS, RESULTS, SAMPLED_ATTEMPTS, Scores, read_results, shares, summary
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
