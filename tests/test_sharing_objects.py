@@ -46,6 +46,19 @@ def test_bytes_are_named_by_their_sha256_and_come_back(store: LocalObjects, tmp_
     assert [item.key for item in store.listing()] == [object_key(sha256)]
 
 
+def test_an_object_of_another_size_than_its_manifest_says_is_not_read(
+    store: LocalObjects, tmp_path: Path
+) -> None:
+    sha256 = store.put_bytes(b"rows")
+    store.fetch(sha256, tmp_path / "back", 4)
+    place = store.root / object_key(sha256)
+    place.chmod(0o600)
+    os.truncate(place, 40 << 30)  # sparse
+    with pytest.raises(DamagedObject) as refused:
+        store.fetch(sha256, tmp_path / "again", 4)
+    assert refused.value.got == f"{40 << 30} bytes" and not (tmp_path / "again").exists()
+
+
 def test_on_one_disk_a_fetched_object_takes_no_space(store: LocalObjects, tmp_path: Path) -> None:
     store.fetch(store.put_bytes(b"weights"), tmp_path / "back")
     assert (tmp_path / "back").stat().st_nlink == 2

@@ -50,10 +50,13 @@ class ObjectStore(Protocol):
             lasting: whether the file is never written to again; on a local disk the object may then be a link to it.
         """
 
-    def fetch(self, sha256: str, target: Path) -> None:
+    def fetch(self, sha256: str, target: Path, size: int | None = None) -> None:
         """Bring an object to `target`: verified, written aside and renamed; what is there is replaced.
 
         The file is not to be written to: on a local disk it may be the object itself.
+
+        Args:
+            size: in bytes, where it is known: one of another size is not read.
 
         Raises:
             DamagedObject: the store has no such object, or a damaged one; `target` is untouched.
@@ -104,6 +107,17 @@ def require_digest(came: str, sha256: str, url: str) -> None:
             f"an object of {url} is damaged",
             expected=f"bytes of sha256 {sha256}",
             got=f"bytes of sha256 {came}",
+            fix=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
+        )
+
+
+def require_size(came: int, size: int | None, sha256: str, url: str) -> None:
+    """Raise DamagedObject where an object has another size than the one known."""
+    if size not in (None, came):
+        raise DamagedObject(
+            f"an object of {url} is damaged",
+            expected=f"{size} bytes of sha256 {sha256}",
+            got=f"{came} bytes",
             fix=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
         )
 

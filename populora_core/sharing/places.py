@@ -18,6 +18,7 @@ from populora_core.sharing.objects import (
     object_key,
     require_digest,
     require_key,
+    require_size,
     whole,
 )
 from populora_core.support import durable
@@ -67,7 +68,7 @@ class LocalObjects:
             self._place(sha256, lambda aside: give(path, aside))
         return sha256
 
-    def fetch(self, sha256: str, target: Path) -> None:
+    def fetch(self, sha256: str, target: Path, size: int | None = None) -> None:
         source = self._path(object_key(sha256))
         with durable.writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +76,7 @@ class LocalObjects:
             try:
                 if source.is_symlink():
                     raise missing(sha256, self.url)
+                require_size(source.stat().st_size, size, sha256, self.url)
                 _link_or_copy(source, aside)
                 require_digest(file_sha256(aside), sha256, self.url)
                 os.replace(aside, target)

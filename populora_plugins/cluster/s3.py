@@ -29,6 +29,7 @@ from populora_core.sharing.objects import (
     object_key,
     require_digest,
     require_key,
+    require_size,
     whole,
 )
 from populora_core.support import durable
@@ -96,7 +97,7 @@ class S3Objects:
         self._put(sha256, _mapped(path))
         return sha256
 
-    def fetch(self, sha256: str, target: Path) -> None:
+    def fetch(self, sha256: str, target: Path, size: int | None = None) -> None:
         with durable.writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         aside = durable.temporary_name(target.parent, target.name)
@@ -108,6 +109,7 @@ class S3Objects:
                     raise missing(sha256, self.url) from error
                 except OSError as error:
                     raise durable.write_error(target, error) from error
+                require_size(aside.stat().st_size, size, sha256, self.url)
                 came = file_sha256(aside)
                 if came == sha256 or last:
                     break

@@ -167,16 +167,16 @@ class SharedRun:
         Raises:
             ArtifactError: an object is missing or damaged in the store.
         """
-        wanted = {below(writer.path(""), file.name): file.sha256 for file in entry.manifest.files}
+        wanted = {below(writer.path(""), file.name): file for file in entry.manifest.files}
         for record in writer.records():
             if writer.path(record.name) not in wanted:
                 writer.path(record.name).unlink()
         for file in entry.adapters:
-            wanted[staged_adapter(writer, _folder(file)) / _name(file)] = file.sha256
+            wanted[staged_adapter(writer, _folder(file)) / _name(file)] = file
         lacking = [
-            (sha256, path)
-            for path, sha256 in wanted.items()
-            if not path.is_file() or file_sha256(path) != sha256
+            (file.sha256, path, file.bytes)
+            for path, file in wanted.items()
+            if not path.is_file() or file_sha256(path) != file.sha256
         ]
         with ThreadPoolExecutor(STREAMS) as pool:
             list(pool.map(lambda item: self._objects.fetch(*item), lacking))
