@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from populora_core.support.entries import installed_entries
 
 WITHOUT = """
 import sys
+from pathlib import Path
 for module in {modules!r}:
     sys.modules[module] = None
 from populora_core.commands.app import main
@@ -43,3 +45,17 @@ def test_a_command_whose_plug_in_is_missing_stays_visible_and_names_the_extra_th
 def test_a_plug_in_that_cannot_be_imported_leaves_the_other_commands_alone() -> None:
     shown = populora("inspect", "--help", without=tuple(entry.module for entry in COMMANDS.values()))
     assert shown.returncode == 0 and "Look into a run" in shown.stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_core_plays_without_any_plug_in(tmp_path: Path) -> None:
+    few = ("--generations", "1", "--set", "propose.per_type=2", "--run-dir", str(tmp_path / "run"))
+    done = populora("run", "--plain", "--preset", "quick", *few, without=("populora_plugins",))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/report.html").exists()
+    refused = populora(
+        "run", "--plain", "--preset", "quick", "--set", "compute.backend=ray", without=("populora_plugins",)
+    )
+    assert refused.returncode == 2 and "the extra `ray`" in refused.stderr
