@@ -17,7 +17,7 @@ from populora_core.compute.work import Prompt, Worker
 from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import dialect, stops_of
 from populora_core.problems.grading import AttemptJudgement, CutAnswers, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
@@ -137,7 +137,8 @@ def judged(sandbox: Sandbox, rows: Sequence[Row], cut: CutAnswers = "refuse") ->
 def test_an_answer_that_is_complete_but_cut_is_judged_where_a_setting_says_so(
     both: Both, sandbox: Sandbox
 ) -> None:
-    asked = [(text := SPOKEN.solve_prompt(problem), tuple(SPOKEN.stops(text)), 48) for problem in PROBLEMS]
+    """It is complete where the last token was the end of its line alone; `]` and that end may be one."""
+    asked = [(text := SPOKEN.solve_prompt(problem), stops_of(SPOKEN, text), 48) for problem in PROBLEMS]
     whole = both.rows(asked)
     assert {row["finish_reason"] for row in whole} == {FinishReason.STOP}
     shorter = [
@@ -148,7 +149,9 @@ def test_an_answer_that_is_complete_but_cut_is_judged_where_a_setting_says_so(
     verdicts = [each.verdict for each in judged(sandbox, whole)]
     assert AttemptVerdict.CORRECT in verdicts
     assert {each.verdict for each in judged(sandbox, cut)} == {AttemptVerdict.FORMAT_ERROR}
-    assert [each.verdict for each in judged(sandbox, cut, "judge")] == verdicts
+    complete = [not both.said(row["completion_ids"][-1:]).strip() for row in whole]
+    pairs = zip(complete, verdicts, judged(sandbox, cut, "judge"), strict=True)
+    assert any(complete) and all(verdict is each.verdict for alone, verdict, each in pairs if alone)
 
 
 def test_a_request_that_no_one_waits_for_ends_alone(both: Both) -> None:

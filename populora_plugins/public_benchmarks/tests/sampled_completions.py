@@ -54,8 +54,8 @@ def sampled(worker: Worker, own: Sequence[Item], most: int, temperature: float) 
     ]
     requests = worker.requests(prompts, getattr(asker, "by_dialect", False))
     completions = worker.sampler.generate(requests)
-    for item, *each in zip(own, prompts, requests, completions, strict=True):
-        row = worker.row(*each)
+    for item, prompt, request, completion in zip(own, prompts, requests, completions, strict=True):
+        row = worker.row(prompt, request, completion)
         yield Completion(name, item.item_id, "sampled", row["completion"], "", family, row["finish_reason"])
 
 
