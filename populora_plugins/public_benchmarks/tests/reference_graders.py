@@ -84,6 +84,8 @@ def compare(folder: Path) -> None:
                 for place, each in enumerate(ours)
                 if theirs.get(place, {}).get(grader) is not None and each["ours"] is not None
             ]
+            if not pairs:
+                continue
             counts = Counter((each["ours"], other) for each, other in pairs)
             right = sum(other for _, other in pairs) / len(pairs)
             print(
