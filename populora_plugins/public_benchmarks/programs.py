@@ -72,15 +72,17 @@ def defines(code: str, name: str) -> bool:
 def function_code(text: str, name: str) -> str | None:
     """The code of a completion that defines the function `name`, and what it needs; None if nothing defines it.
 
-    The last block that parses counts, else the last that does not. Without a block: the first lines that parse.
+    The last block that parses counts, else of the last that does not, as one that was cut in an example of its use, the
+    first lines that parse. So do they without a block.
     """
     whole = [block for block in code_blocks(text) if defines(block, name)]
-    if whole:
-        return needed(_last(whole, lambda block: parsed(block) is not None), name)
-    for code in _unfenced(text):
+    last = _last(whole, lambda block: parsed(block) is not None) if whole else text
+    if whole and parsed(last) is not None:
+        return needed(last, name)
+    for code in _unfenced(last):
         if defines(code, name):
             return needed(code, name)
-    return text if defines(text, name) else None
+    return last if defines(last, name) else None
 
 
 def function_body(blocks: Sequence[str], head: str) -> str:

@@ -205,3 +205,10 @@ def test_a_whole_program_reads_or_at_least_writes() -> None:
     assert whole_program(["print(input())", "print(f([1]))", "6"]) == "print(input())"
     assert whole_program(["print(6)", "6", "1 2"]) == "print(6)"
     assert whole_program(["1 2", "2 3"]) == "2 3"
+
+
+def test_a_function_that_is_whole_counts_where_its_block_was_cut_behind_it() -> None:
+    whole = "def f(x):\n    return x + 1"
+    cut = f"So:\n\n```python\nimport math\n\n{whole}\n\n# An example\nassert f([1, [2"
+    assert function_code(cut, "f") == whole
+    assert function_code(f"```python\n{whole[:-6]}", "f") is not None  # cut inside: judged, and wrong
