@@ -94,7 +94,7 @@ def test_too_few_seeds_are_the_reason_that_is_given(seeds: int) -> None:
 
 
 def results_of(*runs: Summary) -> Results:
-    return Results("planted", "pop-4+4", "solo", ("solo", "pop-4+4", "short"), runs)
+    return Results("planted", "pop-4+4", ("solo", "pop-4+4", "short"), runs, solo="solo")
 
 
 def test_an_arm_that_spends_less_than_the_claims_budget_has_no_row_and_lowers_no_other() -> None:
