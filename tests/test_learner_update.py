@@ -14,6 +14,7 @@ from populora_core.learner.update import update_members
 from populora_core.model.probe import given_logprobs
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.support.devices import cpu_has_bfloat16
 from populora_core.support.errors import PopulationError
 
 MEMBERS = ("a", "b", "c")
@@ -327,6 +328,7 @@ def test_training_in_bfloat16_follows_float32():
     assert torch.nn.functional.cosine_similarity(*moves, dim=0) > 0.98
 
 
+@pytest.mark.skipif(not cpu_has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 def test_the_gradient_in_bfloat16_is_that_of_float32_but_for_rounding(monkeypatch: pytest.MonkeyPatch):
     """Exp_avg after one step is a tenth of the gradient. Weights are rounded first, so that only arithmetic differs."""
     rows, found = some_rows(), {}

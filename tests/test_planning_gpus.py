@@ -369,7 +369,7 @@ def seven_billion(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def test_a_dry_run_tells_both_engines_other_machines_and_what_would_fit(
+def test_a_dry_run_tells_both_engines_and_what_would_fit(
     seven_billion: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = REPOSITORY / "configs" / "paper-7b.toml"
@@ -379,8 +379,6 @@ def test_a_dry_run_tells_both_engines_other_machines_and_what_would_fit(
     assert "both stay resident" in said
     assert "45.7 GB while the checkpoint is loaded, one more for each process" in said
     assert "at 300 TFLOP/s" in said
-    for part in ("80 GB", "96 GB", "141 GB", "1 of them", "4 of them", "8 of them"):
-        assert part in said
     wide = [f"base.path={seven_billion()}", "sampler.gpu_memory_utilization=0.9"]
     print_plan(load_config(file, wide), Path("runs/paper"))
     said = capsys.readouterr().out
