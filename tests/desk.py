@@ -174,10 +174,16 @@ class Desk:
             self.do(box, enter)
 
     def open_run(self, name: str) -> None:
-        """Go to a flow run's page by the list of runs."""
+        """Go to a flow run's page by the list of runs, which loses a click where it draws itself again."""
         wait_for(lambda: self.run(name) is not None, PATIENCE, ASKED)
-        self.browser.get(f"{self.address}/runs")
-        self.click(f"//a[normalize-space(.)='{name}']")
+        runs = f"{self.address}/runs"
+        self.browser.get(runs)
+        for _ in range(round(PATIENCE / ANSWERS)):
+            self.click(f"//a[normalize-space(.)='{name}']")
+            with suppress(AssertionError):
+                wait_for(lambda: self.browser.current_url != runs, ANSWERS)
+                return
+        raise AssertionError(f"{name} opens nothing")
 
     def wait_state(self, name: str, state: str) -> None:
         """Until the open page of a run says so."""
