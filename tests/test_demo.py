@@ -57,7 +57,7 @@ def test_every_command_at_the_end_of_the_demo_works_as_it_is_shown(clone: Path) 
     said = plain_shell("make demo", clone)
     assert f"generation   {GENERATIONS}/{GENERATIONS}" in said
     lines = re.findall(r"^  (\S*populora .*)$", said[said.index("what to try next") :], re.MULTILINE)
-    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "resume"]
+    assert [line.split()[1] for line in lines] == ["inspect", "report", "query", "query", "resume"]
     for line in lines:
         assert plain_shell(line, clone), line
     assert (clone / "runs/demo/report.html").exists()
