@@ -24,7 +24,8 @@ VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with 
 _KEPT = "trusted.json"  # {"package.module:name": where its top package lies, "source": USED}
 _USED = "used"
 
-_OURS = {REPOSITORY / "populora_core", REPOSITORY / "base_model"}  # the clone may be the working folder
+_OURS = {REPOSITORY / name for name in ("populora_core", "populora_plugins", "base_model")}
+"""Packages that may be named though the clone is the working folder."""
 _IN_PYTHON = ("built-in", "frozen", _USED)
 _here: dict[str, str] = {}
 """The same of this process, and of the workers that it starts: also where there is no home to write to."""
