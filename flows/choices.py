@@ -51,12 +51,20 @@ def offering(schema: Mapping[str, Any], offered: Lists) -> dict[str, Any]:
 
 
 def _offering(field: Mapping[str, Any], values: Sequence[str]) -> dict[str, Any]:
-    """One field: a choice, or a text. Prefect's form shows a text that was chosen as one that was typed."""
-    several = any(option.get("type") == "array" for option in field.get("anyOf", ()))
-    chosen = {"enum": list(values)}
-    choice = {"type": "array", "items": {"type": "string", **chosen}} if several else chosen
+    """One field: a choice, or a text. Prefect's form shows a text that was chosen as one that was typed.
+
+    A field of several takes a list of any others too, which schedules and callers of the API name.
+    """
+    options: list[dict[str, Any]] = [
+        {"title": "choose", "enum": list(values)},
+        {"title": "type", "type": "string"},
+    ]
+    if any(option.get("type") == "array" for option in field.get("anyOf", ())):
+        chosen = {"type": "string", "enum": list(values)}
+        options[0] = {"title": "choose", "type": "array", "items": chosen}
+        options.append({"title": "list", "type": "array", "items": {"type": "string"}})
     rest = {key: value for key, value in field.items() if key not in ("anyOf", "type")}
-    return {**rest, "anyOf": [{"title": "choose", **choice}, {"title": "type", "type": "string"}]}
+    return {**rest, "anyOf": options}
 
 
 def offer(offered: Lists) -> None:

@@ -228,7 +228,7 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
     deployment = desk.nightly()
     (schedule,) = deployment["schedules"]
     assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
-    where = {"run_dirs": str(runs), "suite": str(suite), "members": "best"}
+    where = {"run_dirs": [str(runs)], "suite": str(suite), "members": "best"}
     desk.api("PATCH", f"deployments/{deployment['id']}", {"parameters": where})
 
     def fired() -> list[Any]:

@@ -6,7 +6,9 @@ from asyncio import run
 from pathlib import Path
 
 import httpx
+import pytest
 from conftest import small_config
+from prefect.utilities.schema_tools import validate
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
@@ -99,6 +101,12 @@ def test_a_marked_field_offers_a_list_or_a_text_and_others_stay_as_they_are() ->
     assert run_dirs["anyOf"][0]["items"]["enum"] == ["runs/b", "runs/a"]
     assert run_dirs["anyOf"][1]["type"] == "string"
     assert form["properties"]["generation"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize("given", [["runs/a"], "elsewhere/a, elsewhere/b", ["elsewhere/a", "runs/a"]])
+def test_a_field_of_several_takes_what_a_schedule_names_as_it_did(given: object) -> None:
+    form = offering(FORM, {"runs": ["runs/a"]})
+    validate({"source": "runs/a", "run_dirs": given}, form, raise_on_error=True)
 
 
 def test_a_list_follows_the_runs_and_one_without_values_is_not_offered() -> None:
