@@ -11,10 +11,9 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_plugins.cluster.ray_cluster import RayCluster
 
-found = find_spec("ray")
-if (
-    found is None or found.origin is None
-):  # a mere folder of its name is not it; the cluster imports it when it starts
+# Looked for here, so that a configuration is refused before the cluster imports it. A mere folder of that name is none.
+_RAY = find_spec("ray")
+if _RAY is None or _RAY.origin is None:
     raise ModuleNotFoundError("No module named 'ray'")
 
 
