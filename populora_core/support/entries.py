@@ -23,6 +23,11 @@ def installed_entries(group: str) -> list[EntryPoint]:
     return [*(EntryPoint(name, place, group) for name, place in _declared().get(group, {}).items()), *found]
 
 
+def declared_packages() -> frozenset[str]:
+    """The top packages that the clone's entry points name; empty in an installed package."""
+    return frozenset(place.split(".")[0] for group in _declared().values() for place in group.values())
+
+
 def _counts(entry: EntryPoint) -> bool:
     if entry.dist is None:
         return True

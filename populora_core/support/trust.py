@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from populora_core.support.durable import write_atomically
-from populora_core.support.entries import put_there
+from populora_core.support.entries import declared_packages, put_there
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.owner import folder
 from populora_core.support.shipped import REPOSITORY
@@ -24,7 +24,7 @@ VARIABLE = "POPULORA_TRUST"  # the environment variable that names places, with 
 _KEPT = "trusted.json"  # {"package.module:name": where its top package lies, "source": USED}
 _USED = "used"
 
-_OURS = {REPOSITORY / name for name in ("populora_core", "populora_plugins", "base_model")}
+_OURS = {REPOSITORY / name for name in ("populora_core", "base_model", *declared_packages())}
 """Packages that may be named though the clone is the working folder."""
 _IN_PYTHON = ("built-in", "frozen", _USED)
 _here: dict[str, str] = {}
