@@ -17,10 +17,8 @@ from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.config.load import apply_overrides
-from populora_core.config.sections import BaseSection
 from populora_core.lifecycle import pruning
 from populora_core.lifecycle.loop import fork
-from populora_core.model.base import load_vocabulary
 from populora_core.report.write import write_report
 from populora_core.runs.heartbeat import Beat
 from populora_core.runs.run import Run
@@ -29,7 +27,7 @@ from populora_core.sharing.places import LocalObjects
 from populora_core.store.artifacts import StageWriter, stage_dir, supersede
 from populora_core.store.manifest import read_manifest
 from populora_core.support.durable import write_atomically
-from populora_core.support.errors import ArtifactError, BaseModelError, PopuloraError, RunDirectoryError
+from populora_core.support.errors import ArtifactError, PopuloraError, RunDirectoryError
 from populora_core.support.received import below
 from populora_plugins.cluster.pull import pull
 
@@ -390,27 +388,3 @@ def test_a_fork_writes_to_no_store_that_only_the_old_run_names(tmp_path: Path) -
     with pytest.raises(RunDirectoryError, match=r"store\.url="):
         fork(Run.open(source.directory), 0, tmp_path / "forked", with_store)
     assert not list((tmp_path / "mine").iterdir())
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    """A copy of the tiny base to tamper with."""
-    shutil.copytree(BaseSection().folder(), tmp_path / "base")
-    return tmp_path / "base"
-
-
-def test_a_base_with_an_adapter_beside_it_is_refused(base: Path, tmp_path: Path) -> None:
-    (base / "adapter_config.json").write_text(
-        json.dumps({"base_model_name_or_path": str(tmp_path / "other")})
-    )
-    with pytest.raises(BaseModelError, match="holds an adapter"):
-        load_vocabulary(base)
-
-
-@pytest.mark.parametrize("end", ["<eos>", [[1]], {"a": 1}, -1, 10**12])
-def test_a_base_with_an_odd_end_token_ends_no_command_with_a_traceback(base: Path, end: object) -> None:
-    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
-    try:
-        assert load_vocabulary(base).stop_ids
-    except BaseModelError:
-        return

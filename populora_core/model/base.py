@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from populora_core.model.chat import BoundedTemplate, TemplateBeyondBounds
 from populora_core.support.devices import CUDA
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError
@@ -111,7 +112,8 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     """The tokenizer and end tokens of a checkpoint folder, without its weights.
 
     Raises:
-        BaseModelError: the folder lacks config, weights, tokenizer or end token, or cannot be read.
+        BaseModelError: the folder lacks config, weights, tokenizer or end token, or cannot be read; or its chat
+            template takes too much.
     """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
@@ -119,6 +121,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     require_files(folder)
     with _loading(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        tokenizer.apply_chat_template = BoundedTemplate(tokenizer, folder)
         config = AutoConfig.from_pretrained(folder, **LOCAL)
         if (folder / GENERATION_CONFIG).is_file():
             generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
@@ -148,6 +151,8 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": said}]
     try:
         text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except TemplateBeyondBounds:
+        raise
     except Exception:  # templates are programs of their own, which raise what they like
         return None
     after = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
