@@ -31,6 +31,7 @@ from populora_core.report.model_card import Snapshot, model_card
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
+from populora_core.support import trust
 from populora_core.support.errors import (
     AdapterError,
     ArtifactError,
@@ -165,6 +166,7 @@ def test_a_merged_checkpoint_samples_as_its_base_is_said_to(run: Run, tmp_path: 
         record={**run.record, "base_digest": base_digest(base)},
     )
     member = oldest(run)
+    trust.remember([str(base)])
     export_member(other, member, tmp_path / "out", merge=True)
     assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == said
     check(run, AutoModelForCausalLM.from_pretrained(tmp_path / "out"), member, 3)

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -15,16 +16,19 @@ from typing import Any
 import duckdb
 import pytest
 from store_run import write_run
+from typer.testing import CliRunner
 
 import populora_core
+from populora_core.commands.app import app
 from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Generate, Prompt
 from populora_core.config.load import Config, apply_overrides
 from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.lifecycle.export import export_member
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
 from populora_core.problems.types import PROBLEM_TYPES
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, sources
 from populora_core.runs.session import Session
 from populora_core.sampler.spec import ModelSpec
 from populora_core.store.catalogue import CATALOGUE, Catalogue, publish, stale
@@ -204,6 +208,43 @@ def test_a_received_run_reaches_for_no_store_and_no_base_that_the_user_has_not_n
     trust.trust([str(base)])
     trust.require_trusted(str(base))
     assert trust.named() == (), "no worker is told of sources"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("bundled:tiny", False),
+        (f"hub:Qwen/Qwen2.5-7B@{'a' * 40}", False),
+        (f"gguf:small@{'0' * 64}", False),
+        ("bundled:../../elsewhere", True),
+        ("bundled:/elsewhere", True),
+        ("hub:a/b@../../../elsewhere", True),
+        (f"gguf:/elsewhere@{'0' * 64}", True),
+        ("elsewhere", True),
+    ],
+)
+def test_a_base_is_asked_for_wherever_its_name_leads(path: str, asked: bool) -> None:
+    config = apply_overrides(Config(), [f"base.path={json.dumps(path)}"])
+    assert sources(config) == [str(config.base.folder().absolute())] * asked
+
+
+def test_a_received_run_is_merged_with_no_base_that_the_user_has_not_named(
+    mine: Path, tmp_path: Path, finished: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    document = json.loads((tmp_path / "run" / "run.json").read_text())
+    base = document["config"]["base"]["path"] = str(Config().base.folder())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(document))
+    words = ["export", str(tmp_path / "run"), "best", "--merge", "--to"]
+    refused = CliRunner().invoke(app, [*words, str(tmp_path / "first")])
+    assert isinstance(refused.exception, ConfigError) and f"--trust {base}" in refused.exception.fix
+    with pytest.raises(ConfigError, match=f"not named yourself: {base}"):
+        export_member(Run.open(tmp_path / "run"), "best", tmp_path / "second", merge=True)
+    assert not list(tmp_path.glob("first*")) and not list(tmp_path.glob("second*"))
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "third"), "--trust", base])
+    assert done.exit_code == 0 and (tmp_path / "third" / "model.safetensors").is_file()
+    plain = CliRunner().invoke(app, ["export", str(finished), "best", "--to", str(tmp_path / "adapter")])
+    assert plain.exit_code == 0
 
 
 def test_what_a_run_of_the_users_own_names_is_named(mine: Path, tmp_path: Path) -> None:

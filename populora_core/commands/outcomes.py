@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from populora_core.terminal.options import LOOK, Push, RunDir
+from populora_core.terminal.options import LOOK, Push, RunDir, Trust
 
 outcomes_app = typer.Typer()
 
@@ -37,19 +37,22 @@ def export(
         ),
     ] = None,
     push: Push = None,
+    trust: Trust = None,
 ) -> None:
     """Take a member out of a run: a PEFT adapter, or with --merge a whole checkpoint, each with a model card.
 
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
     from populora_core.lifecycle.export import CARD, export_member
-    from populora_core.runs.run import Run
+    from populora_core.runs.run import Run, bases
     from populora_core.terminal.screen import narrated, pushed
+    from populora_core.terminal.trusting import settle
 
+    run = Run.open(directory)
+    if merge:
+        settle(run.name, bases(run.config), trust)
     with narrated(f"exporting {member} ..."):
-        done = export_member(
-            Run.open(directory), member, to, generation=generation, merge=merge, base_name=base_name
-        )
+        done = export_member(run, member, to, generation=generation, merge=merge, base_name=base_name)
     what = "merged checkpoint" if merge else "PEFT adapter"
     print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
     print(f"from Python:  see {done.folder / CARD}")

@@ -15,13 +15,14 @@ from safetensors import SafetensorError
 from populora_core.config.sections import BUNDLED
 from populora_core.lifecycle.standing import named
 from populora_core.report.model_card import Snapshot, model_card, serve_command
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, bases
 from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import AdapterError, RunDirectoryError
 from populora_core.support.hub import HUB
 from populora_core.support.received import below, read_json
+from populora_core.support.trust import require_trusted
 
 CARD = "README.md"
 NAME_ON_A_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -57,6 +58,7 @@ def export_member(
         RunDirectoryError: no such member, or it was not there in that generation.
         AdapterError: its adapter is missing or not the one that the run recorded.
         BaseModelError: the base to merge into is missing or not the one that the run began with.
+        ConfigError: the base to merge into is a folder that the user has not named.
         ArtifactError: `to` is not free, or could not be written.
     """
     to = Path(to).expanduser()
@@ -154,6 +156,8 @@ def _merged(snapshot: Snapshot) -> Callable[[Path], None]:
 
     run = snapshot.run
     settings, adapters = run.config.base, run.config.adapters
+    for source in bases(run.config):
+        require_trusted(source)
     base = load_base(settings.folder(), settings.dtype)
     require_same(settings.folder(), base.digest, run.record["base_digest"])
     layout = AdapterLayout.of(base.model, adapters.rank, adapters.alpha)

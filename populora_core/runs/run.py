@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -196,9 +197,16 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
 
 def sources(config: Config) -> list[str]:
     """The store and the base that a configuration names by an address or a folder of its own choice."""
-    base = config.base.path
-    own = [] if base.startswith((HUB, BUNDLED)) else [base.removeprefix(GGUF)]
-    return [config.store.url] * bool(config.store.url) + [str(Path(folder).absolute()) for folder in own]
+    return [config.store.url] * bool(config.store.url) + bases(config)
+
+
+def bases(config: Config) -> list[str]:
+    """The base that a configuration names by a folder of its own choice: none of ours, of the hub or of the cache."""
+    path = config.base.path
+    kind = next((kind for kind in (BUNDLED, HUB, GGUF) if path.startswith(kind)), None)
+    if kind is not None and not {"", ".", ".."} & {*re.split("[/@]", path.removeprefix(kind))}:
+        return []
+    return [str(config.base.folder().absolute())]
 
 
 def begin(directory: str | Path, config: Config) -> Run:
