@@ -101,7 +101,7 @@ def problems(
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
     `datasets.load_dataset(OUT)` loads the problems, with "supervised" or "preferences" as a second argument the others.
-    A problem that several runs have is one row. Problems of the bundled held-out suites are never in it.
+    A problem that several runs have is one row. Problems of the bundled suites, and of a run's own, are never in it.
     """
     from populora_core.runs.run import open_runs
     from populora_core.terminal.screen import narrated, pushed

@@ -31,6 +31,7 @@ from populora_core.problems.model import Problem
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import Limits
+from populora_core.stages.decisive import kept_out
 from populora_core.store.catalogue import Catalogue, run_labels
 from populora_core.store.sql import refusal_told
 from populora_core.support.aliases import Row
@@ -145,7 +146,8 @@ def write_curriculum(
 ) -> Curriculum:
     """Write the problems of runs to a new folder: whole, or not at all.
 
-    Problems of the bundled suites are never among them: the verifier refuses them, and here they are looked for again.
+    Problems of the bundled suites, and of any of the runs' own, are never among them: the verifier refuses those that
+    its run knows, and here all are looked for again.
 
     Args:
         tested: share of the programs that are in the split `test`.
@@ -186,8 +188,11 @@ def curriculum_tables(
         connection = catalogue.connect()
         connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
-        known = held_out()
-        kept = [not known.holds(row["program"], row["inputs"]) for row in found.to_pylist()]
+        suites = {held_out(kept_out(config)) for config in configured}
+        kept = [
+            not any(known.holds(row["program"], row["inputs"]) for known in suites)
+            for row in found.to_pylist()
+        ]
         problems = found.filter(pa.array(kept, pa.bool_()))
         if not problems.num_rows:
             raise RunDirectoryError(

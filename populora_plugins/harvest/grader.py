@@ -24,6 +24,7 @@ from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.decisive import kept_out
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_plugins.harvest.environment import PROBLEMS, read_settings
@@ -58,18 +59,20 @@ class Grader:
     def problems(self) -> Iterator[Problem]:
         """Yield the package's problems; if live, without end, those that teachers write and the sandbox verified.
 
-        Problems of bundled suites are never among them.
+        Problems of the bundled suites, and of the run's own, are never among them.
         """
         live = self._settings["live"]
         if live is None:
             for row in pq.read_table(self._folder / PROBLEMS).to_pylist():
                 yield Problem.of(row)
             return
-        table = PlayTable(Run.open(live["run"]), self._sandbox, live["teacher"], None, live["seed"])
+        run = Run.open(live["run"])
+        known = held_out(kept_out(run.config))
+        table = PlayTable(run, self._sandbox, live["teacher"], None, live["seed"])
         for number in count():
             with self._lock:
                 asked = table.ask()
-            if asked is not None and not held_out().holds(asked.problem.program, asked.problem.inputs):
+            if asked is not None and not known.holds(asked.problem.program, asked.problem.inputs):
                 name = f"{asked.teacher_id}-{live['seed']}-{number}"
                 yield replace(asked.problem, problem_id=name)
 

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 import torch
 from command import populora
 from conftest import PATIENCE, needs, small_config, start, wait_for
+from own_suite import name_own_suite
 from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
 from torch.nn.functional import cross_entropy
 
@@ -255,14 +256,30 @@ def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, 
 def test_a_live_package_never_hands_out_what_a_suite_holds(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = populora("environment", finished, "--to", tmp_path / "written", "--live", "--teacher", "T0")
-    assert done.returncode == 0, done.stderr
-    (package,) = (path for path in (tmp_path / "written").iterdir() if path.is_dir())
+    package = live_package(finished, tmp_path / "written")
     first = next(Grader(package).problems())
     row = {"program": first.program, "inputs": first.inputs, "known_program": False}
-    monkeypatch.setattr("populora_plugins.harvest.grader.held_out", lambda: HeldOut([row]))
+    monkeypatch.setattr("populora_plugins.harvest.grader.held_out", lambda own: HeldOut([row]))
     other = next(Grader(package).problems())
     assert program_key(other.program) != program_key(first.program)
+
+
+def test_a_live_package_never_hands_out_what_its_runs_own_suite_holds(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    run = copy_of()
+    package = live_package(run, tmp_path / "written")
+    first = next(Grader(package).problems())
+    name_own_suite(run, [first.program])
+    other = next(Grader(package).problems())
+    assert program_key(other.program) != program_key(first.program)
+
+
+def live_package(run: Path, to: Path) -> Path:
+    done = populora("environment", run, "--to", to, "--live", "--teacher", "T0")
+    assert done.returncode == 0, done.stderr
+    (package,) = (path for path in to.iterdir() if path.is_dir())
+    return package
 
 
 def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command import populora
 from hub_server import serving
+from own_suite import name_own_suite
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
@@ -250,11 +251,25 @@ def test_problems_of_a_held_out_suite_are_left_out(
     sets: dict[str, Rows], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = HeldOut([{**sets["problems"][0], "known_program": False}])
-    monkeypatch.setattr("populora_plugins.harvest.curriculum.held_out", lambda: known)
+    monkeypatch.setattr("populora_plugins.harvest.curriculum.held_out", lambda own: known)
     done = write_curriculum([finished], tmp_path / "set")
     assert done.held_out >= 1
     assert done.rows["problems"] == len(sets["problems"]) - done.held_out
     assert f"{done.held_out} problems were left out" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_problems_of_a_suite_that_one_of_the_runs_names_are_left_out(
+    sets: dict[str, Rows], finished: Path, copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    asked = sets["problems"][0]
+    own = copy_of()
+    name_own_suite(own, [asked["program"]])
+    same = {row["problem_id"] for row in sets["problems"] if row["program_key"] == asked["program_key"]}
+    for runs in ([own], [finished, own]):
+        to = tmp_path / f"of-{len(runs)}"
+        assert write_curriculum(runs, to, tested=0.0).held_out == len(same)
+        written = {row["problem_id"] for row in read_rows(to / "problems" / "train.parquet")}
+        assert written == {row["problem_id"] for row in sets["problems"]} - same
 
 
 def test_problems_that_two_runs_have_are_one_row_with_the_attempts_of_both(
