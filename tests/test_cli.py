@@ -14,17 +14,20 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 from command import populora
 from conftest import PATIENCE
 from store_run import write_run
+from typer.testing import CliRunner
 
 from populora_core.commands import app
 from populora_core.commands.doctor import EXTRAS
 from populora_core.config.load import Config
 from populora_core.report.write import ReportWarning
 from populora_core.runs.run import Run
+from populora_core.support.errors import PopuloraError
 from populora_core.support.shipped import REPOSITORY
-from populora_core.terminal.options import GROUPS
+from populora_core.terminal.options import GROUPS, Prefixed
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"
@@ -314,3 +317,22 @@ def test_a_terminal_without_boxes_ends_no_command(tmp_path: Path) -> None:
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"), [(EOFError("unexpected EOF"), "unexpected EOF"), (typer.Abort(), "Ctrl-C or the end")]
+)
+def test_no_command_ends_with_the_bare_word_aborted(raised: Exception, said: str) -> None:
+    command = typer.Typer(cls=Prefixed, rich_markup_mode="markdown")
+
+    @command.command()
+    def one() -> None:
+        raise raised
+
+    @command.command()
+    def other() -> None: ...
+
+    done = CliRunner().invoke(command, ["one"])
+    assert isinstance(done.exception, PopuloraError)
+    assert said in done.exception.got and done.exception.fix
+    assert "Aborted" not in done.output

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE, small_config, start
 
 from populora_core.compute.members import Found
 from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
@@ -58,3 +62,30 @@ def test_a_lost_worker_is_said_so_and_leaves_nothing_behind(compute: LocalComput
     with pytest.raises(WorkerLost, match="exit code -9"):
         mapped(compute, tmp_path, 1, 2)
     mapped(compute, tmp_path, 1)  # the next call starts fresh processes
+
+
+DIES = """
+import sys
+from populora_core.support import children
+children.IMPORTED = ("dies",)  # by the server that forks workers, which is gone before it has
+sys.argv = ["populora", "resume", "run", "--plain"]
+from populora_core.commands.app import main
+main()
+"""
+
+
+@pytest.mark.loop
+def test_a_run_whose_workers_cannot_be_started_ends_with_the_cause(tmp_path: Path) -> None:
+    start(tmp_path / "run", small_config(compute={"backend": "local"}))
+    (tmp_path / "dies.py").write_text("import os\nos._exit(1)\n")
+    done = subprocess.run(
+        [sys.executable, "-c", DIES],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "populora: the process populora-shard-0 could not be started" in done.stderr
+    assert "Fix: look for memory shortage" in done.stderr

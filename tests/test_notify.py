@@ -93,6 +93,7 @@ def test_a_secret_of_the_target_is_not_shown(
     [
         "http://127.0.0.1:9/SECRET",
         "http://127.0.0.1:99999/SECRET",
+        "http://[::1/SECRET",
         "false SECRET",
         "/no/such/command SECRET",
     ],

@@ -193,11 +193,17 @@ def test_a_blind_input_of_lists_in_lists_is_within_bounds() -> None:
             assert len(blind_input(text, np.random.default_rng(seed))) < 3 * MOST_CHARS
 
 
+LINES = "".join(f" b{number}=1\n" for number in range(40))
+AT_THE_END = f"def f(a):\n n=0\n while n<1:\n  n+=1\n b=1\n{LINES} d=1\n while d<2: d=d+b0\n return a*0+7"
+AT_EACH_RETURN = (
+    "def f(a):\n n=0\n while a:\n" + LINES.replace(" b", "  b") + "  n=1\n"
+    "  if n and a==1: return 1\n  if n and a==2: return 2\n  if n and a==777: return 7"
+)
+
+
 @pytest.mark.thorough
-def test_endless_beginnings_take_a_few_time_limits() -> None:
-    lines = "".join(f" b{number}=1\n" for number in range(40))
-    program = f"def f(a):\n n=0\n while n<1:\n  n+=1\n b=1\n{lines} d=1\n while d<2: d=d+b39\n return a*0+7"
-    program = program.replace("d=d+b39", "d=d+b0")
+@pytest.mark.parametrize(("program", "limits"), [(AT_THE_END, 10), (AT_EACH_RETURN, 26)])
+def test_endless_beginnings_take_a_few_time_limits(program: str, limits: int) -> None:
     asked = Problem("slow", "code_o", program, ("(777,)",), ("7",), "")
     spent = 0.0
     with open_sandbox("auto", Limits(cpu_seconds=0.5), workers=1) as sandbox:
@@ -209,7 +215,7 @@ def test_endless_beginnings_take_a_few_time_limits() -> None:
             return found
 
         alone(timed, asked)
-    assert spent < 0.5 * 10
+    assert spent < 0.5 * limits
 
 
 def test_copies_of_a_problem_make_it_no_easier(run_jobs: RunJobs) -> None:

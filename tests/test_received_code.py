@@ -305,6 +305,9 @@ def named(tmp_path: Path) -> Path:
     return directory
 
 
+END_OF_INPUT = "\x04"  # Ctrl-D
+
+
 def resumed(run: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     where = os.environ | {
         "PYTHONPATH": str(run.parent / "installed"),
@@ -323,7 +326,7 @@ def test_an_option_lets_code_run_and_is_remembered(named: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("answer", ["y", "n", END_OF_INPUT])
 def test_a_terminal_is_asked_once_by_name(named: Path, answer: str) -> None:
     ours, its = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
@@ -333,6 +336,7 @@ def test_a_terminal_is_asked_once_by_name(named: Path, answer: str) -> None:
         "\r\n", ""
     )
     assert ("CALLED" if answer == "y" else "QUIET") in asked.stdout
+    assert answer == "y" or "--trust harmful:thing" in asked.stdout
     kept = json.loads((named.parent / "config" / "trusted.json").read_text()) if answer == "y" else {}
     assert list(kept) == ["harmful:thing"] * (answer == "y")
 

@@ -32,7 +32,7 @@ from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
 from populora_core.support import durable, trust
 from populora_core.support.aliases import Progress
-from populora_core.support.children import end_with_parent, with_models
+from populora_core.support.children import begin, end_with_parent, with_models
 from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpus
 from populora_core.support.digest import Identity, file_sha256, files_below, know, known_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
@@ -277,7 +277,11 @@ class LocalCompute:
                 name=f"populora-shard-{shard}",
                 daemon=True,
             )
-            process.start()
+            try:
+                begin(process)
+            except WorkerLost:
+                self.close()
+                raise
             theirs.close()
             self._processes.append(process)
             self._pipes.append(ours)

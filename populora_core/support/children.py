@@ -13,6 +13,7 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 
 from populora_core.support import leftovers
+from populora_core.support.errors import WorkerLost, first_line
 
 SOCKET_CHARS = len("/pymp-abcdefgh/listener-abcdefgh")
 IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils")
@@ -45,6 +46,23 @@ def _own_sockets() -> None:
         tempfile.tempdir = before
     # After multiprocessing's own folder, which goes at priority -100.
     util.Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-200)
+
+
+def begin(process: BaseProcess) -> None:
+    """Start a process.
+
+    Raises:
+        WorkerLost: the system makes no more of them, or the one that should fork it is gone.
+    """
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        raise WorkerLost(
+            f"the process {process.name} could not be started",
+            got=f"{type(error).__name__}: {first_line(error)}",
+            fix="look for memory shortage and for a limit on processes (ulimit -u), then resume: nothing committed was "
+            "lost",
+        ) from error
 
 
 def end(process: BaseProcess, seconds: float) -> None:

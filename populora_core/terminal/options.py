@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from populora_core.support.errors import PopuloraError, first_line
+
 
 def run_folder_named(given: str) -> Path:
     """The run that a person means: a folder, or the beginning of the name of one run there or in runs/."""
@@ -43,6 +45,25 @@ class Prefixed(TyperGroup):
         if len(found) > 1:
             ctx.fail(f"{cmd_name!r} begins several commands: {', '.join(found)}")
         return super().get_command(ctx, found[0] if found else cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; what typer would tell by the bare word "Aborted." is told with its cause."""
+        try:
+            return super().invoke(ctx)
+        except typer.Abort:
+            raise PopuloraError(
+                "a question was not answered",
+                got="Ctrl-C or the end of the input",
+                fix="give the same command again and answer; its --help says which option answers for you",
+            ) from None
+        except EOFError as error:
+            raise PopuloraError(
+                "what this command read from ended too early",
+                expected="a process or a file that is there to its end",
+                got=first_line(error),
+                fix="look for memory shortage, then give the same command again, or populora resume for a run: nothing "
+                "committed was lost",
+            ) from error
 
 
 RunDir = Annotated[

@@ -41,7 +41,17 @@ def _allowed(name: str, place: str) -> bool:
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         return False
     if trust.is_source(place):
-        return typer.confirm(f"The run {name} names {place}. Use it, now and from now on?", err=True)
+        return _yes(f"The run {name} names {place}. Use it, now and from now on?")
     trust.require_installed(place)
-    asked = f"The run {name} names code: {place}, in {trust.lies_in(place)}. Import and run it, now and from now on?"
-    return typer.confirm(asked, err=True)
+    return _yes(
+        f"The run {name} names code: {place}, in {trust.lies_in(place)}. Import and run it, now and from now on?"
+    )
+
+
+def _yes(asked: str) -> bool:
+    """Ask a person, for whom Ctrl-D and Ctrl-C are a no."""
+    try:
+        return typer.confirm(asked, err=True)
+    except typer.Abort:
+        print(file=sys.stderr)
+        return False

@@ -18,7 +18,7 @@ from populora_core.config.load import Config
 from populora_core.config.measuring import EvaluateSection
 from populora_core.model.base import base_digest, require_files
 from populora_core.support.aliases import Say
-from populora_core.support.children import end, with_models
+from populora_core.support.children import begin, end, with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
 from populora_plugins.study.config import StudyConfig, load_study
@@ -203,7 +203,7 @@ def play_apart(run: Assignment, say: Say, stop: Event) -> None:
     context = with_models(run.config.base.device)
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, run), name=f"populora-{run.name}")
-    process.start()
+    begin(process)
     theirs.close()
     try:
         for message in _messages(ours, stop):
