@@ -22,10 +22,13 @@ from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, overlap
 from populora_core.lifecycle.standing import newest_generation
+from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluate import learnable_shares
+from populora_core.stages.plan import stage_key
+from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
@@ -169,6 +172,36 @@ def test_a_newborn_population_scores_exactly_as_its_base(
     base = {row["benchmark"]: row["n_correct"] for row in rows if row["member_id"] == BASE}
     assert all(row["n_correct"] == base[row["benchmark"]] for row in rows)
     assert {row["delta"] for row in rows} == {0.0, None}
+
+
+def test_texts_that_end_an_answer_decide_an_evaluation(
+    evaluated: tuple[Path, list[dict]], suite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session(Run.open(evaluated[0])) as session:
+        asked = RunEvaluation(session, load_suite(suite_file)).evaluation
+        before = [shard.key for shard in asked.shards]
+        monkeypatch.setattr(CompactDialect, "stop", ("\n\n",))
+        again = RunEvaluation(session, load_suite(suite_file)).evaluation
+        assert not {shard.key for shard in again.shards} & set(before)
+        monkeypatch.setattr(CompactDialect, "stop", ())
+        monkeypatch.setattr(CompactDialect, "stops", lambda spoken, prompt: ("\n\n",), raising=False)
+        told = RunEvaluation(session, load_suite(suite_file)).evaluation
+        assert [shard.key for shard in told.shards] == [shard.key for shard in again.shards]
+
+
+@pytest.mark.parametrize(("every", "moved"), [(2, {"evaluate"}), (0, set())])
+def test_in_the_loop_they_decide_the_stage_that_evaluates_and_no_other(
+    every: int, moved: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session(start(tmp_path / "run", small_config(evaluate={"every": every}))) as session:
+
+        def keys() -> dict[str, str]:
+            return {stage.name: stage_key(session, stage, 0, {}) for stage in LOOP}
+
+        before = keys()
+        monkeypatch.setattr(CompactDialect, "stop", ("\n\n",))
+        after = keys()
+    assert {name for name in before if before[name] != after[name]} == moved
 
 
 def test_members_are_chosen_by_play_or_by_name(copy_of: Callable[[], Path], suite_file: Path) -> None:

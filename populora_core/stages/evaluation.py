@@ -25,6 +25,7 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards, towards
 from populora_core.compute.work import Generate, Prompt, tokens_of
+from populora_core.problems.dialects import dialect, stops_of
 from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -287,7 +288,7 @@ class Evaluation:
             "part": self.part,
             "seed": self.suite.seed,
             "entry": entry.model_dump(mode="json"),
-            "benchmark": [known.version, known.template(self.family)],
+            "benchmark": [known.version, known.template(self.family), *self._stops(known, items)],
             # By hash, one after the other: the tests of a benchmark's items can be gigabytes of text.
             "items": [_sha256([item.item_id, item.fields]) for item in items],
             "players": [(player.member_id, player.adapter_sha256) for player in self.players],
@@ -304,6 +305,13 @@ class Evaluation:
             "sandbox": [session.sandbox.identity, repr(limits or session.sandbox.limits)],
         }
         return _sha256(document)
+
+    def _stops(self, known: Benchmark, items: Sequence[Item]) -> list[str]:
+        """Texts of the dialect that end an answer to one of the items."""
+        if not getattr(known, "by_dialect", False):
+            return []
+        spoken = dialect(self.family)
+        return sorted({text for item in items for text in stops_of(spoken, known.prompt(item, self.family))})
 
     def _read(self, shard: SuiteShard) -> pa.Table | None:
         """The finished shard; None where there is none, or it is damaged."""

@@ -162,7 +162,7 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "config": decisive(session.run.config, stage.config),
         "inputs": inputs,
         "base": [spec.digest, spec.base.numbers, spec.base.device] if stage.base else None,
-        "dialect": _language(session) if stage.dialect else None,
+        "dialect": _language(session, stage) if stage.dialect else None,
         "sandbox": session.sandbox.identity if stage.sandbox else None,
         "sampler": spec.sampler.engine if stage.sampler else None,
     }
@@ -170,11 +170,18 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _language(session: Session) -> str:
-    """The dialect's digest; with the problem types that bring templates, a digest over those too."""
-    kinds = {name: problem_type(name) for name in session.run.config.propose.types}
+def _language(session: Session, stage: Stage) -> str:
+    """The dialect's digest; with problem types that bring templates, or stop texts, a digest over those too.
+
+    Where no stop text ends a completion, every evaluation is as it was before they were looked for in the text; so
+    `evaluate` counts them here, in place of the higher version that `propose` and `solve` have.
+    """
+    config = session.run.config
+    kinds = {name: problem_type(name) for name in config.propose.types}
     brought = [
         (name, kind.version, sorted(kind.templates.items())) for name, kind in kinds.items() if kind.templates
     ]
     spoken = session.dialect.digest
-    return hashlib.sha256(repr((spoken, brought)).encode()).hexdigest() if brought else spoken
+    stop = session.dialect.stop if stage.name == "evaluate" and config.evaluate.every else ()
+    decides = (spoken, brought, *stop)
+    return hashlib.sha256(repr(decides).encode()).hexdigest() if brought or stop else spoken
