@@ -62,8 +62,9 @@ class Here:
         pass
 
 
+HERE = ("inline", "local")
 BACKENDS = Registry(
-    {"inline": Here, "local": Here},
+    dict.fromkeys(HERE, Here),
     group="populora.compute",
     what="compute backend",
     setting="compute.backend",

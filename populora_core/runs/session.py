@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from populora_core.compute.backends import BACKENDS, ComputeBackend
+from populora_core.compute.backends import BACKENDS, HERE, ComputeBackend
 from populora_core.compute.shards import Compute, Shards
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.runs.gpus import engine_sleeps
@@ -22,6 +22,7 @@ from populora_core.runs.run import Run, sources
 from populora_core.runs.sharing import SharedStore
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
+from populora_core.sandbox.backends import require_backend
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.store.record import RECORD
 from populora_core.support.trust import require_trusted
@@ -48,6 +49,10 @@ class Session:
         check_names(self.run.config, str(directory / RECORD))
         for source in sources(self.run.config):
             require_trusted(source)
+        if (
+            self.run.config.compute.backend in HERE
+        ):  # before a stage has computed for hours what needs it next
+            require_backend(self.run.config.sandbox.backend)
         tell_of_precision(self.run.config.base)
         with ExitStack() as stack:
             stack.enter_context(lock(directory))

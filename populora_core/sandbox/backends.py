@@ -110,6 +110,12 @@ def open_sandbox(
     )
 
 
+def require_backend(kind: SandboxKind) -> None:
+    """Raise SandboxUnavailable where a sandbox of this kind cannot even be begun: its daemon is down, say."""
+    if kind != "auto":
+        _backend(kind)
+
+
 def describe_backends() -> list[BackendReport]:
     """Report on every backend, after running a program in each on this machine."""
     return [_try_backend(name) for name in BACKENDS]
@@ -127,8 +133,17 @@ def fix() -> str:
 
 
 def _open(name: str, limits: Limits, workers: int, hash_seed: int) -> SandboxPool:
+    backend = _backend(name)
     try:
-        return SandboxPool(BACKENDS[name](), limits, workers, hash_seed)
+        return SandboxPool(backend, limits, workers, hash_seed)
+    except SandboxUnavailable as error:
+        error.fix = error.fix or fix()
+        raise
+
+
+def _backend(name: str) -> Backend:
+    try:
+        return BACKENDS[name]()
     except SandboxUnavailable as error:
         error.fix = error.fix or fix()
         raise

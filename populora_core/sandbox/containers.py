@@ -50,7 +50,7 @@ def connect_daemon() -> docker.DockerClient:
     Raises:
         SandboxUnavailable: none answers, or it runs on another machine.
     """
-    host = os.environ.get("DOCKER_HOST", "unix://")
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not host.startswith("unix://"):
         raise SandboxUnavailable(
             "the docker sandbox needs a daemon on this machine",
@@ -61,7 +61,12 @@ def connect_daemon() -> docker.DockerClient:
     try:
         return docker.from_env(timeout=DAEMON_SECONDS)
     except Failure as error:
-        raise SandboxUnavailable("no Docker daemon answers", got=reason(error), fix=_daemon(error)) from error
+        raise SandboxUnavailable(
+            "no Docker daemon answers",
+            expected=f"one that answers within {DAEMON_SECONDS:g} s at {host}",
+            got=reason(error),
+            fix=_daemon(error),
+        ) from error
 
 
 class DockerBackend:
