@@ -16,7 +16,9 @@ def name_own_suite(directory: Path, programs: Iterable[str]) -> None:
             for number, program in enumerate(programs)
         )
     )
-    suite.write_text(f'suite = "own"\n[[benchmarks]]\nbenchmark = "cruxeval_o"\ndataset = "file:{rows}"\n')
+    suite.write_text(
+        f'suite = "own"\n[[benchmarks]]\nbenchmark = "cruxeval_o"\ndataset = "file:{rows}"\nmax_tokens = 32\n'
+    )
     document = json.loads(record.read_text())
     document["config"]["evaluate"]["suite"] = str(suite)
     record.write_text(json.dumps(document))

@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import small_config
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from test_cli import populora
+from transformers import AutoModelForCausalLM
 
 from populora_core.lifecycle.adapter_evaluation import WEIGHTS, adapter_session, base_of, suite_of
 from populora_core.lifecycle.export import export_member
@@ -20,6 +23,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ITEMS
 from populora_core.store.artifacts import read_table
 from populora_core.support.errors import EXIT_ERROR, AdapterError, ConfigError
+from populora_core.support.shipped import REPOSITORY, shipped
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -65,6 +69,17 @@ def test_an_adapter_of_some_layers_is_scored(exported: tuple[Run, str, Path], tm
     save_file({"base_model.model.nothing.lora_A.weight": tensors[min(tensors)]}, part / WEIGHTS)
     with pytest.raises(AdapterError, match="cannot be started from"), adapter_session(part, "tiny"):
         raise AssertionError("an adapter of another base was taken")
+
+
+def test_the_command_scores_what_peft_saved_beside_its_base(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    lora = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear", init_lora_weights=False)
+    base = AutoModelForCausalLM.from_pretrained(REPOSITORY / "base_model" / "tiny")
+    get_peft_model(base, lora).save_pretrained(str(tmp_path / "theirs"))
+    suite = shipped("configs", "suites", "tiny.toml")
+    done = populora("evaluate", tmp_path / "theirs", "--base", "tiny", "--suite", suite, "--sample", "2")
+    assert done.returncode == 0, done.stderr
+    assert "│ theirs │" in done.stdout and "│ base   │" in done.stdout, done.stdout
 
 
 def test_base_and_suite_are_named_where_they_do_not_follow(

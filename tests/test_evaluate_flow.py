@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import PATIENCE
+from own_suite import name_own_suite
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
@@ -54,18 +56,7 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     suite.write_text(
         (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.95")
     )
-    modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
-    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
-    done = subprocess.run(
-        [sys.executable, "-c", FLOW, str(suite), str(directory)],
-        cwd=REPOSITORY,
-        env=os.environ | home | {"PYTHONPATH": modules},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = prefect(FLOW, tmp_path, suite, directory)
     assert sorted(told["artifacts"]) == ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
     scores = told["artifacts"]["scores-copy-tiny"]
     assert "%" in scores and "points" in scores, "shares are shown as the report shows them"
@@ -80,6 +71,50 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     assert 'id="evaluations"' in (directory / "report.html").read_text(), "the report is up to date"
     assert absent[0] == "FAILED"
     assert "is not a run directory" in absent[1]
+
+
+OWN = """
+import asyncio, json, sys
+from flows.evaluate import evaluate
+from flows.server import own_server
+from prefect.client.orchestration import get_client
+
+async def artifacts():
+    async with get_client() as client:
+        return {found.key: found.description for found in await client.read_latest_artifacts()}
+
+with own_server():
+    state = evaluate([sys.argv[1]], "", return_state=True)
+    print(json.dumps({"state": [state.type.value, state.message], "artifacts": asyncio.run(artifacts())}))
+"""
+
+
+def test_without_a_suite_the_flow_measures_a_run_on_its_own(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    directory = copy_of()
+    name_own_suite(directory, ["def f(x):\n return x+1", "def f(x):\n return x*2"])
+    told = prefect(OWN, tmp_path, directory)
+    assert told["state"][0] == "COMPLETED" and "1 run evaluated on their own suites" in told["state"][1]
+    assert sorted(told["artifacts"]) == ["scores-copy-own", "trend-copy-own"]
+    assert told["artifacts"]["scores-copy-own"].startswith("own after generation 3 of ")
+
+
+def prefect(script: str, home: Path, *arguments: object) -> dict[str, Any]:
+    """What a script prints as JSON; its Prefect server lives as long as it."""
+    modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
+    apart = {"PREFECT_HOME": str(home / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=REPOSITORY,
+        env=os.environ | apart | {"PYTHONPATH": modules},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def fall(directory: Path) -> None:

@@ -65,6 +65,11 @@ def test_the_night_has_a_time_a_zone_and_a_name() -> None:
     assert schedule["slug"] and schedule["cron"] and schedule["timezone"]
 
 
+def test_the_night_measures_each_run_on_its_own_suite() -> None:
+    (nightly,) = [deployment for deployment in DEPLOYMENTS if deployment.get("schedules")]
+    assert nightly["parameters"]["suite"] == ""
+
+
 def test_the_presets_are_the_configurations_of_whole_runs() -> None:
     runs = {path.stem for path in CONFIGS.glob("*.toml") if "arms" not in tomllib.loads(path.read_text())}
     presets = get_args(get_args(Preset)[0])

@@ -287,7 +287,11 @@ def test_half_a_stage_is_not_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["it's", "a [b] c", "star*", "really?", "back\\slash", "lr=3", "generation=9", "ünïcode"]
+    "name",
+    [
+        *("it's", "a [b] c", "star*", "really?", "back\\slash", "lr=3", "generation=9", "ünïcode"),
+        *("lr[1]/run", "star*/run", "really?/a [b] c"),
+    ],
 )
 def test_a_run_directory_may_have_any_name(tmp_path, name):
     with Catalogue(write_run(tmp_path / name, generations=1)) as opened:

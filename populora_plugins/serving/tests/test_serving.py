@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import httpx
 import numpy as np
 import pytest
 from conftest import PATIENCE, wait_for
-from served_fleet import KEY, MEMBERS, Held, served, tiny_fleet
+from served_fleet import KEY, MEMBERS, TINY, Held, served, tiny_fleet
 
+from populora_core.model.base import load_vocabulary
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Completion, Request
 from populora_core.support import ids
@@ -218,6 +220,20 @@ def test_a_chat_streams_and_so_does_a_vote(client: OpenAI) -> None:
         parts = client.chat.completions.create(**asked, stream=True)
         said = "".join(part.choices[0].delta.content or "" for part in parts)
         assert said == client.chat.completions.create(**asked).choices[0].message.content
+
+
+def test_usage_counts_the_tokens_up_to_the_one_that_completes_a_stop_text(
+    client: OpenAI, fleet: Fleet
+) -> None:
+    ids, text = direct(fleet, MEMBERS[0], seed=8, max_tokens=40).token_ids, fleet.vocabulary.text
+    stop = text(ids[9:13])
+    needed = next(count for count in range(len(ids)) if stop in text(ids[:count]))
+    assert 4 <= needed < len(ids)
+    asked = {"model": MEMBERS[0], "prompt": PROMPT, "seed": 8, "max_tokens": 40}
+    whole, ended = (client.completions.create(**asked, stop=each) for each in (None, [stop]))
+    assert [whole.usage.completion_tokens, ended.usage.completion_tokens] == [len(ids), needed]
+    assert ended.choices[0].finish_reason == "stop"
+    assert ended.choices[0].text == text(ids).partition(stop)[0]
 
 
 @pytest.mark.parametrize(
@@ -521,6 +537,21 @@ def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI)
             model="base",
             messages=[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
         )
+
+
+def test_an_assistant_that_said_nothing_is_part_of_a_longer_chat(fleet: Fleet, tmp_path: Path) -> None:
+    base = Path(shutil.copytree(TINY, tmp_path / "base"))
+    (base / "chat_template.jinja").write_text(
+        "{% for turn in messages %}#{{ '' + turn.content }}\n{% endfor %}"
+    )
+    chatty = dataclasses.replace(fleet, vocabulary=load_vocabulary(base))
+    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": None}]
+    with served(chatty) as address:
+        body = {"model": "base", "messages": [*turns, turns[0]], "max_tokens": 2}
+        came = httpx.post(f"{address}/v1/chat/completions", json=body, headers=BEARER)
+    assert came.status_code == 200, came.text
+    prompt = fleet.vocabulary.tokenizer("#1\n#\n#1\n", add_special_tokens=False)["input_ids"]
+    assert came.json()["usage"]["prompt_tokens"] == len(prompt)
 
 
 def test_an_unknown_model_and_an_unknown_path_are_not_found(
