@@ -31,6 +31,7 @@ def test_the_sampler_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPat
         ("generate_p8_over_p1", "<= 1.05"),
         ("generate_p32_over_p1", "<= 1.15"),
         ("generate_ragged_p8_over_p1", ""),
+        ("generate_stop_over_none", "<= 1.02"),
         ("generate_p1_over_peft_single", "<= 1"),
         ("generate_p8_over_peft_mixed", ""),
     ]

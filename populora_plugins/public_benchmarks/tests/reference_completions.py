@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from fault_rule import Fault, faults, planted
 from published_data import published
 
 from populora_core.benchmarks.benchmark import Item, benchmark
+from populora_core.sandbox.literals import parse_arguments, parse_literal
 from populora_core.support.finish import FinishReason
 from populora_plugins.public_benchmarks.evalplus import reference
 
@@ -180,11 +181,77 @@ def reworded(item: Item) -> list[Completion]:
     ]
 
 
+# CRUXEval
+
+
+def near_values(value: object) -> Iterator[Any]:
+    """Values that are off by a sign, by one, by a character, or by the order of two neighbours."""
+    match value:
+        case bool():
+            yield not value
+        case None:
+            yield False
+        case int() | float():
+            yield from (-value, value + 1, value - 1)
+        case str():
+            yield from (
+                value + "a",
+                value[1:],
+                value[:-1] + "~",
+                value[1:2] + value[:1] + value[2:],
+                value[::-1],
+            )
+        case list() | tuple():
+            kind: Any = type(value)
+            yield from (kind(value[:-1]), kind([*value[1:2], *value[:1], *value[2:]]), kind(value[::-1]))
+            for place, item in enumerate(value[:3]):
+                yield from (kind([*value[:place], each, *value[place + 1 :]]) for each in near_values(item))
+        case set():
+            yield from (value | {"~"}, set(list(value)[1:]))
+        case dict():
+            yield {**value, "~": 0}
+            for key, entry in [*value.items()][:3]:
+                yield from ({**value, key: each} for each in near_values(entry))
+
+
+def predicted(item: Item, draw: random.Random) -> list[Completion]:
+    """The published output or input, as it is or as Python writes it, and one that is a little off."""
+    output, asks_output = item.fields["output"], item.benchmark == "cruxeval_o"
+    arguments = parse_arguments(item.fields["inputs"][0])
+
+    def said(kind: str, text: str) -> Completion:
+        return Completion(item.benchmark, item.item_id, kind, text, text, "assert")
+
+    if asks_output:
+        right = {"as published": output, "python's": repr(value := parse_literal(output))}
+        wrong = [repr(near) for near in near_values(value)]
+    else:
+        right = {
+            "as published": f"({item.fields['input']}) == {output}",
+            "python's": called(arguments, output),
+        }
+        wrong = [
+            called([*arguments[:place], near, *arguments[place + 1 :]], output)
+            for place, value in enumerate(arguments)
+            for near in near_values(value)
+        ]
+    kind = draw.choice([*right])
+    return [said(kind, right[kind]), *(said("near", text) for text in draw.sample(wrong, min(1, len(wrong))))]
+
+
+def called(arguments: Sequence[object], output: str) -> str:
+    """The rest of an assertion behind `assert f`."""
+    return f"({', '.join(map(repr, arguments))}) == {output}"
+
+
 # All of them
 
 
 def completions(seed: int = 0) -> list[Completion]:
-    """What both sides judge: of each problem a right form, and a miss or a mutant, drawn."""
+    """What both sides judge: of each problem a right form, and a miss or a mutant, drawn.
+
+    Of GSM8K two right forms more, since lm-eval's filter reads few, and near as many are to be right as wrong.
+    """
     draw = random.Random(seed)
     found: list[Completion] = []
     for name in MATHEMATICS:
@@ -196,4 +263,9 @@ def completions(seed: int = 0) -> list[Completion]:
     for name in CODE:
         for item in items(name):
             found += [draw.choice(reworded(item)), *one_mutant(item, draw)]
+    for name in CRUXEVAL:
+        for item in items(name):
+            found += predicted(item, draw)
+    for item in items("gsm8k"):
+        found += [each for each in answered(item) if each.kind in ("as published", "thousands")]
     return found

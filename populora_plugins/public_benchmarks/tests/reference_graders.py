@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("what", choices=["ours", "compare", "mutants"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--benchmarks", nargs="+", default=[*MATHEMATICS, *CODE])
+    parser.add_argument("--benchmarks", nargs="+", default=[*MATHEMATICS, *CODE, *CRUXEVAL])
     parser.add_argument(
         "--every", type=int, default=1, help="of each benchmark the first of so many problems"
     )

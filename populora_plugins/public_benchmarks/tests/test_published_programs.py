@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from published_data import published
+from reference_completions import near_values
 
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import ProposalCheck, check_proposals
@@ -151,7 +152,7 @@ def test_an_output_that_is_off_by_a_little_is_wrong(name: str) -> None:
             continue
         problem = row.draft.problem("p", (row.output,))
         assert judged(problem, repr(value)) is AttemptVerdict.CORRECT
-        verdicts.update(judged(problem, repr(wrong)) for wrong in mutants(value) if wrong != value)
+        verdicts.update(judged(problem, repr(wrong)) for wrong in near_values(value) if wrong != value)
     assert verdicts.total() > 1000
     assert verdicts[AttemptVerdict.WRONG] >= 0.99 * verdicts.total(), verdicts
 
@@ -186,36 +187,6 @@ def test_an_input_whose_keys_lie_the_other_way_round_is_another_input(
 
 def judged(problem: Problem, answer: str) -> AttemptVerdict:
     return problem_type(problem.problem_type).judge(problem, read_output(answer), None)
-
-
-def mutants(value: object) -> Iterator[Any]:
-    """Values that are off by a sign, by one, by a character, or by the order of two neighbours."""
-    match value:
-        case bool():
-            yield not value
-        case None:
-            yield False
-        case int() | float():
-            yield from (-value, value + 1, value - 1)
-        case str():
-            yield from (
-                value + "a",
-                value[1:],
-                value[:-1] + "~",
-                value[1:2] + value[:1] + value[2:],
-                value[::-1],
-            )
-        case list() | tuple():
-            kind: Any = type(value)
-            yield from (kind(value[:-1]), kind([*value[1:2], *value[:1], *value[2:]]), kind(value[::-1]))
-            for place, item in enumerate(value[:3]):
-                yield from (kind([*value[:place], each, *value[place + 1 :]]) for each in mutants(item))
-        case set():
-            yield from (value | {"~"}, set(list(value)[1:]))
-        case dict():
-            yield {**value, "~": 0}
-            for key, entry in [*value.items()][:3]:
-                yield from ({**value, key: each} for each in mutants(entry))
 
 
 def turned_round(value: object) -> Any:
