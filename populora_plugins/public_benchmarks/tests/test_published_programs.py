@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from published_data import published
 from reference_completions import near_values
 
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import DIALECTS, dialect
 from populora_core.problems.grading import ProposalCheck, check_proposals
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_input, read_output
-from populora_core.problems.types import ballot, problem_type
+from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, ballot, problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.jobs import Job, Limits, Sandbox
@@ -280,11 +280,27 @@ def test_an_answer_is_right_by_value_and_an_input_by_what_it_gives(sandbox: Sand
     assert judged(whole, "{'a': {4, 3}, 'b': [2, 1]}") is AttemptVerdict.WRONG
 
 
-@pytest.mark.parametrize("name", ["compact", "instruct"])
-def test_a_prompt_shows_what_runs_in_the_order_that_was_written(name: str) -> None:
-    asked = Problem("p", "code_o", "def f(d): return d", ("({'b': 1, 'a': {8, 0}},)",), ("{'b': 1}",), "")
-    for prompt in (dialect(name).solve_prompt(asked), dialect(name).propose_prompt("code_o", [asked])):
-        assert "{'b':1,'a':{8,0}}" in prompt.replace(" ", "")
+@pytest.mark.parametrize("name", sorted(DIALECTS))
+@pytest.mark.parametrize("kind", sorted(PROBLEM_TYPES))
+def test_a_prompt_shows_what_runs_in_the_order_that_was_written(name: str, kind: str) -> None:
+    spoken, typed = dialect(name), problem_type(kind)
+    count = typed.input_count(spoken.rules)[1]
+    inputs = tuple(f"({{'b': {number}, 'a': {{8, 0}}}},)" for number in range(count))
+    outputs = tuple(f"{{'d': {number}, 'c': {{8, 0}}}}" for number in range(count))
+    asked = Problem("p", kind, "def f(d): return d", inputs, outputs, "")
+
+    def shown(prompt: str, keys: str) -> set[int]:
+        """The places of the dictionaries with these two keys, in this order or the other."""
+        first, second = keys
+        packed = prompt.replace(" ", "")
+        assert f"{{'{second}':{{" not in packed, "the keys were put in order"
+        return {at for at in range(count) if f"{{'{first}':{at},'{second}':{{8,0}}}}" in packed}
+
+    solve, propose = spoken.solve_prompt(asked), spoken.propose_prompt(kind, [asked])
+    examples = set(typed.shown(asked, spoken.rules))
+    assert shown(solve, "ba") == (set() if typed.answer_form is AnswerForm.ARGUMENTS else examples)
+    assert shown(solve, "dc") == (set() if typed.answer_form is AnswerForm.OUTPUT else examples)
+    assert shown(propose, "ba")
 
 
 def test_votes_count_outputs_by_value_and_inputs_as_written() -> None:
