@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,17 @@ def test_a_run_does_not_play_what_its_own_suite_asks_and_its_keys_say_so(file: P
     assert (
         kept_out(small_config()) is None and "held_out" not in decisive(small_config(), ("verify",))["verify"]
     )
+
+
+@pytest.mark.parametrize("suite", ["~nobody-here/own.toml", "x" * 9000, "a\0b", ""])
+def test_a_run_that_names_no_file_keeps_nothing_out(suite: str) -> None:
+    assert kept_out(small_config(evaluate={"suite": suite})) is None
+
+
+def test_a_pipe_holds_no_rows_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(BenchmarkError, match="no benchmark file"):
+        load_items(Entry(benchmark="cruxeval_o", dataset=f"file:{tmp_path / 'rows.jsonl'}"))
 
 
 def test_the_shipped_suite_names_both_types() -> None:

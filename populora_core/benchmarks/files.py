@@ -8,6 +8,7 @@ from pathlib import Path
 
 from populora_core.support.aliases import Row
 from populora_core.support.errors import BenchmarkError, ProblemError
+from populora_core.support.plain import read_plain
 from populora_core.support.received import parse_json, read_json
 
 
@@ -21,7 +22,7 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
         BenchmarkError: no such file, another content than pinned, or no readable rows.
     """
     try:
-        data = path.read_bytes()
+        data = read_plain(path)
     except OSError as error:
         raise BenchmarkError(
             f"there is no benchmark file {path}",

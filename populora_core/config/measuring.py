@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -47,4 +48,4 @@ class EvaluateSection(Section):
         """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
         if self.suite.startswith(BUNDLED):
             return shipped("configs", "suites", f"{self.suite.removeprefix(BUNDLED)}.toml")
-        return Path(self.suite).expanduser()
+        return Path(os.path.expanduser(self.suite))  # of an unknown user it stays as it is
