@@ -107,6 +107,14 @@ def test_what_was_played_does_not_come_again(tmp_path: Path) -> None:
     assert not drawn(chosen, {"code_o": 3}, played)["code_o"], "it is used up"
 
 
+def test_a_data_set_may_be_drawn_anew_in_every_generation(tmp_path: Path) -> None:
+    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *map(row, range(5)))), again=True)
+    played = Buffer(10)
+    for draft in drawn(chosen, {"code_o": 5})["code_o"]:
+        played.add(draft.problem("problem", ("1",)))
+    assert len(drawn(chosen, {"code_o": 3}, played)["code_o"]) == 3
+
+
 def asked_before(*solve_rates: float, problem_type: str = "code_o") -> list[Graded]:
     """Problems that were played with these solve rates; the program of each is its place."""
     return [

@@ -48,6 +48,7 @@ def dataset(
     path: str,
     first: int = 0,
     end: int | None = None,
+    again: bool = False,
 ) -> list[Draft]:
     """All problems of the type in a data set, in random order.
 
@@ -56,6 +57,7 @@ def dataset(
         path: a folder that `populora problems` wrote, or a .parquet, .jsonl or .json file whose rows have
             problem_type, program, inputs and perhaps message; or code, input, output and id, as CRUXEval has.
         first, end: only these of CRUXEval's problems, counted as a suite counts its `rows`.
+        again: is passed over here: nothing is skipped (see `may_repeat`).
     """
     drafts = [draft for draft in read_drafts(path, first, end) if draft.problem_type == problem_type]
     return [drafts[place] for place in rng.permutation(len(drafts))]
@@ -151,6 +153,11 @@ ANCHOR_SOURCES = Registry(
 )
 
 
+def may_repeat(settings: AnchorSection) -> bool:
+    """True if played problems may come again: the run's own, or those of a source whose setting `again` is true."""
+    return settings.source in AGAIN or settings.parameters.get("again") is True
+
+
 def draw_anchors(
     settings: AnchorSection,
     asked: Mapping[str, int],
@@ -162,7 +169,7 @@ def draw_anchors(
 
     Args:
         asked: problem type -> number of proposals of it.
-        played: earlier problems, none of which comes again but by `replay` and `peers`.
+        played: earlier problems, which are skipped unless the source `may_repeat`.
         past: those with a solve rate, oldest first, for `replay`; for `peers` those that a student left.
         stream: the random numbers of each type.
 
@@ -170,10 +177,12 @@ def draw_anchors(
         ProblemError: the source cannot be used, or gives what is no draft of the type.
     """
     source: AnchorSource = ANCHOR_SOURCES.bound(settings.source, settings.parameters)
-    again, found = settings.source in AGAIN, {}
+    again, found = may_repeat(settings), {}
     for problem_type, proposals in asked.items():
         count = settings.beside(proposals)
-        drafts = source(stream(problem_type), count, problem_type, *([past] if again else []))
+        drafts = source(
+            stream(problem_type), count, problem_type, *([past] if settings.source in AGAIN else [])
+        )
         given = _required(drafts, problem_type, settings.source)
         found[problem_type] = list(
             islice((draft for draft in given if again or not _known(draft, played)), count)

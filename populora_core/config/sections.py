@@ -215,7 +215,8 @@ class AnchorSection(Section):
     )
     parameters: dict[str, Setting] = Field(
         {},
-        description="settings of the source: path, of a data set; largest or frontier, a solve rate, for replay",
+        description="settings of the source: path, of a data set, and again; largest or frontier, a solve rate, for "
+        "replay",
     )
 
     def beside(self, proposals: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by
+from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by, may_repeat
 from populora_core.benchmarks.heldout import held_out
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.problems.buffer import Buffer
@@ -79,7 +79,7 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: in
     islands = ctx.config.population.islands
     own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
     asked = Counter(row["problem_type"] for row in own)
-    past = ctx.graded(island) if _asks_again(ctx) else []
+    past = ctx.graded(island) if ctx.config.anchors.source in AGAIN else []
     stream = ("anchors", island) if islands > 1 else ("anchors",)
     found = {}
     for problem_type, drafts in draw_anchors(
@@ -116,11 +116,6 @@ def _of_peers(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: i
                     ids.anchor_id(ctx.generation, kind, anchor_index(number, slot, population.students))
                 ] = draft
     return found
-
-
-def _asks_again(ctx: StageContext) -> bool:
-    """True if anchors are problems of earlier generations."""
-    return ctx.config.anchors.source in AGAIN
 
 
 def _chances(
@@ -200,7 +195,7 @@ def _admit(
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
         buffer = buffers[island_of_problem(proposal_id, row["teacher_id"], len(buffers))]
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
-        again = row["teacher_id"] == ids.ANCHOR and _asks_again(ctx)
+        again = row["teacher_id"] == ids.ANCHOR and may_repeat(ctx.config.anchors)
         if known.holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
             duplicates.add(proposal_id)
             continue
