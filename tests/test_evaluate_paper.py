@@ -1,4 +1,4 @@
-"""The paper's ten benchmarks through the commands: fetch from files, evaluate a run, open every answer.
+"""The paper's ten benchmarks and HumanEval through the commands: fetch from files, evaluate a run, open every answer.
 
 The rows are our own, in each benchmark's published schema; the base is random and has room for the prompts.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmark_rows import ROWS
+from benchmark_rows import ROWS, Row
 from conftest import needs, small_config, start
 from random_base import write_random_base
 
@@ -25,17 +25,24 @@ from populora_core.support.shipped import REPOSITORY
 
 pytestmark = [needs("math_verify", "evaluation"), pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
-PAPER = REPOSITORY / "configs" / "suites" / "paper.toml"
+TWICE = {
+    "task_id": "HumanEval/9009",
+    "prompt": "def twice(n):\n",
+    "entry_point": "twice",
+    "canonical_solution": "    return 2 * n\n",
+    "test": "def check(candidate):\n    assert candidate(3) == 6\n",
+}
 
 
-def test_the_papers_suite_is_fetched_and_evaluated_by_the_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("suite_name", "fixtures"), [("paper", ROWS), ("humaneval", {"humaneval": [TWICE]})])
+def test_a_suite_is_fetched_and_evaluated_by_the_commands(
+    suite_name: str, fixtures: dict[str, list[Row]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "kept"))
-    suite, given, run = tmp_path / "paper.toml", tmp_path / "given", tmp_path / "run"
-    suite.write_text(short_answers_of_any_rows(PAPER.read_text()))
+    suite, given, run = tmp_path / f"{suite_name}.toml", tmp_path / "given", tmp_path / "run"
+    suite.write_text(short_answers_of_any_rows((REPOSITORY / "configs" / "suites" / suite.name).read_text()))
     given.mkdir()
-    for name, rows in ROWS.items():
+    for name, rows in fixtures.items():
         (given / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_random_base(
         tmp_path / "base",
@@ -58,11 +65,11 @@ def test_the_papers_suite_is_fetched_and_evaluated_by_the_commands(
         scores = catalogue.rows("SELECT member_id, benchmark, n, low, score, high FROM evaluations")
         answers = catalogue.rows("SELECT benchmark, item_id, answer FROM evaluation_items")
 
-    assert {row["benchmark"] for row in scores} == {*ROWS, "all"}
+    assert {row["benchmark"] for row in scores} == {*fixtures, "all"}
     assert {row["member_id"] for row in scores} > {BASE}
     assert all(row["low"] <= row["score"] <= row["high"] for row in scores)
-    assert {row["benchmark"] for row in answers} == set(ROWS)
-    assert all(name in told for name in ROWS), "a terminal of 80 characters shows every name"
+    assert {row["benchmark"] for row in answers} == set(fixtures)
+    assert all(name in told for name in fixtures), "a terminal of 80 characters shows every name"
 
 
 def short_answers_of_any_rows(suite: str) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import judge_attempts
+from populora_core.problems.grading import AttemptJudgement, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.types import ballot
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.support.finish import FinishReason
 
 SCHEMA: Schema = {
     "item_id": (str,),
@@ -39,7 +40,7 @@ class BundledBenchmark:
         chance: how often a blind guess is right, where the suite was made so that it is known.
     """
 
-    version = 1
+    version = 2
     schema = SCHEMA
     votes = False
     limits = None
@@ -74,8 +75,8 @@ class BundledBenchmark:
             dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
         return [
-            ItemScore(found.verdict, ballot(problem.problem_type, found.answer))
-            for (problem, _), found in zip(attempts, judged, strict=True)
+            ItemScore(found.verdict, ballot(problem.problem_type, found.answer), cut_detail(response, found))
+            for (problem, _), response, found in zip(attempts, responses, judged, strict=True)
         ]
 
 
@@ -103,3 +104,10 @@ newest_problems = partial(PlayedBenchmark, "newest_problems")
 def problem_of(item: Item) -> Problem:
     """The item as a student's problem."""
     return Problem.of({**item.fields, "problem_id": item.item_id})
+
+
+def cut_detail(response: Response, judged: AttemptJudgement) -> str:
+    """The reason why a completion that max_tokens cut holds no answer; empty for any other."""
+    return (
+        "cut by max_tokens" if judged.answer is None and response.finish_reason != FinishReason.STOP else ""
+    )

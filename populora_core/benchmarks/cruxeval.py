@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.bundled import BundledBenchmark, problem_of
+from populora_core.benchmarks.bundled import BundledBenchmark, cut_detail, problem_of
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import AttemptJudgement, judge_attempts
 from populora_core.problems.model import Draft, Problem
@@ -36,7 +36,7 @@ TYPES = ("code_o", "code_i")
 class Cruxeval(BundledBenchmark):
     """The problems of one of the two types; `id` names the same program in both."""
 
-    version = 1
+    version = 2
     schema = SCHEMA
 
     def __init__(self, problem_type: str) -> None:
@@ -79,21 +79,21 @@ class Cruxeval(BundledBenchmark):
             job = kind.answer_job(problem, answer, spoken.rules)
             return ran[job.job_id].outputs if job else ()
 
-        def score(problem: Problem, judged: AttemptJudgement) -> ItemScore:
+        def score(problem: Problem, response: Response, judged: AttemptJudgement) -> ItemScore:
             """The judgement, but for answers that are equal and not of one type."""
             counted = ballot(problem.problem_type, judged.answer)
             if judged.verdict is AttemptVerdict.WRONG and judged.answer is not None:
                 found = outputs(problem, judged.answer)
                 if len(found) == len(problem.outputs) and all(map(same_value, found, problem.outputs)):
                     return ItemScore(AttemptVerdict.CORRECT, counted)
-            return ItemScore(judged.verdict, counted)
+            return ItemScore(judged.verdict, counted, cut_detail(response, judged))
 
         problems = [problem_of(item) for item in items]
         attempts = [
             (problem, {"completion": response.text, "finish_reason": response.finish_reason})
             for problem, response in zip(problems, responses, strict=True)
         ]
-        return list(map(score, problems, judge_attempts(spoken, run_jobs, attempts)))
+        return list(map(score, problems, responses, judge_attempts(spoken, run_jobs, attempts)))
 
 
 cruxeval_o = partial(Cruxeval, "code_o")

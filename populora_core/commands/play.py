@@ -114,7 +114,7 @@ def _solution(problem: Problem) -> str:
 
 
 def _call(arguments: str) -> str:
-    """The call with a canonical argument tuple: `(3,)` gives `f(3)`."""
+    """The call with an argument tuple, as written: `(3,)` gives `f(3)`."""
     return f"f({arguments[1:-1].removesuffix(',')})"
 
 

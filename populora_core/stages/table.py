@@ -150,7 +150,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "evaluate",
-        version=7,
+        version=8,
         needs={
             "population": When.BEFORE,
             "adapters": When.NOW,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response
 from populora_core.problems.verdicts import AttemptVerdict, attempt_verdict
-from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox, python_of
 from populora_core.sandbox.literals import parse_literal
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import request_body
@@ -31,6 +31,8 @@ MODULES = (
 """Modules that solutions may import beyond those of the static policy; nothing else can be imported."""
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_TOO_DEEP = "RecursionError"
+"""Told with the Python: how deep programs can go through C code is fixed from 3.12 on, whatever they set."""
 
 Key = tuple[str, str]
 """Item id and program."""
@@ -168,8 +170,11 @@ class Ran:
         if self.verdict is None:
             return None
         lost = self.verdict is AttemptVerdict.INFRASTRUCTURE
-        missing = _MISSING.match(self.detail)
-        why = f"{self.verdict}: the sandbox has no module {missing[1]}" if missing else self.verdict
+        why = str(self.verdict)
+        if missing := _MISSING.match(self.detail):
+            why += f": the sandbox has no module {missing[1]}"
+        elif self.detail.startswith(_TOO_DEEP):
+            why += f": {self.detail}"
         return ItemScore(self.verdict, program, f"{place}: {self.detail if lost else why}")
 
 
@@ -192,7 +197,8 @@ def _run(sandbox: Sandbox, jobs: Sequence[Job]) -> list[JobResult]:
     results = sandbox.run(jobs)
     if sandbox.outage is not None:  # the next batch would forget it
         raise sandbox.outage
-    return results
+    too_deep = f"{_TOO_DEEP}, Python {python_of(sandbox.identity).rpartition('.')[0]}"
+    return [replace(each, error=too_deep) if each.error.startswith(_TOO_DEEP) else each for each in results]
 
 
 def judge_time(sandbox: Sandbox, job: Job, result: JobResult, seconds: float) -> JobResult:

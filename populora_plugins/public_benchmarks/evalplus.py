@@ -75,7 +75,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 5
+    version = 6
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 

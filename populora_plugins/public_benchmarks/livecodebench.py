@@ -103,7 +103,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 3
+    version = 4
     votes = False
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA

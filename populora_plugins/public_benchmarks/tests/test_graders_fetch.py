@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchmark_rows import ROWS
 from hub_server import Hub, serving
+from published_data import FOLDER, published
 from typer.testing import CliRunner
 
 from populora_core.benchmarks.fetched import FOLDER_VARIABLE, fetched_file, folder
@@ -263,6 +264,20 @@ def test_a_benchmark_is_fetched_by_name_and_a_suite_from_one_folder_a_benchmark(
     all_there = CliRunner().invoke(app, ["suite", "fetch", "paper", "--from", str(tmp_path)])
     assert all_there.exit_code == 0, all_there.output
     assert {path.stem for path in folder().glob("*.jsonl")} == {"gsm8k", "math500"}
+
+
+def test_plain_humaneval_is_a_suite_whose_published_file_has_the_pinned_checksum(tmp_path: Path) -> None:
+    rows = published("HumanEval.jsonl.gz")
+    file = str(FOLDER / "HumanEval.jsonl.gz")
+    done = CliRunner().invoke(app, ["suite", "fetch", "humaneval", "--from", file])
+    assert done.exit_code == 0 and "164 problems" in done.output, done.output
+    (entry,) = load_suite(REPOSITORY / "configs" / "suites" / "humaneval.toml").benchmarks
+    assert str(entry.revision) in entry.dataset
+    assert [item.fields for item in load_items(entry)] == rows
+    rows[0]["test"] += "\n"
+    other = write_lines(tmp_path / "HumanEval.jsonl", rows)
+    refused = CliRunner().invoke(app, ["suite", "fetch", "humaneval", "--from", str(other)])
+    assert isinstance(refused.exception, BenchmarkError) and str(entry.sha256) in str(refused.exception)
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:

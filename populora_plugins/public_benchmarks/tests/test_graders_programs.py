@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from benchmark_rows import Row, code_row, fenced, functional, stdin
 
-from populora_core.benchmarks.benchmark import Response, benchmark
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Sandbox
+from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
+from populora_core.sandbox.backends import SandboxKind, open_sandbox
+from populora_core.sandbox.jobs import Sandbox, python_of
+from populora_core.support.errors import SandboxUnavailable
 from populora_plugins.public_benchmarks.code_tests import code_limits
 from populora_plugins.public_benchmarks.programs import (
     code_blocks,
@@ -41,6 +42,12 @@ RAISED = code_row(
     metadata=json.dumps({"func_name": "raised"}),
 )
 TOTALLED = "n = int(input())\nprint(sum(map(int, input().split())))"
+DEPTH = code_row(3, public_test_cases=json.dumps(stdin(("1000\n", "1000\n"))))
+DEEP = code_row(4, public_test_cases=json.dumps(stdin(("5000\n", "5000\n"))))
+RECURSION = (
+    "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**6)\n\n\n@lru_cache(None)\n"
+    "def depth(n):\n    return 0 if n == 0 else 1 + depth(n - 1)\n\n\nprint(depth(int(input())))"
+)
 CLASS = "class Solution:\n    def raised(self, xs, k):\n        return [x + k for x in xs]"
 
 
@@ -48,6 +55,7 @@ def tagged(text: str, tag: str = "") -> str:
     return f"```{tag}\n{text}\n```\n"
 
 
+BACKENDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
 ROUND = {
     "alone": fenced("FUNCTION"),
     "asks for input": fenced("FUNCTION\n\nprint(drop_vowels(input('word: ')))"),
@@ -83,10 +91,14 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
-def correct(sandbox: Sandbox, name: str, row: Row, texts: list[str]) -> list[bool | None]:
+def scores(sandbox: Sandbox, name: str, row: Row, texts: list[str]) -> list[ItemScore]:
     measured = benchmark(name)
     items = measured.load([row]) * len(texts)
-    return [score.correct for score in measured.grade(items, list(map(Response, texts)), "instruct", sandbox)]
+    return list(measured.grade(items, list(map(Response, texts)), "instruct", sandbox))
+
+
+def correct(sandbox: Sandbox, name: str, row: Row, texts: list[str]) -> list[bool | None]:
+    return [score.correct for score in scores(sandbox, name, row, texts)]
 
 
 @pytest.mark.sandbox
@@ -122,14 +134,37 @@ def test_a_corrected_program_replaces_the_draft(sandbox: Sandbox) -> None:
 
 @pytest.mark.sandbox
 def test_a_missing_module_is_named_and_a_crash_is_not(sandbox: Sandbox) -> None:
-    measured = benchmark("livecodebench")
     harmless = ("argparse", "logging", "pathlib", "platform", "unittest")
-    programs = [f"import {name}\n{TOTALLED}" for name in (*harmless, "numpy")] + ["1 / 0"]
-    responses = [Response(fenced(program)) for program in programs]
-    scores = measured.grade(measured.load([TOTAL]) * len(programs), responses, "instruct", sandbox)
-    assert [score.correct for score in scores] == [True] * len(harmless) + [False] * 2
-    assert scores[-2].detail == "test 0: runtime_error: the sandbox has no module numpy"
-    assert scores[-1].detail == "test 0: runtime_error"
+    missing = ("asyncio", "numpy", "sortedcontainers", "subprocess", "tempfile")
+    texts = [fenced(f"import {name}\n{TOTALLED}") for name in (*harmless, *missing)] + [fenced("1 / 0")]
+    *found, crash = scores(sandbox, "livecodebench", TOTAL, texts)
+    assert [score.correct for score in found] == [True] * len(harmless) + [False] * len(missing)
+    assert [score.detail for score in found[len(harmless) :]] == [
+        f"test 0: runtime_error: the sandbox has no module {name}" for name in missing
+    ]
+    assert crash.detail == "test 0: runtime_error"
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_recursion_through_c_code_is_right_as_deep_as_this_python_goes(kind: SandboxKind) -> None:
+    off = RECURSION.replace("0 if", "1 if")
+    try:
+        sandbox = open_sandbox(kind, code_limits(3.0), workers=2)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with sandbox:
+        python = python_of(sandbox.identity).rpartition(".")[0]
+        shallow = correct(sandbox, "livecodebench", DEPTH, [fenced(RECURSION), fenced(off)])
+        deep = [
+            (score.verdict, score.detail)
+            for score in scores(sandbox, "livecodebench", DEEP, [fenced(RECURSION), fenced(off)])
+        ]
+    assert shallow == [True, False]
+    if tuple(map(int, python.split("."))) < (3, 12):
+        assert deep == [("correct", ""), ("wrong", "test 0 is wrong")]
+    else:
+        assert deep == [("runtime_error", f"test 0: runtime_error: RecursionError, Python {python}")] * 2
 
 
 def test_code_blocks_are_found_in_order_whatever_their_language() -> None:
