@@ -247,6 +247,7 @@ class Recording:
 
     def __init__(self, inner: Sandbox) -> None:
         self.inner, self.limits, self.outage = inner, inner.limits, None
+        self.identity = inner.identity
         self.sent: list[Job] = []
 
     def run(self, jobs: Sequence[Job], *rest: Any, **named: Any) -> list[JobResult]:
@@ -313,6 +314,7 @@ class Scripted:
 
     limits = code_limits(10.0)
     outage = None
+    identity = "scripted-python3.13.5"
 
     def __init__(self, *again: float) -> None:
         self.again = list(again)
@@ -352,6 +354,7 @@ class Lost:
     """A sandbox that answers nothing."""
 
     limits = code_limits(1.0)
+    identity = "lost-python3.13.5"
 
     def __init__(self, outage: SandboxUnavailable | None) -> None:
         self.outage = outage
