@@ -20,8 +20,10 @@ from test_study_claims import write_planted
 from populora_core.report.index import runs_in
 from populora_core.report.index_page import index_page
 from populora_core.report.write import write_report
+from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.report import write_report as write_study_report
 
+STUDY = REPOSITORY / "bench/results/study-2/report.html"
 SMALLEST_LETTER = 9.0  # CSS pixels of a plot's letters on a phone
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.thorough]
@@ -113,6 +115,12 @@ def test_a_checker_of_accessibility_finds_nothing(
         browser.execute_script("document.querySelectorAll('details.data')[0].open = true")
         found = accessibility_faults(browser)
     assert found == []
+
+
+def test_a_checker_of_accessibility_finds_nothing_on_the_page_of_a_whole_study(browser: Any) -> None:
+    show(browser, STUDY, DESK)
+    browser.execute_script("document.querySelectorAll('details.section').forEach(d => { d.open = true })")
+    assert accessibility_faults(browser) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

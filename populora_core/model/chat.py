@@ -139,7 +139,9 @@ def _rendered(asked: dict[str, Any]) -> dict[str, str]:
 def main() -> None:
     """Answer each line of standard input, a JSON object, with a line; for `BoundedTemplate`."""
     _rendered({"conversations": [[]], "chat_template": ""})  # imports
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    pages = int(Path("/proc/self/statm").read_text().split()[0])  # imports may hold more than a template gets
+    most = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, inside C code too
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -125,6 +125,15 @@
     });
   }
 
+  // A table behind a plot is out of the page until it is opened: a study's have 16,000 cells, through which everything
+  // that reads a page would go.
+  function shelving(details) {
+    if (details.open) return;
+    const table = details.querySelector(':scope > .scroll');
+    table.remove();
+    details.addEventListener('toggle', () => details.append(table), {once: true});
+  }
+
   function opening() {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     const details = target && target.querySelector(':scope > details');
@@ -149,6 +158,7 @@
     if (found) plots.push(found);
   }
   document.querySelectorAll('table').forEach(sorting);
+  document.querySelectorAll('details.data').forEach(shelving);
   if (frameElement) framed(frameElement);
   addEventListener('hashchange', opening);
   opening();
