@@ -1,0 +1,157 @@
+"""Answers of runs' students, and of their base, to both halves of a suite: greedy, and the mean of several samples.
+
+    python -m experiments.heldout runs/oracle-0 runs/oracle-1 --output bench/results/real-oracle.jsonl
+    python -m experiments.heldout --output bench/results/real-oracle.jsonl
+
+The first half of a suite chooses settings, the second is reported, so what only chooses is measured with `--part
+validation`. A line of the output is one student or base on one half; a line that is there is not made again. Without
+runs it prints the table: gains over the base by setting, paired by problem, over all seeds, with 95 % intervals
+of a bootstrap over problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.suite import Part, Suite, load_suite
+from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
+from populora_core.lifecycle.standing import newest_generation
+from populora_core.runs.run import Run, open_runs
+from populora_core.runs.session import Session
+from populora_core.stages.evaluation import BASE_PLAYER, Evaluation, players_of
+from populora_core.support.aliases import Row
+from populora_core.support.shipped import REPOSITORY
+
+SUITE = REPOSITORY / "configs" / "suites" / "cruxeval-held-out.toml"
+GREEDY = "greedy"
+RESAMPLES = 10_000
+
+
+def settings(run: Run) -> Row:
+    """Settings by which tries differ."""
+    update = run.config.update
+    return {
+        "dialect": run.config.base.dialect,
+        "learning_rate": update.learning_rate,
+        "shuffled": update.shuffle_rewards,
+        "updates": newest_generation(run),
+        "seed": run.config.run.seed,
+    }
+
+
+def asked(suite: Suite, attempts: int, temperature: float) -> Suite:
+    """The suite with several samples of a problem in place of the greedy answer."""
+    changed = {"attempts": attempts, "temperature": temperature}
+    return suite.model_copy(
+        update={"benchmarks": tuple(e.model_copy(update=changed) for e in suite.benchmarks)}
+    )
+
+
+def answers(run: Run, suite: Suite, part: Part, finished: Path) -> dict[str, dict[str, float]]:
+    """Student or base -> problem -> share of its answers that are right."""
+    generation = newest_generation(run)
+    players = [*players_of(chosen_members(run, generation, SOLVERS)), BASE_PLAYER]
+    with Session(run) as session:
+        evaluation = Evaluation(session, suite, part, players, generation, finished)
+        items = evaluation.run(lambda *_: None).to_pylist()
+    found: dict[str, dict[str, list[bool]]] = {}
+    for row in items:
+        found.setdefault(row["member_id"], {}).setdefault(row["item_id"], []).append(bool(row["correct"]))
+    return {
+        player: {item: round(float(np.mean(right)), 4) for item, right in own.items()}
+        for player, own in found.items()
+    }
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return row["player"], row["part"], row["measure"], *row["settings"].values()
+
+
+def measured(run: Run, suite: Suite, part: Part, measure: str, finished: Path) -> Iterator[Row]:
+    for player, right in answers(run, suite, part, finished).items():
+        yield {
+            "player": player,
+            "part": str(part),
+            "measure": measure,
+            "settings": settings(run),
+            "right": right,
+        }
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each setting, half and measure."""
+    rng = np.random.default_rng(0)
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        told = row["settings"]
+        setting = told["dialect"], told["learning_rate"], told["shuffled"], told["updates"]
+        for part in (row["part"], "both"):
+            groups.setdefault((*setting, part, row["measure"]), []).append(row)
+    for group, own in groups.items():
+        gains: dict[str, list[float]] = {}
+        scores: dict[bool, list[float]] = {True: [], False: []}
+        for row in own:
+            scores[row["player"] == BASE] += row["right"].values()
+            bases = [
+                each
+                for each in own
+                if each["player"] == BASE
+                and (each["settings"], each["part"]) == (row["settings"], row["part"])
+            ]
+            for item, right in row["right"].items() if row["player"] != BASE else ():
+                gains.setdefault(item, []).append(right - bases[0]["right"][item])
+        of_problem = np.array([np.mean(each) for each in gains.values()])
+        drawn = of_problem[rng.integers(0, len(of_problem), (RESAMPLES, len(of_problem)))].mean(axis=1)
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        seeds = len({row["settings"]["seed"] for row in own})
+        yield (
+            f"{group}: {len(of_problem)} problems, {seeds} seeds, base {np.mean(scores[True]):.3f}, students "
+            f"{np.mean(scores[False]):.3f}, gain {of_problem.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="*", help="run directories")
+    parser.add_argument("--output", type=Path, required=True, help="JSON lines")
+    parser.add_argument("--suite", type=Path, default=SUITE)
+    parser.add_argument(
+        "--part", nargs="+", choices=[str(part) for part in Part], default=[str(part) for part in Part]
+    )
+    parser.add_argument("--attempts", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.6, help="of several attempts")
+    options = parser.parse_args()
+    rows = (
+        [json.loads(line) for line in options.output.read_text().splitlines()]
+        if options.output.is_file()
+        else []
+    )
+    suite, measure = load_suite(options.suite), GREEDY
+    if options.attempts > 1:
+        suite = asked(suite, options.attempts, options.temperature)
+        measure = f"mean of {options.attempts} at {options.temperature:g}"
+    done = {key(row) for row in rows}
+    for run in open_runs(options.runs):
+        for part in map(Part, options.part):
+            new = [
+                row
+                for row in measured(run, suite, part, measure, run.directory / "heldout")
+                if key(row) not in done
+            ]
+            with options.output.open("a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in new)
+            rows += new
+    for line in table(rows):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
