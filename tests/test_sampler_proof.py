@@ -137,7 +137,8 @@ def test_a_thousand_draws_of_the_engines_noise_refuse_no_member(play: Play) -> N
         judge(play.own + noise(rng, len(play.own)), play.own, play.others, BASE, LIMITS) for _ in range(1000)
     ]
     assert {finding.told for finding in found} <= {ProofResult.APART, ProofResult.NOT_YET}
-    assert sum(finding.told is ProofResult.APART for finding in found) > 990
+    # 99 %, less three standard errors of a thousand draws: the tokens themselves differ by the CPU
+    assert sum(finding.told is ProofResult.APART for finding in found) > 980
     assert np.mean([finding.mean for finding in found]) == pytest.approx(NOISE, rel=0.1)
 
 
