@@ -49,9 +49,8 @@ class Session:
         check_names(self.run.config, str(directory / RECORD))
         for source in sources(self.run.config):
             require_trusted(source)
-        if (
-            self.run.config.compute.backend in HERE
-        ):  # before a stage has computed for hours what needs it next
+        # Here, before a stage has computed for hours what the next one cannot judge.
+        if self.run.config.compute.backend in HERE:
             require_backend(self.run.config.sandbox.backend)
         tell_of_precision(self.run.config.base)
         with ExitStack() as stack:
