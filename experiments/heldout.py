@@ -139,7 +139,7 @@ def main() -> None:
         suite = asked(suite, options.attempts, options.temperature)
         measure = f"mean of {options.attempts} at {options.temperature:g}"
     done = {key(row) for row in rows}
-    for run in open_runs(options.runs):
+    for run in open_runs(options.runs) if options.runs else ():
         for part in map(Part, options.part):
             new = [
                 row

@@ -1,0 +1,28 @@
+"""Gains of students over their base: paired by problem, over all seeds, on each half and on both."""
+
+from __future__ import annotations
+
+from experiments.heldout import GREEDY, table
+from populora_core.benchmarks.scores import BASE
+
+
+def row(player: str, part: str, seed: int, right: dict[str, float]) -> dict[str, object]:
+    told = {"dialect": "assert", "learning_rate": 1e-4, "shuffled": False, "updates": 40, "seed": seed}
+    return {"player": player, "part": part, "measure": GREEDY, "settings": told, "right": right}
+
+
+def test_a_gain_is_paired_by_problem_over_all_seeds() -> None:
+    rows = [
+        row(BASE, "test", 0, {"a": 0.0, "b": 1.0}),
+        row("student", "test", 0, {"a": 1.0, "b": 1.0}),
+        row(BASE, "test", 1, {"a": 0.0, "b": 1.0}),
+        row("student", "test", 1, {"a": 0.0, "b": 1.0}),
+        row(BASE, "validation", 0, {"c": 1.0}),
+        row("student", "validation", 0, {"c": 0.0}),
+    ]
+    lines = [*table(rows)]
+    assert len(lines) == 3
+    (reported,) = (line for line in lines if "'test'" in line)
+    (both,) = (line for line in lines if "'both'" in line)
+    assert "2 problems, 2 seeds, base 0.500, students 0.750, gain +0.250" in reported
+    assert "3 problems, 2 seeds" in both and "gain -0.167" in both
