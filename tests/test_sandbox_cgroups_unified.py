@@ -28,6 +28,8 @@ echo o > /proc/sysrq-trigger
 sleep 60
 """
 """The machine's own files are there, and cannot be written to."""
+NO_ROOM = "ptrace set fp regs failed"
+"""The panic of a kernel that has no room for a processor's registers (AMX has 8 KiB of them): nothing has run in it."""
 
 
 @pytest.mark.foreign
@@ -58,5 +60,7 @@ def test_groups_hold_in_a_real_unified_hierarchy(tmp_path: Path) -> None:
         text=True,
         timeout=PATIENCE,
     )
+    if NO_ROOM in booted.stdout:
+        pytest.skip("this user-mode Linux cannot hold the registers of this processor")
     assert re.search(r"^\d+ passed in", booted.stdout, re.MULTILINE), booted.stdout
     assert "left: /sys/fs/cgroup/populora*" in booted.stdout, "nothing has that name"
