@@ -168,7 +168,8 @@ THOROUGH = pytest.StashKey[int]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first: processes that share the files then end at about the same time.
+    """The longest files come first, and before them those without a record, which may be long: processes that share
+    the files then end at about the same time.
 
     In CI, what looks at other people's servers has a second try.
     """
@@ -178,7 +179,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
     recorded, files = Recorded(), Counter[Path]()
     for item in items:
-        files[item.path] += recorded.seconds(item.nodeid)
+        files[item.path] += recorded.seconds(item.nodeid, unknown=PATIENCE)
     items.sort(key=lambda item: (-files[item.path], item.path))
 
 

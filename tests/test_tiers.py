@@ -21,6 +21,8 @@ def test_a_case_takes_what_it_took_and_an_unknown_one_what_its_files_others_do(t
     assert recorded.seconds("tests/test_a.py::test_more") == 0.5
     assert recorded.seconds("tests/test_a.py::TestB::test_more") == 2.0
     assert recorded.seconds("tests/test_new.py::test_more") == 0.0
+    assert recorded.seconds("tests/test_new.py::test_more", unknown=9.0) == 9.0
+    assert recorded.seconds("tests/test_a.py::test_more", unknown=9.0) == 0.5
 
 
 def test_every_case_of_before_is_kept_moved_or_has_a_reason() -> None:

@@ -68,12 +68,12 @@ class Recorded:
             cases[place] -= 1
         self._others = {place: max(0.0, seconds[place]) / max(1, cases[place]) for place in cases}
 
-    def seconds(self, node: str) -> float:
-        """Of a case, by pytest's name of it: `tests/test_kill.py::test_killed[early]`."""
+    def seconds(self, node: str, unknown: float = 0.0) -> float:
+        """Of a case, by pytest's name of it: `tests/test_kill.py::test_killed[early]`; `unknown` in a new file."""
         path, bracket, parameters = node.partition("[")
         file, *classes, function = path.split("::")
         place = _place(".".join([file.removesuffix(".py").replace("/", "."), *classes]))
-        return self._cases.get(f"{place}::{function}{bracket}{parameters}", self._others.get(place, 0.0))
+        return self._cases.get(f"{place}::{function}{bracket}{parameters}", self._others.get(place, unknown))
 
 
 if __name__ == "__main__":
