@@ -129,7 +129,7 @@ def orchestration(samples: int, say: Say) -> list[BenchRow]:
             demo.append(wall_seconds(partial(run_generation, session, generation)))
     usual = statistics.median(demo[1 + WARM_UP :])
     return [
-        median("prefect_seconds_per_generation", added, "s", "<= 3"),
+        median("prefect_seconds_per_generation", added, "s", "<= 1"),
         median("prefect_share", [more / (usual + more) for more in added], "ratio"),
     ]
 

@@ -72,6 +72,8 @@ def own_server(home: Path | None = None) -> Iterator[None]:
             return
     key = new_key()
     with socket.create_server((HOST, 0)) as listener:
+        # asyncio sets this only on sockets that name their protocol; without it every answer takes 40 ms more
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = listener.getsockname()[1]
         url = f"http://{HOST}:{port}/api"
         environment = guarded(port, key) | ({"PREFECT_HOME": str(home)} if home is not None else {})

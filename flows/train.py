@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 from prefect import Task, flow
-from prefect.context import FlowRunContext
+from prefect.context import FlowRunContext, SettingsContext, get_settings_context
 from prefect.exceptions import ObjectNotFound
 
 from populora_core.lifecycle import loop
@@ -50,7 +52,7 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
     """
     try:
         _find_again(number)
-        with heeding_ctrl_c():
+        with heeding_ctrl_c(), _no_heartbeats():
             generation(str(session.run.directory), session.run.name, number, before)
     except Exception as error:
         if (ended_by := interruption(error)) is not None:
@@ -58,6 +60,18 @@ def run_generation(session: Session, number: int, before: str | None = None) -> 
         if not _is_silence(error):
             raise
         raise unreachable(str(error) or type(error).__name__) from error
+
+
+@contextmanager
+def _no_heartbeats() -> Iterator[None]:
+    """No thread of heartbeats in a generation: a flow waits at its end while that sleeps whole seconds.
+
+    The flow run of the whole run has one.
+    """
+    now = get_settings_context()
+    flows = now.settings.flows.model_copy(update={"heartbeat_frequency": None})
+    with SettingsContext(profile=now.profile, settings=now.settings.model_copy(update={"flows": flows})):
+        yield
 
 
 def unreachable(came: str) -> ServerUnreachable:

@@ -61,5 +61,5 @@ def test_a_flow_is_set_against_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -
     rows = {row.name: row for row in pipeline.orchestration(samples=2, say=lambda text: None)}
     assert list(rows) == ["prefect_seconds_per_generation", "prefect_share"]
     assert rows["prefect_seconds_per_generation"].value == 2.0
-    assert rows["prefect_seconds_per_generation"].goal == "<= 3"
+    assert rows["prefect_seconds_per_generation"].goal == "<= 1"
     assert rows["prefect_share"].value == pytest.approx(2.0 / 3.0)
