@@ -65,7 +65,8 @@ ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, unt
 	@$(BIN)/populora ui
 
 # Compiled modules are kept, whatever the environment says: every process of the tests imports the same ones.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10 \
+  $(if $(JUNIT),--junitxml=$(JUNIT))
 
 test: install extras sandbox ## run the tests that answer in minutes; the end says how many cases are left
 	@$(PYTEST) -m "not thorough"

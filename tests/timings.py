@@ -1,6 +1,6 @@
 """Where the time of the tests goes: JUnit files of pytest as seconds by file and by case.
 
-    PYTEST_ADDOPTS=--junitxml=first.xml make test; PYTEST_ADDOPTS=--junitxml=rest.xml make test-rest
+    make test JUNIT=first.xml; make test-rest JUNIT=rest.xml
     python tests/timings.py first.xml rest.xml bench/results/tests.json
 
 What is recorded so orders the files, the longest first (conftest.py), and says what a tier takes (tiers.py).
