@@ -46,10 +46,12 @@ NUMBERS = {
     "runs/other --generation 4": f"runs/other --generation {GENERATIONS - 1}",
     "--generations 70": f"--generations {GENERATIONS + 1} --plain",
     "--generations 20": f"--generations {GENERATIONS + 1} --plain",
+    "evaluate runs/demo": "evaluate runs/demo --sample 8",
     'SELECT ..."': 'SELECT count(*) FROM problems"',
     'SELECT run, ..."': 'SELECT run, count(*) FROM problems GROUP BY run"',
 }
-"""What a page says of the demo's fifty generations -> the same of the small run here; and what it leaves open."""
+"""What a page says of the demo's fifty generations -> the same of the small run here, and of a few held-out problems;
+and what it leaves open."""
 CODE = {
     "import populora_core": "",
     "import json": "",

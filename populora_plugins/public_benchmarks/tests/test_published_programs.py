@@ -88,7 +88,9 @@ def readable(name: str) -> tuple[list[Row], int]:
     return rows, others
 
 
+@cache
 def checked(name: str, sandbox: Sandbox) -> list[ProposalCheck]:
+    """What the sandbox says of every row that can be read."""
     drafts = [row.draft for row in readable(name)[0]]
     return check_proposals(INSTRUCT, lambda jobs: verify_or_raise(sandbox, jobs, determinism=True), drafts)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from benchmark_rows import fenced
+from conftest import PATIENCE
 from published_data import published
 from reference_completions import completions
 
@@ -22,8 +26,15 @@ from populora_plugins.public_benchmarks.codec import decode, encode
 from populora_plugins.public_benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB, reference
 
 FILES = {"mbpp_plus": ("MbppPlus.jsonl.gz", 378), "humaneval": ("HumanEval.jsonl.gz", 164)}
-HEAVY = ("Mbpp/255", "Mbpp/599")
-"""One takes more memory than others, and answers with more than a text can hold; one takes its time at every call."""
+SPOILT = {
+    "Mbpp/255": (
+        "return list(combinations_with_replacement(l, n))",
+        "return [*combinations_with_replacement(l, n)][1:]",
+    ),
+    "Mbpp/599": ("average = sum_/number", "average = (sum_ + 1)/number"),
+}
+"""Heavy problems, and what makes their solutions wrong. One takes more memory than others, and answers with more than
+a text can hold; one takes its time at every call."""
 
 SURVIVORS = tomllib.loads((Path(__file__).parents[3] / "tests/data/published_survivors.toml").read_text())[
     "survivor"
@@ -37,11 +48,44 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
-def loaded(name: str, keep: tuple[str, ...] = ()) -> list[Item]:
-    file, count = FILES[name]
-    items = benchmark(name).load(published(file))
-    assert len(items) == count
-    return [item for item in items if not keep or item.item_id in keep]
+class Judged(NamedTuple):
+    """Scores of what was asked of a published file.
+
+    Attributes:
+        spoilt: of wrong answers to heavy problems.
+        faulty: of solutions with a drawn fault, one of every tenth problem that has a place for it.
+        tenth: every tenth problem.
+    """
+
+    solutions: dict[str, ItemScore]
+    spoilt: dict[str, ItemScore]
+    faulty: dict[str, ItemScore]
+    tenth: set[str]
+
+
+@pytest.fixture(scope="module")
+def judged(sandbox: Sandbox) -> Callable[[str], Judged]:
+    """Judges all that is asked of a file together, so that each reference solution runs once."""
+
+    @cache
+    def judge(name: str) -> Judged:
+        file, count = FILES[name]
+        items = benchmark(name).load(published(file))
+        assert len(items) == count
+        own, tenth = {item.item_id: item for item in items}, {item.item_id for item in items[::10]}
+        solutions = {item.item_id: fenced(reference(item)) for item in items}
+        spoilt = {key: solutions[key].replace(*SPOILT[key]) for key in SPOILT if key in own}
+        mutants = [each for each in completions() if each.kind == "mutant" and each.item_id in tenth]
+        faulty = {each.item_id: each.text for each in mutants}
+        assert len(faulty) == len(mutants)
+        asked = [*solutions.items(), *spoilt.items(), *faulty.items()]
+        responses = [Response(text) for _, text in asked]
+        scores = benchmark(name).grade([own[key] for key, _ in asked], responses, "instruct", sandbox)
+        assert len(scores) == len(asked)
+        each = iter(scores)
+        return Judged(*({key: next(each) for key in part} for part in (solutions, spoilt, faulty)), tenth)
+
+    return judge
 
 
 def graded(name: str, items: list[Item], programs: list[str], sandbox: Sandbox) -> list[ItemScore]:
@@ -51,41 +95,32 @@ def graded(name: str, items: list[Item], programs: list[str], sandbox: Sandbox) 
 @pytest.mark.thorough
 @pytest.mark.sandbox
 @pytest.mark.parametrize("name", FILES)
-def test_every_published_solution_is_right(name: str, sandbox: Sandbox) -> None:
-    items = loaded(name)
-    scores = graded(name, items, list(map(reference, items)), sandbox)
-    assert {item.item_id: score for item, score in zip(items, scores, strict=True) if not score.correct} == {}
+def test_every_published_solution_is_right(name: str, judged: Callable[[str], Judged]) -> None:
+    assert {key: score for key, score in judged(name).solutions.items() if not score.correct} == {}
 
 
 @pytest.mark.thorough
 @pytest.mark.sandbox
 @pytest.mark.parametrize("name", FILES)
 def test_a_published_solution_with_one_fault_is_wrong_but_where_it_changes_nothing(
-    name: str, sandbox: Sandbox
+    name: str, judged: Callable[[str], Judged]
 ) -> None:
-    own = {item.item_id: item for item in loaded(name)[::10]}
-    asked = [each for each in completions() if each.kind == "mutant" and each.item_id in own]
-    responses = [Response(each.text) for each in asked]
-    scores = benchmark(name).grade([own[each.item_id] for each in asked], responses, "instruct", sandbox)
-    survivors = {each.item_id for each, score in zip(asked, scores, strict=True) if score.correct}
-    assert len(asked) > 0.6 * len(own)
-    assert survivors == {each["item"] for each in SURVIVORS} & own.keys()
+    found = judged(name)
+    survivors = {key for key, score in found.faulty.items() if score.correct}
+    assert len(found.faulty) > 0.6 * len(found.tenth)
+    assert survivors == {each["item"] for each in SURVIVORS} & found.tenth
 
 
 @pytest.mark.thorough
 @pytest.mark.sandbox
-def test_heavy_problems_are_judged_and_a_wrong_answer_to_them_is_wrong(sandbox: Sandbox) -> None:
-    items = loaded("mbpp_plus", HEAVY)
-    spoilt = {
-        "Mbpp/255": (
-            "return list(combinations_with_replacement(l, n))",
-            "return [*combinations_with_replacement(l, n)][1:]",
-        ),
-        "Mbpp/599": ("average = sum_/number", "average = (sum_ + 1)/number"),
-    }
-    wrong = [reference(item).replace(*spoilt[item.item_id]) for item in items]
-    scores = graded("mbpp_plus", items * 2, [*map(reference, items), *wrong], sandbox)
-    assert [score.verdict for score in scores] == [AttemptVerdict.CORRECT] * 2 + [AttemptVerdict.WRONG] * 2
+def test_heavy_problems_are_judged_and_a_wrong_answer_to_them_is_wrong(
+    judged: Callable[[str], Judged],
+) -> None:
+    found = judged("mbpp_plus")
+    right = {key: found.solutions[key].verdict for key in SPOILT}
+    wrong = {key: score.verdict for key, score in found.spoilt.items()}
+    assert right == dict.fromkeys(SPOILT, AttemptVerdict.CORRECT)
+    assert wrong == dict.fromkeys(SPOILT, AttemptVerdict.WRONG)
 
 
 @pytest.mark.sandbox
@@ -98,11 +133,12 @@ def test_inputs_run_one_by_one_where_the_reference_needs_it(monkeypatch: pytest.
         "canonical_solution": spin,
         "contract": "",
     }
-    row |= {"base_input": [[12_000_000]] * 8, "plus_input": [], "atol": 0}
+    row |= {"base_input": [[8_000_000]] * 40, "plus_input": [], "atol": 0}
     (item,) = benchmark("mbpp_plus").load([row])
     monkeypatch.setattr(evalplus, "FLOOR_SECONDS", 0.01)
     off = spin.replace("return n", "return n + (n > 9)")
-    with open_sandbox("auto", code_limits(1.0), workers=2) as tight:
+    limits = replace(code_limits(1.0), wall_seconds=PATIENCE)
+    with open_sandbox("auto", limits, workers=2) as tight:
         scores = graded("mbpp_plus", [item] * 2, [spin, off], tight)
     assert [score.verdict for score in scores] == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
 
