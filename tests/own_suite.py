@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from populora_core.support.trust import remember
+
 
 def name_own_suite(directory: Path, programs: Iterable[str]) -> None:
     """Let the run name a suite file of its own: CRUXEval, with a row for each of these programs."""
@@ -22,3 +24,4 @@ def name_own_suite(directory: Path, programs: Iterable[str]) -> None:
     document = json.loads(record.read_text())
     document["config"]["evaluate"]["suite"] = str(suite)
     record.write_text(json.dumps(document))
+    remember([str(suite)])

@@ -247,6 +247,94 @@ def test_a_received_run_is_merged_with_no_base_that_the_user_has_not_named(
     assert plain.exit_code == 0
 
 
+FILES: dict[str, dict[str, dict[str, Any]]] = {
+    "suite": {"evaluate": {"suite": "{}"}},
+    "anchors": {"anchors": {"share": 0.2, "parameters": {"path": "{}"}}},
+    "corpus": {"update": {"corpus_share": 0.2, "corpus": "{}"}},
+    "adapter": {"adapters": {"start_from": {"teachers": [], "students": ["{}"], "solo": []}}},
+}
+"""What a configuration says to read a file of this machine."""
+
+
+def with_file(directory: Path, what: str, file: Path) -> Path:
+    """A run that came with a record which names a file of the reader's."""
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    document = json.loads((directory / "run.json").read_text())
+    for section, settings in json.loads(json.dumps(FILES[what]).replace("{}", str(file))).items():
+        document["config"][section] |= settings
+    (directory / "run.json").write_text(json.dumps(document))
+    return directory
+
+
+def ended(*words: str) -> str:
+    """What a command ends with that it should not."""
+    trust.forget()  # another process
+    return str(CliRunner().invoke(app, words).exception)
+
+
+@pytest.mark.parametrize("what", FILES)
+@pytest.mark.parametrize(
+    "words",
+    [["resume"], ["rerun", "--generation", "1", "--stage", "solve"], ["evaluate"], ["play"], ["assemble"]],
+)
+def test_a_received_run_reads_no_file_beside_it_that_the_user_has_not_named(
+    mine: Path, tmp_path: Path, what: str, words: list[str]
+) -> None:
+    file = tmp_path / "mine"
+    file.touch()
+    run = with_file(tmp_path / "run", what, file)
+    assert f"not named yourself: {file}" in ended(words[0], str(run), *words[1:])
+    with pytest.raises(ConfigError, match=f"not named yourself: {file}"), Session(Run.open(run)):
+        pass
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_an_answer_about_a_file_is_remembered(mine: Path, tmp_path: Path, what: str) -> None:
+    file = tmp_path / "mine"
+    file.touch()
+    words = ["evaluate", str(with_file(tmp_path / "run", what, file)), "--suite", "absent.toml"]
+    assert "not named yourself" in ended(*words)
+    assert "no suite file" in ended(*words, "--trust", str(file))
+    assert "no suite file" in ended(*words)
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_no_one_is_asked_for_files_of_a_run_of_their_own_or_for_what_is_not_here(
+    mine: Path, tmp_path: Path, what: str
+) -> None:
+    file = tmp_path / "mine"
+    sent = with_file(tmp_path / "sent", what, file)
+    assert sources(Run.open(sent).config) == []
+    file.mkdir()
+    assert sources(Run.open(sent).config) == [str(file)]
+    Run.create(tmp_path / "own", Run.open(sent).config, "0" * 64, start_from={})
+    assert "no suite file" in ended("evaluate", str(tmp_path / "own"), "--suite", "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("suite", "asked"), [("bundled:tiny", False), ("bundled:../../README", True), ("", False)]
+)
+def test_a_suite_is_asked_for_wherever_its_name_leads(
+    monkeypatch: pytest.MonkeyPatch, suite: str, asked: bool
+) -> None:
+    config = apply_overrides(Config(), [f"evaluate.suite={json.dumps(suite)}"])
+    monkeypatch.setattr(os.path, "exists", bool)
+    assert sources(config) == [str(config.evaluate.file())] * asked
+
+
+def test_problems_of_a_received_run_are_written_without_its_suite_until_the_user_names_it(
+    mine: Path, tmp_path: Path
+) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text("no TOML")
+    run = with_file(tmp_path / "run", "suite", suite)
+    with pytest.warns(NotRead, match=f"you have not named {suite}"):
+        curriculum_tables([run], Filters())
+    trust.trust([str(suite)])
+    with pytest.raises(PopuloraError, match="no usable suite"):
+        curriculum_tables([run], Filters())
+
+
 def test_what_a_run_of_the_users_own_names_is_named(mine: Path, tmp_path: Path) -> None:
     base = Config().base.folder()
     config = apply_overrides(Config(), [f"base.path={json.dumps(str(base))}"])

@@ -21,6 +21,7 @@ from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.errors import AdapterError, ConfigError
 from populora_core.support.received import read_json
 from populora_core.support.shipped import shipped
+from populora_core.support.trust import take
 
 WEIGHTS, CONFIG = ADAPTER_FILES
 
@@ -86,6 +87,7 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
             "population": {"teachers": 0, "students": 0, "solo": 1},
             "adapters": adapters | {"start_from": {"solo": [str(whole)]}},
         }
+        take([str(whole)])
         with Session(_begun(Path(place, "run"), data, folder)) as session:
             run_generation(session, 0)
             yield session

@@ -16,12 +16,13 @@ from populora_core.problems.model import Problem
 from populora_core.problems.parsing import read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, bases
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.context import PROBLEM
 from populora_core.store.catalogue import Catalogue
 from populora_core.support import ids
+from populora_core.support.trust import require_trusted
 
 TRIES = 12
 """Proposals at a time, of which the first valid one is posed."""
@@ -53,6 +54,7 @@ class PlayTable:
 
     Raises:
         RunDirectoryError: no such member lives, or the run has no complete generation.
+        ConfigError: the run's base is in a folder that the user has not named.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class PlayTable:
             living = {row["member_id"]: Role(row["role"]) for row in catalogue.rows(LIVING, [newest])}
         self._teachers = _playing(run, living, Role.TEACHER, teacher)
         self._students = _playing(run, living, Role.STUDENT, student)
+        for source in bases(run.config):
+            require_trusted(source)
         base, adapters = run.config.base, run.config.adapters
         self._arena = Arena(base.folder(), base.dialect, sandbox, rank=adapters.rank, alpha=adapters.alpha)
         chosen = {*self._teachers, *self._students}

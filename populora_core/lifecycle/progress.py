@@ -14,13 +14,14 @@ from populora_core.benchmarks.scores import FIRST, NEWEST, YARDSTICK
 from populora_core.benchmarks.suite import Entry, Suite, load_suite, named_suite
 from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation
 from populora_core.lifecycle.standing import newest_generation
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import seeded
 from populora_core.store.artifacts import read_table, stage_dir
 from populora_core.support.aliases import Row
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.ids import ANCHOR
+from populora_core.support.trust import require_trusted
 
 EVALUATE = "evaluate"
 ATTEMPTS = 2  # more problems tell more than more attempts at each
@@ -60,10 +61,12 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
         sample: problems of each benchmark; None for all of a file's, or as many as a yardstick has.
 
     Raises:
-        ConfigError: the yardstick is asked for another seed.
+        ConfigError: the yardstick is asked for another seed, or the user has not named the run's suite.
         BenchmarkError: the file is no suite.
     """
     if name != YARDSTICK:
+        for own in () if name else suites(run.config):
+            require_trusted(own)
         chosen = seeded(named_suite(name) if name else load_suite(run.config.evaluate.file()), seed)
         return chosen if sample is None else chosen.sampled(sample)
     if seed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
@@ -196,17 +197,39 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
 
 
 def sources(config: Config) -> list[str]:
-    """The store and the base that a configuration names by an address or a folder of its own choice."""
-    return [config.store.url] * bool(config.store.url) + bases(config)
+    """The store, the base and the files that a configuration names by an address or a place of its own choice."""
+    return [config.store.url] * bool(config.store.url) + bases(config) + suites(config) + _data(config)
 
 
 def bases(config: Config) -> list[str]:
     """The base that a configuration names by a folder of its own choice: none of ours, of the hub or of the cache."""
-    path = config.base.path
-    kind = next((kind for kind in (BUNDLED, HUB, GGUF) if path.startswith(kind)), None)
-    if kind is not None and not {"", ".", ".."} & {*re.split("[/@]", path.removeprefix(kind))}:
-        return []
-    return [str(config.base.folder().absolute())]
+    base = config.base
+    return [] if _leads_to_ours(base.path, BUNDLED, HUB, GGUF) else [str(base.folder().absolute())]
+
+
+def suites(config: Config) -> list[str]:
+    """The suite that a configuration names by a file of its own choice; none of ours, nor one that is not here."""
+    named = config.evaluate.suite
+    return [] if not named or _leads_to_ours(named, BUNDLED) else _here([str(config.evaluate.file())])
+
+
+def _data(config: Config) -> list[str]:
+    """The data set of anchors, the corpus and the adapters to start from that are here."""
+    start = config.adapters.start_from
+    anchors = str(config.anchors.parameters.get("path", "")) if config.anchors.share else ""
+    corpus = config.update.corpus if config.update.corpus_share else ""
+    return _here([anchors, corpus, *start.teachers, *start.students, *start.solo])
+
+
+def _here(names: Iterable[str]) -> list[str]:
+    places = map(os.path.expanduser, names)
+    return [str(Path(place).absolute()) for place in places if os.path.exists(place)]
+
+
+def _leads_to_ours(name: str, *kinds: str) -> bool:
+    """True for a name of one of these kinds that leads out of no folder which is kept for them."""
+    kind = next((kind for kind in kinds if name.startswith(kind)), None)
+    return kind is not None and not {"", ".", ".."} & {*re.split("[/@]", name.removeprefix(kind))}
 
 
 def begin(directory: str | Path, config: Config) -> Run:

@@ -1,9 +1,9 @@
-"""Names that a run may name: code in places "package.module:name", stores and bases that this user named first.
+"""Names that a run may name: code in places "package.module:name", stores, bases and files that this user named first.
 
 A configuration of the user's own names them by itself. What a run, an adapter or an environment says is data, since
 somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
-where it lay then. Nothing lets a run name code that lies in a run or in the working folder. A store's address and the
-folder of a base are sources: what is said of them is that they may be used.
+where it lay then. Nothing lets a run name code that lies in a run or in the working folder. A store's address, the
+folder of a base and other files and folders are sources: what is said of them is that they may be used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _here: dict[str, str] = {}
 
 def remember(places: Iterable[str]) -> None:
     """Note that a configuration of the user's own names these places and sources."""
-    _write({place: where for place in places if (where := _stands(place))})
+    _write({place: where for place in places if (where := _stands(place)) and not is_trusted(place)})
 
 
 def trust(places: Iterable[str]) -> None:
@@ -56,8 +56,8 @@ def named() -> tuple[str, ...]:
 
 
 def take(places: Iterable[str]) -> None:
-    """Let this process import what the process that started it may, on whichever machine."""
-    _here.update((place, lies_in(place)) for place in places)
+    """Let this process use these, as the one that started it may; nothing of it is kept on disk."""
+    _here.update((place, _stands(place)) for place in places)
 
 
 def forget() -> None:
@@ -71,7 +71,7 @@ def is_trusted(place: str) -> bool:
 
 
 def is_source(name: str) -> bool:
-    """True for the address of a store and for a folder, which no place of code is."""
+    """True for the address of a store and for a file or folder, which no place of code is."""
     return "/" in name
 
 
@@ -81,7 +81,7 @@ def require_trusted(place: str) -> None:
         return
     if is_source(place):
         raise ConfigError(
-            f"a run names a store or a base that you have not named yourself: {place}",
+            f"a run names a store, a base or a file that you have not named yourself: {place}",
             expected="one that a configuration of yours named on this machine",
             got="a name that came with a run",
             fix=f"if you know it, give --trust {place} to the command, or set {VARIABLE}={place}",

@@ -84,7 +84,8 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="PLACE",
-        help="let the run name this: code package.module:name that you have read, a store, a base; remembered here",
+        help="let the run name this: code package.module:name that you have read, a store, a base, a file; "
+        "remembered here",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The question before code, a store or a base is used that a run names: asked once, by name, and remembered here."""
+"""The question before code, a store, a base or a file of a run's is used: asked once, by name, and remembered here."""
 
 from __future__ import annotations
 

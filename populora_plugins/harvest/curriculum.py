@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import DuckDBPyConnection
 
-from populora_core.benchmarks.heldout import held_out
+from populora_core.benchmarks.heldout import HeldOut, held_out
 from populora_core.config.load import Config
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, suites
 from populora_core.sandbox.jobs import Limits
 from populora_core.stages.decisive import kept_out
 from populora_core.store.catalogue import Catalogue, run_labels
@@ -37,6 +37,7 @@ from populora_core.store.sql import refusal_told
 from populora_core.support.aliases import Row
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.trust import VARIABLE, is_trusted
 from populora_plugins.harvest.curriculum_card import card
 
 CARD = "README.md"
@@ -188,9 +189,9 @@ def curriculum_tables(
         connection = catalogue.connect()
         connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
-        suites = {held_out(kept_out(config)) for config in configured}
+        asked = {_asked(label, config) for label, config in zip(labels, configured, strict=True)}
         kept = [
-            not any(known.holds(row["program"], row["inputs"]) for known in suites)
+            not any(known.holds(row["program"], row["inputs"]) for known in asked)
             for row in found.to_pylist()
         ]
         problems = found.filter(pa.array(kept, pa.bool_()))
@@ -225,7 +226,20 @@ def limits_of(runs: Iterable[Path]) -> Limits:
 
 
 class NotRead(UserWarning):
-    """A part of a data set that only code could read which is not installed here, or not the user's to run."""
+    """A part of a data set that only code or a file could tell which is not here, or which the user has not named."""
+
+
+def _asked(label: str, config: Config) -> HeldOut:
+    """The problems that suites ask: the bundled ones, and the run's own where the user named that."""
+    if unnamed := [own for own in suites(config) if not is_trusted(own)]:
+        warnings.warn(
+            f"the suite of {label} is not read, since you have not named {unnamed[0]}: what it asks is not left out; "
+            f"if you know it, set {VARIABLE}={unnamed[0]}",
+            NotRead,
+            stacklevel=2,
+        )
+        return held_out()
+    return held_out(kept_out(config))
 
 
 def _spoken(label: str, config: Config) -> Dialect | None:

@@ -20,13 +20,14 @@ from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.rewards import student_reward
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, suites
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.decisive import kept_out
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.finish import FinishReason
+from populora_core.support.trust import require_trusted
 from populora_plugins.harvest.environment import PROBLEMS, read_settings
 
 WORKERS = 2
@@ -67,6 +68,8 @@ class Grader:
                 yield Problem.of(row)
             return
         run = Run.open(live["run"])
+        for own in suites(run.config):
+            require_trusted(own)
         known = held_out(kept_out(run.config))
         table = PlayTable(run, self._sandbox, live["teacher"], None, live["seed"])
         for number in count():

@@ -29,7 +29,7 @@ def serve(
 
     Each member is a model, and so are `best`, `vote`, `route` and `base`. /metrics is for Prometheus.
     """
-    from populora_core.runs.run import Run, sources
+    from populora_core.runs.run import Run, bases
     from populora_core.support.keys import kept_key, new_key
     from populora_core.support.registry import is_place
     from populora_core.terminal.screen import narrated
@@ -38,7 +38,7 @@ def serve(
     from populora_plugins.serving.fleet import open_fleet
 
     run = Run.open(directory)
-    settle(run.name, [*filter(is_place, [run.config.base.dialect]), *sources(run.config)], trust)
+    settle(run.name, [*filter(is_place, [run.config.base.dialect]), *bases(run.config)], trust)
     with narrated("loading the members ..."):
         fleet = open_fleet(run, length)
     key = new_key() if key_file is None else kept_key(key_file)
