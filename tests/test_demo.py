@@ -15,20 +15,23 @@ pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATIONS = 2
+SMALLER = {"generations": GENERATIONS, "per_type": 4, "attempts": 2, "report_problems": 20, "yardstick": 8}
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone with an environment of its own: the packages are those of this one, the project is the clone's.
 
-    Its demo ends after two generations, so that the commands at its end have something to show.
+    Its demo ends after two small generations, so that the commands at its end have something to show.
     """
     folder = tmp_path_factory.mktemp("stranger") / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     config = folder / "configs" / "frontier.toml"
-    config.write_text(
-        re.sub(r"^generations = \d+$", f"generations = {GENERATIONS}", config.read_text(), flags=re.MULTILINE)
-    )
+    text = config.read_text()
+    for key, value in SMALLER.items():
+        text, found = re.subn(rf"^{key} = \d+", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert found == 1, key
+    config.write_text(text)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
     (site,) = (folder / ".venv" / "lib").glob("python*/site-packages")
     theirs = next(place for place in sys.path if place.endswith("site-packages"))
