@@ -164,12 +164,13 @@ def finished_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 THOROUGH = pytest.StashKey[int]()
+UNKNOWN = 60.0  # seconds of a case that was never timed: its file starts early
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, and before them those without a record, which may be long: processes that share
-    the files then end at about the same time.
+    """The longest files come first: processes that share the files then end at about the same time. A case of a file
+    without a record counts as a long one.
 
     In CI, what looks at other people's servers has a second try.
     """
@@ -179,7 +180,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
     recorded, files = Recorded(), Counter[Path]()
     for item in items:
-        files[item.path] += recorded.seconds(item.nodeid, unknown=PATIENCE)
+        files[item.path] += recorded.seconds(item.nodeid, unknown=UNKNOWN)
     items.sort(key=lambda item: (-files[item.path], item.path))
 
 
