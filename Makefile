@@ -98,9 +98,10 @@ format: install ## let ruff put the code in order
 base-model: install ## train the bundled base from nothing, under an hour on two cores
 	@$(BIN)/python -m base_model.recipe --out base_model/tiny
 
-docs: install ## render the pages of commands, columns and settings from their declarations
+docs: install ## render the pages of commands, columns and settings, and the types of rows, from their declarations
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m typer populora_core.commands.app utils docs --name populora --title Commands --output docs/commands.md > /dev/null
 	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
+	@$(BIN)/python -m populora_core.store.row_types populora_core/store/rows.py
 	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
 
 sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .venv, with version and licence (CycloneDX)

@@ -46,7 +46,6 @@ from populora_core.population.rating import Match, Outcome, lower_bound, rate
 from populora_core.population.replacement import plan_evolution
 from populora_core.runs.run import Run
 from populora_core.sandbox.policy import refuse_program
-from populora_core.stages.context import member_of
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import STAGES
 from populora_core.store.adapters import ADAPTER_FILES, MOMENTS, PROBE, WEIGHTS
@@ -192,7 +191,7 @@ class Parts:
             shutil.rmtree(run.directory)
 
     def _members(self) -> list[Member]:
-        return [member_of(row) for row in self.scaled.rows("evolve", "population")]
+        return [Member.of(row) for row in self.scaled.rows("evolve", "population")]
 
 
 def _slope(middle: dict[int, dict[str, float]], part: str, few: int, many: int) -> float:

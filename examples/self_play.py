@@ -71,8 +71,9 @@ SETTINGS = Config.model_validate(
     }
 )
 RATING, REWARD = SETTINGS.rating, SETTINGS.grade
-# A match, or one completion: who wrote it, prompt and tokens, later its verdict and reward.
-Row = dict[str, Any]
+Row = (
+    Any  # a dictionary: a match, or a completion, with who wrote it, its tokens, later its verdict and reward
+)
 
 
 class SelfPlay:

@@ -136,7 +136,8 @@ def scores(run: Run, generation: int, suite: Suite) -> dict[int, float]:
         evaluated = RunEvaluation(session, suite, SOLVERS, generation, asked, base=False).run()
     answers: dict[int, list[float]] = {}
     for row in evaluated.items():
-        answers.setdefault(int(row["member_id"].split("-")[1]), []).append(float(row["correct"]))
+        if row["correct"] is not None:
+            answers.setdefault(int(row["member_id"].split("-")[1]), []).append(float(row["correct"]))
     return {slot: fmean(own) for slot, own in sorted(answers.items())}
 
 

@@ -44,6 +44,7 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sampler.requests import Text
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.store.rows import SampledRow
 from populora_core.support import ids
 from populora_core.support.aliases import Row
 from populora_core.support.revision import code_revision
@@ -157,7 +158,7 @@ class Oracle:
         temperature: float,
         cap: int,
         label: str | int,
-    ) -> tuple[list[Row], list[AttemptJudgement]]:
+    ) -> tuple[list[SampledRow], list[AttemptJudgement]]:
         """Completions with their judgements, problem by problem."""
         self.arena.load({STUDENT: self.state})
         asked = [output_problem(one, str(index)) for index, one in enumerate(problems)]
@@ -178,7 +179,9 @@ class Oracle:
         self.state = states[STUDENT]
 
 
-def training_rows(member: str, rows: Sequence[Row], advantages: Sequence[float | None]) -> list[TrainingRow]:
+def training_rows(
+    member: str, rows: Sequence[SampledRow], advantages: Sequence[float | None]
+) -> list[TrainingRow]:
     """Training rows of a member from its completions, one advantage each."""
     return [
         TrainingRow(

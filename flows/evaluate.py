@@ -110,7 +110,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
     create_table_artifact(
         key=f"scores-{name}",
         table=[
-            {column: _shown(column, row[column]) for column in shown}
+            {column: _shown(column, dict(row)[column]) for column in shown}
             for row in headline_rows(found.rows, chosen)
         ],
         description=f"{chosen.suite} after generation {found.generation} of {directory}, judged in {found.judged_in}; "

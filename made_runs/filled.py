@@ -1,4 +1,4 @@
-"""Stages committed with given tables, for runs that no model played."""
+"""Rows and stages of runs that no model played, each with what is told of it and nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ import pyarrow as pa
 
 from populora_core.store.adapters import place_adapters
 from populora_core.store.artifacts import StageWriter
+from populora_core.store.columns import BOOL, FLOAT, INT, LONG, TEXT, Column
+from populora_core.store.tables import TABLES
+
+_BLANK: dict[pa.DataType, Any] = {INT: 0, LONG: 0, FLOAT: 0.0, TEXT: "", BOOL: False}
+
+
+def filled(table: str, **values: Any) -> dict[str, Any]:
+    """A row of a declared table with these values: any other column is null where it may be, else 0, empty or false."""
+    return {column.name: _blank(column) for column in TABLES[table]} | values
+
+
+def _blank(column: Column) -> Any:
+    if column.nullable:
+        return None
+    return [] if pa.types.is_list(column.type) else _BLANK[column.type]
 
 
 def commit_stage(

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from made_runs.filled import commit_stage
+from made_runs.filled import commit_stage, filled
 from made_runs.scaled import ATTEMPTS as SAMPLES
-from made_runs.scaled import GENERATION, TYPES, ScaledRun
+from made_runs.scaled import GENERATION, TYPES, ScaledRun, adapter_rows
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 
@@ -115,16 +115,17 @@ class SyntheticRun:
                 }
                 self._living[place] = old | born
                 rows.append(
-                    {
-                        "generation": generation,
-                        "role": role,
-                        "removed_id": old["member_id"],
-                        "child_id": born["member_id"],
-                        "parent_ids": parents,
-                        "operator": born["operator"],
-                        "operator_parameters": "{}",
-                        "removed_fitness": old["mu"] - 3.0 * old["sigma"],
-                    }
+                    filled(
+                        "evolutions",
+                        generation=generation,
+                        role=role,
+                        removed_id=old["member_id"],
+                        child_id=born["member_id"],
+                        parent_ids=parents,
+                        operator=born["operator"],
+                        operator_parameters="{}",
+                        removed_fitness=old["mu"] - 3.0 * old["sigma"],
+                    )
                 )
         return rows
 
@@ -132,17 +133,7 @@ class SyntheticRun:
         return to_table("population", [row | {"generation": generation} for row in self._living])
 
     def _adapters(self, generation: int) -> pa.Table:
-        rows = [
-            {
-                "generation": generation,
-                "member_id": row["member_id"],
-                "path": f"members/{row['member_id']}/g{generation:04d}",
-                "sha256": row["adapter_sha256"],
-                "moments_sha256": row["moments_sha256"],
-            }
-            for row in self._living
-        ]
-        return to_table("adapters", rows)
+        return to_table("adapters", adapter_rows(self._living, generation))
 
     def _commit(self, generation: int, stage: str, tables: dict[str, pa.Table]) -> None:
         """Have a stage written."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
-from made_runs.filled import commit_stage
+from made_runs.filled import commit_stage, filled
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config, build_config
@@ -104,7 +104,7 @@ class ScaledRun:
     def close(self) -> None:
         self.session.__exit__(None, None, None)
 
-    def rows(self, stage: str, table: str) -> list[Row]:
+    def rows(self, stage: str, table: str) -> list[Any]:
         return self.tables[stage][table].to_pylist()
 
     def _play(self) -> None:
@@ -116,7 +116,7 @@ class ScaledRun:
         run_stage(self.session, GENERATION, STAGES["grade"])
         advantages = {
             f"{kind}_advantages": [
-                {f"{kind}_id": row[f"{kind}_id"], "advantage": float(value)}
+                filled(f"{kind}_advantages", **{f"{kind}_id": row[f"{kind}_id"]}, advantage=float(value))
                 for row, value in zip(rows, self._draw.normal(0, 1, len(rows)), strict=True)
             ]
             for kind, rows in (("proposal", proposals), ("attempt", attempts))
@@ -137,36 +137,24 @@ class ScaledRun:
         """Founders whose ratings are spread as some generations of play spread them."""
         size = self.run.config.population.teachers
         self._living: list[Row] = [
-            {
-                "generation": 0,
-                "member_id": ids.member_id(role, slot, 0, ids.digits(size)),
-                "role": role,
-                "slot": slot,
-                "born_generation": 0,
-                "parent_ids": [],
-                "operator": "founder",
-                "mu": float(self._draw.normal(25.0, 4.0)),
-                "sigma": float(self._draw.uniform(1.0, 4.0)),
-                "productive_generation": 0,
-                "adapter_sha256": f"{slot:064x}",
-                "moments_sha256": f"{slot:064x}",
-            }
+            filled(
+                "population",
+                member_id=ids.member_id(role, slot, 0, ids.digits(size)),
+                role=role,
+                slot=slot,
+                operator="founder",
+                mu=float(self._draw.normal(25.0, 4.0)),
+                sigma=float(self._draw.uniform(1.0, 4.0)),
+                adapter_sha256=f"{slot:064x}",
+                moments_sha256=f"{slot:064x}",
+            )
             for role in ("student", "teacher")
             for slot in range(size)
         ]
         return self._living
 
     def _adapters(self, generation: int) -> list[Row]:
-        return [
-            {
-                "generation": generation,
-                "member_id": member["member_id"],
-                "path": f"members/{member['member_id']}/g{generation:04d}",
-                "sha256": member["adapter_sha256"],
-                "moments_sha256": member["moments_sha256"],
-            }
-            for member in self._living
-        ]
+        return adapter_rows(self._living, generation)
 
     def _written(self) -> tuple[list[Row], list[Row], list[Row], list[Row]]:
         """Proposals, their checks, problems and attempts."""
@@ -183,25 +171,25 @@ class ScaledRun:
                     proposal_id = ids.proposal_id(GENERATION, "teacher", slot, kind, index, digits)
                     text = known["program"] + input_lines(known["inputs"])
                     proposals.append(
-                        {
-                            "generation": GENERATION,
-                            "proposal_id": proposal_id,
-                            "match_id": match["match_id"],
-                            "teacher_id": match["teacher_id"],
-                            "problem_type": kind,
-                            "reference_ids": [],
+                        filled(
+                            "proposals",
+                            generation=GENERATION,
+                            proposal_id=proposal_id,
+                            match_id=match["match_id"],
+                            teacher_id=match["teacher_id"],
+                            problem_type=kind,
                             **self._sampled(dialect.propose_prompt(kind, ()), text, True),
-                        }
+                        )
                     )
                     valid = index < self._valid
                     problem_id = ids.problem_id(proposal_id) if valid else None
                     checks.append(
-                        {
-                            "proposal_id": proposal_id,
-                            "verdict": "valid" if valid else "duplicate",
-                            "detail": None,
-                            "problem_id": problem_id,
-                        }
+                        filled(
+                            "proposal_checks",
+                            proposal_id=proposal_id,
+                            verdict="valid" if valid else "duplicate",
+                            problem_id=problem_id,
+                        )
                     )
                     if problem_id is None:
                         continue
@@ -215,15 +203,16 @@ class ScaledRun:
                             known if right else self._known(kind, int(self._draw.integers(1 << 30)), sample)
                         )
                         attempts.append(
-                            {
-                                "generation": GENERATION,
-                                "attempt_id": ids.attempt_id(problem_id, sample),
-                                "problem_id": problem_id,
-                                "match_id": match["match_id"],
-                                "student_id": match["student_id"],
-                                "sample_index": sample,
+                            filled(
+                                "attempts",
+                                generation=GENERATION,
+                                attempt_id=ids.attempt_id(problem_id, sample),
+                                problem_id=problem_id,
+                                match_id=match["match_id"],
+                                student_id=match["student_id"],
+                                sample_index=sample,
                                 **self._sampled(prompt, _answer(answered), self._draw.random() < 0.97),
-                            }
+                            )
                         )
         return proposals, checks, problems, attempts
 
@@ -275,23 +264,22 @@ def _config(size: int, per_type: int) -> Config:
 
 def _problem(proposal: Row, known: Row, problem_id: str) -> Row:
     """A row of `problems`; its measures are not what is timed."""
-    own = {name: proposal[name] for name in ("generation", "proposal_id", "teacher_id", "problem_type")}
-    return own | {
-        "problem_id": problem_id,
-        "program": known["program"],
-        "inputs": known["inputs"],
-        "outputs": known["outputs"],
-        "message": "",
-        "ast_depth": 6,
-        "cyclomatic_complexity": 2,
-        "lines_of_code": 3,
-        "variable_count": 2,
-        "cell": "2-1-1-0-loop",
-        "chance": 0.05,
-        "slack": None,
-        "novelty": 0.5,
-        "program_key": f"key of {known['item_id']}",
-    }
+    return filled(
+        "problems",
+        **{name: proposal[name] for name in ("generation", "proposal_id", "teacher_id", "problem_type")},
+        problem_id=problem_id,
+        program=known["program"],
+        inputs=known["inputs"],
+        outputs=known["outputs"],
+        ast_depth=6,
+        cyclomatic_complexity=2,
+        lines_of_code=3,
+        variable_count=2,
+        cell="2-1-1-0-loop",
+        chance=0.05,
+        novelty=0.5,
+        program_key=f"key of {known['item_id']}",
+    )
 
 
 def _answer(known: Row) -> str:
@@ -306,19 +294,34 @@ def _answer(known: Row) -> str:
 
 
 def _update(member: Row) -> Row:
-    return {
-        "generation": GENERATION,
-        "member_id": member["member_id"],
-        "role": member["role"],
-        "n_rows": len(TYPES) * VALID * ATTEMPTS,
-        "tokens": 2_000,
-        "loss": 0.01,
-        "grad_norm": 0.3,
-        "entropy": 0.9,
-        "steps": 1,
-        "clip_fraction": 0.0,
-        "kl": None,
-        "learning_rate": 1e-3,
-        "logprob_mismatch": 4e-7,
-        "largest_mismatch": 4e-6,
-    }
+    return filled(
+        "updates",
+        generation=GENERATION,
+        member_id=member["member_id"],
+        role=member["role"],
+        n_rows=len(TYPES) * VALID * ATTEMPTS,
+        tokens=2_000,
+        loss=0.01,
+        grad_norm=0.3,
+        entropy=0.9,
+        steps=1,
+        clip_fraction=0.0,
+        learning_rate=1e-3,
+        logprob_mismatch=4e-7,
+        largest_mismatch=4e-6,
+    )
+
+
+def adapter_rows(living: Sequence[Row], generation: int) -> list[Row]:
+    """The rows of `adapters` of a generation, from members' rows of `population`."""
+    return [
+        filled(
+            "adapters",
+            generation=generation,
+            member_id=member["member_id"],
+            path=f"members/{member['member_id']}/g{generation:04d}",
+            sha256=member["adapter_sha256"],
+            moments_sha256=member["moments_sha256"],
+        )
+        for member in living
+    ]

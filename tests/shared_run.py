@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from made_runs.filled import filled
 from populora_core.config.load import build_config
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -60,19 +61,15 @@ def _write(ctx: StageContext) -> None:
     ctx.write(
         "population",
         [
-            {
-                "generation": 0,
-                "member_id": MEMBER,
-                "role": "student",
-                "slot": 0,
-                "born_generation": 0,
-                "parent_ids": [],
-                "operator": "founder",
-                "mu": 25.0,
-                "sigma": 25.0 / 3.0,
-                "productive_generation": 0,
+            filled(
+                "population",
+                member_id=MEMBER,
+                role="student",
+                operator="founder",
+                mu=25.0,
+                sigma=25.0 / 3.0,
                 **hash_columns(hashes),
-            }
+            )
         ],
     )
 

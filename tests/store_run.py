@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from made_runs.filled import filled
 from populora_core.store.artifacts import Manifest, StageWriter
 from populora_core.store.schema import to_table
 
@@ -32,9 +33,10 @@ def commit_stage(
     key: str = "5" * 64,
     version: int = 1,
 ) -> Manifest:
+    """Commit a stage whose rows need to name only what a test is about."""
     with StageWriter(run_dir, generation, stage) as writer:
         for name, rows in tables.items():
-            writer.write_table(name, to_table(name, rows))
+            writer.write_table(name, to_table(name, [filled(name, **row) for row in rows]))
         return writer.commit(
             writer.draft(
                 key=key,
@@ -67,14 +69,14 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
     match_id, prob = f"match-{g}-00", f"prob-{g}-t00-code_o-0000"
     valid, invalid = f"prop-{g}-t00-code_o-0000", f"prop-{g}-t00-code_o-0001"
     right, lost = f"att-{g}-t00-code_o-0000-s00", f"att-{g}-t00-code_o-0000-s01"
-    proposal = {
-        "generation": generation,
-        "match_id": match_id,
-        "teacher_id": TEACHER,
-        "problem_type": "code_o",
-        "reference_ids": [],
+    proposal = filled(
+        "proposals",
+        generation=generation,
+        match_id=match_id,
+        teacher_id=TEACHER,
+        problem_type="code_o",
         **SAMPLED,
-    }
+    )
     problem = {
         "problem_id": prob,
         "generation": generation,
@@ -84,7 +86,6 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
         "program": "def f(x):\n return x + 1",
         "inputs": ["(1,)"],
         "outputs": ["2"],
-        "message": "",
         "ast_depth": 4,
         "cyclomatic_complexity": 1,
         "lines_of_code": 2,
@@ -117,8 +118,8 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
         "verify": {
             "problems": [problem],
             "proposal_checks": [
-                {"proposal_id": valid, "verdict": "valid", "detail": None, "problem_id": prob},
-                {"proposal_id": invalid, "verdict": "trivial", "detail": "echo", "problem_id": None},
+                {"proposal_id": valid, "verdict": "valid", "problem_id": prob},
+                {"proposal_id": invalid, "verdict": "trivial", "detail": "echo"},
             ],
         },
         "solve": {
@@ -130,7 +131,7 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
         "grade": {
             "attempt_grades": [
                 {"attempt_id": right, "answer": "2", "verdict": "correct", "reward": 1.0},
-                {"attempt_id": lost, "answer": None, "verdict": "infrastructure", "reward": None},
+                {"attempt_id": lost, "verdict": "infrastructure"},
             ],
             "proposal_grades": [
                 {"proposal_id": valid, "reward": 0.0},
@@ -150,7 +151,7 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
             ],
             "attempt_advantages": [
                 {"attempt_id": right, "advantage": 0.0},
-                {"attempt_id": lost, "advantage": None},
+                {"attempt_id": lost},
             ],
             "adapters": [adapter_row(generation, TEACHER), adapter_row(generation, STUDENT)],
         },
@@ -177,127 +178,127 @@ def generation_tables(generation: int) -> dict[str, dict[str, list[Row]]]:
 def member_row(generation: int, member_id: str) -> Row:
     role, slot, born = member_id.split("-")
     founder = born == "g0000"
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "role": role,
-        "slot": int(slot),
-        "born_generation": int(born[1:]),
-        "parent_ids": [] if founder else [STUDENT],
-        "operator": "founder" if founder else "noise",
-        "mu": 25.0,
-        "sigma": 8.0,
-        "productive_generation": generation,
-        "adapter_sha256": "sha",
-        "moments_sha256": "sha of moments",
-    }
+    return filled(
+        "population",
+        generation=generation,
+        member_id=member_id,
+        role=role,
+        slot=int(slot),
+        born_generation=int(born[1:]),
+        parent_ids=[] if founder else [STUDENT],
+        operator="founder" if founder else "noise",
+        mu=25.0,
+        sigma=8.0,
+        productive_generation=generation,
+        adapter_sha256="sha",
+        moments_sha256="sha of moments",
+    )
 
 
 def retired_row(generation: int) -> Row:
-    rating = {
-        key: rating_row(generation, STUDENT)[key]
-        for key in ("generation", "member_id", "role", "mu", "sigma")
-    }
-    return rating | {"adapter_sha256": "sha"}
+    return filled(
+        "retired",
+        generation=generation,
+        member_id=STUDENT,
+        role="student",
+        mu=25.0,
+        sigma=8.0,
+        adapter_sha256="sha",
+    )
 
 
 def adapter_row(generation: int, member_id: str) -> Row:
     path = f"members/{member_id}/g{generation:04d}"
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "path": path,
-        "sha256": f"sha of {path}",
-        "moments_sha256": f"sha of moments of {path}",
-    }
+    return filled(
+        "adapters",
+        generation=generation,
+        member_id=member_id,
+        path=path,
+        sha256=f"sha of {path}",
+        moments_sha256=f"sha of moments of {path}",
+    )
 
 
 def rating_row(generation: int, member_id: str) -> Row:
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "role": member_id.split("-")[0],
-        "mu": 25.0,
-        "sigma": 8.0,
-        "fitness": 1.0,
-        "eligible": True,
-        "productive_generation": generation,
-    }
+    return filled(
+        "ratings",
+        generation=generation,
+        member_id=member_id,
+        role=member_id.split("-")[0],
+        mu=25.0,
+        sigma=8.0,
+        fitness=1.0,
+        eligible=True,
+        productive_generation=generation,
+    )
 
 
 def evaluation_row(generation: int, member_id: str, score: float = 0.5) -> Row:
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "suite": "small",
-        "benchmark": "counting",
-        "n": 8,
-        "n_correct": int(8 * score),
-        "score": score,
-        "low": 0.25,
-        "high": 0.875,
-        "part": "validation",
-        "metric": "pass@1",
-        "attempts": 1,
-        "temperature": 0.0,
-        "template": "compact/solve_code_o 0123",
-        "n_infrastructure": 0,
-        "delta": None,
-        "delta_low": None,
-        "delta_high": None,
-    }
+    return filled(
+        "evaluations",
+        generation=generation,
+        member_id=member_id,
+        suite="small",
+        benchmark="counting",
+        n=8,
+        n_correct=int(8 * score),
+        score=score,
+        low=0.25,
+        high=0.875,
+        part="validation",
+        metric="pass@1",
+        attempts=1,
+        temperature=0.0,
+        template="compact/solve_code_o 0123",
+    )
 
 
 def item_row(generation: int, member_id: str) -> Row:
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "suite": "small",
-        "part": "validation",
-        "benchmark": "counting",
-        "item_id": "counting-1",
-        "stratum": "level 1",
-        "sample_index": 0,
-        "temperature": 0.0,
-        "template": "compact/solve_code_o 0123",
-        "prompt": "p",
-        "completion": "c",
-        "completion_tokens": 1,
-        "finish_reason": "stop",
-        "answer": None,
-        "verdict": "infrastructure",
-        "correct": None,
-        "detail": "",
-    }
+    return filled(
+        "evaluation_items",
+        generation=generation,
+        member_id=member_id,
+        suite="small",
+        part="validation",
+        benchmark="counting",
+        item_id="counting-1",
+        stratum="level 1",
+        temperature=0.0,
+        template="compact/solve_code_o 0123",
+        prompt="p",
+        completion="c",
+        completion_tokens=1,
+        finish_reason="stop",
+        verdict="infrastructure",
+    )
 
 
 def update_row(generation: int, member_id: str) -> Row:
-    return {
-        "generation": generation,
-        "member_id": member_id,
-        "role": member_id.split("-")[0],
-        "n_rows": 2,
-        "tokens": 4,
-        "loss": None,
-        "grad_norm": 0.1,
-        "entropy": 1.0,
-        "steps": 1,
-        "clip_fraction": 0.0,
-        "kl": None,
-        "learning_rate": 1e-3,
-        "logprob_mismatch": 1e-7,
-        "largest_mismatch": 1e-6,
-    }
+    return filled(
+        "updates",
+        generation=generation,
+        member_id=member_id,
+        role=member_id.split("-")[0],
+        n_rows=2,
+        tokens=4,
+        grad_norm=0.1,
+        entropy=1.0,
+        steps=1,
+        learning_rate=1e-3,
+        logprob_mismatch=1e-7,
+        largest_mismatch=1e-6,
+    )
 
 
 def evolution_row(generation: int) -> Row:
-    return {
-        "generation": generation,
-        "role": "student",
-        "removed_id": STUDENT,
-        "child_id": CHILD,
-        "parent_ids": [STUDENT],
-        "operator": "noise",
-        "operator_parameters": '{"scale": 0.1}',
-        "removed_fitness": 1.0,
-    }
+    return filled(
+        "evolutions",
+        generation=generation,
+        role="student",
+        removed_id=STUDENT,
+        child_id=CHILD,
+        parent_ids=[STUDENT],
+        operator="noise",
+        operator_parameters='{"scale": 0.1}',
+        removed_fitness=1.0,
+    )

@@ -11,8 +11,8 @@ from bench import analytics, scale
 from made_runs.repeated import EVERY, SyntheticRun
 from made_runs.scaled import ATTEMPTS, PER_TYPE, TYPES, VALID, ScaledRun
 from populora_core.config.sections import RatingSection
+from populora_core.population.member import Member
 from populora_core.population.rating import Match, Outcome, rate
-from populora_core.stages.context import member_of
 from populora_core.store.catalogue import Catalogue, publish
 
 PARTS = ("match", "grade", "ratings", "selection", "catalogue", "store")
@@ -66,7 +66,7 @@ def test_the_ratings_that_are_timed_are_those_of_the_stage(scaled: ScaledRun) ->
         Match(row["teacher_id"], row["student_id"], Outcome(outcomes[row["match_id"]]))
         for row in scaled.rows("match", "matches")
     ]
-    before = {row["member_id"]: member_of(row).rating for row in scaled.rows("evolve", "population")}
+    before = {row["member_id"]: Member.of(row).rating for row in scaled.rows("evolve", "population")}
     after = rate(matches, before, RatingSection())
     assert {row["member_id"]: row["mu"] for row in scaled.rows("grade", "ratings")} == {
         name: rating.mu for name, rating in after.items()

@@ -12,7 +12,7 @@ from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import AttemptJudgement, judge_attempts
+from populora_core.problems.grading import AttemptJudgement, Completed, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.types import ballot
 from populora_core.sandbox.jobs import Sandbox
@@ -68,7 +68,7 @@ class BundledBenchmark:
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
         attempts = [
-            (problem_of(item), {"completion": response.text, "finish_reason": response.finish_reason})
+            (problem_of(item), Completed(completion=response.text, finish_reason=response.finish_reason))
             for item, response in zip(items, responses, strict=True)
         ]
         judged = judge_attempts(

@@ -13,7 +13,7 @@ from typing import Any
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.bundled import BundledBenchmark, cut_detail, problem_of
 from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import AttemptJudgement, judge_attempts
+from populora_core.problems.grading import AttemptJudgement, Completed, judge_attempts
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import (
     FormatError,
@@ -90,7 +90,7 @@ class Cruxeval(BundledBenchmark):
 
         problems = [problem_of(item) for item in items]
         attempts = [
-            (problem, {"completion": response.text, "finish_reason": response.finish_reason})
+            (problem, Completed(completion=response.text, finish_reason=response.finish_reason))
             for problem, response in zip(problems, responses, strict=True)
         ]
         return list(map(score, problems, responses, judge_attempts(spoken, run_jobs, attempts)))

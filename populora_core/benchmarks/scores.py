@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import left_out
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
 from populora_core.benchmarks.suite import Entry, Suite
+from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 ALL = "all"
 BASE = "base"
@@ -34,14 +33,14 @@ class ScoreRule:
     k: int
     votes: bool
 
-    def score(self, rows: Sequence[Row]) -> float | None:
+    def score(self, rows: Sequence[EvaluationItemRow]) -> float | None:
         """The score of one problem, from its completions in the order of sampling; None if too few were judged."""
-        judged = [row for row in rows if row["correct"] is not None]
+        judged = [(row["answer"], row["correct"]) for row in rows if row["correct"] is not None]
         if len(judged) < self.k:
             return None
-        correct = [row["correct"] for row in judged]
+        correct = [right for _, right in judged]
         if self.votes:
-            return maj_at_k([row["answer"] for row in judged], correct, self.k)
+            return maj_at_k([answer for answer, _ in judged], correct, self.k)
         return float(pass_at_k([len(judged)], [sum(correct)], self.k)[0])
 
 
@@ -61,7 +60,7 @@ def headlines(suite: Suite) -> list[ScoreRule]:
     return list(first.values())
 
 
-def headline_rows(rows: Iterable[Row], suite: Suite) -> list[Row]:
+def headline_rows(rows: Iterable[EvaluationRow], suite: Suite) -> list[EvaluationRow]:
     """One row a player of `evaluations` of one generation and half: its score over the whole suite."""
     first = headlines(suite)
     name = ALL if len(first) > 1 else first[0].entry.benchmark
@@ -78,7 +77,7 @@ FLOOR = 0.02
 NOTHING = "it tells nothing of this run: the base and everybody else score at the floor"
 
 
-def tells_nothing(rows: Iterable[Row], suite: Suite) -> bool:
+def tells_nothing(rows: Iterable[EvaluationRow], suite: Suite) -> bool:
     """True if a suite is too hard for base and members alike, or no better than guessed.
 
     That is so where each one's interval ends below `FLOOR`, or its score is not above the suite's chance.
@@ -102,14 +101,14 @@ class Problems:
     n_infrastructure: int
 
 
-def by_problem(items: Iterable[Row], metric: ScoreRule) -> dict[str, Problems]:
+def by_problem(items: Iterable[EvaluationItemRow], metric: ScoreRule) -> dict[str, Problems]:
     """member_id -> its scores.
 
     Args:
         items: rows of `evaluation_items`, of any benchmarks.
     """
     entry = metric.entry
-    grouped: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    grouped: dict[str, dict[str, list[EvaluationItemRow]]] = defaultdict(lambda: defaultdict(list))
     for row in items:
         if row["benchmark"] == entry.benchmark and row["temperature"] == entry.temperature:
             grouped[row["member_id"]][row["item_id"]].append(row)
@@ -125,7 +124,7 @@ def by_problem(items: Iterable[Row], metric: ScoreRule) -> dict[str, Problems]:
     return found
 
 
-def score_rows(items: Sequence[Row], suite: Suite, base: str | None) -> list[dict[str, Any]]:
+def score_rows(items: Sequence[EvaluationItemRow], suite: Suite, base: str | None) -> list[EvaluationRow]:
     """The rows of `evaluations`: every player, benchmark and metric, and the mean over the benchmarks.
 
     Args:
@@ -134,11 +133,10 @@ def score_rows(items: Sequence[Row], suite: Suite, base: str | None) -> list[dic
     """
     scored = {metric: by_problem(items, metric) for entry in suite.benchmarks for metric in metrics_of(entry)}
     of_benchmark = {row["benchmark"]: row for row in items}
-    shared = {name: items[0][name] for name in ("generation", "suite", "part")}
     asked = [(metric.entry.benchmark, [metric]) for metric in scored]
     if len(headlines(suite)) > 1:
         asked.append((ALL, headlines(suite)))
-    rows = []
+    rows: list[EvaluationRow] = []
     for member in sorted({row["member_id"] for row in items}, key=lambda name: (name == base, name)):
         for name, metrics in asked:
             own = [scored[metric][member] for metric in metrics]
@@ -155,7 +153,9 @@ def score_rows(items: Sequence[Row], suite: Suite, base: str | None) -> list[dic
                 delta = difference(pairs, suite.seed, name, metrics[0].name)
             rows.append(
                 {
-                    **shared,
+                    "generation": items[0]["generation"],
+                    "suite": items[0]["suite"],
+                    "part": items[0]["part"],
                     "member_id": member,
                     "benchmark": name,
                     "n": sum(len(problems.scores) for problems in own),
@@ -176,7 +176,7 @@ def score_rows(items: Sequence[Row], suite: Suite, base: str | None) -> list[dic
     return rows
 
 
-def unjudged(items: Iterable[Row], suite: Suite) -> dict[str, str]:
+def unjudged(items: Iterable[EvaluationItemRow], suite: Suite) -> dict[str, str]:
     """Benchmark and id of every problem that is missing from a score, or that no one was asked -> why."""
     lost = [row for row in items if row["correct"] is None]
     found = {f"{row['benchmark']} {row['item_id']}": row["detail"] or row["verdict"] for row in lost}
@@ -203,7 +203,9 @@ def difference(pairs: Sequence[Pairs], seed: int, *names: str) -> Interval | Non
     return paired_interval([first for first, _ in pairs], [second for _, second in pairs], rng)
 
 
-def group_interval(items: Sequence[Row], suite: Suite, members: Sequence[str]) -> Interval | None:
+def group_interval(
+    items: Sequence[EvaluationItemRow], suite: Suite, members: Sequence[str]
+) -> Interval | None:
     """The mean score of a group of players over the suite, with its interval over problems."""
     means = []
     for metric in headlines(suite):

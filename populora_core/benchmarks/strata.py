@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from populora_core.benchmarks.scores import BASE, Pairs, by_problem, headlines, shared_scores
 from populora_core.benchmarks.suite import Suite
-from populora_core.support.aliases import Row
+from populora_core.store.rows import EvaluationItemRow
 
 LEVEL = re.compile(r"level (\d+)")
 
@@ -18,7 +18,9 @@ def level_of(stratum: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def by_stratum(items: Sequence[Row], suite: Suite, solvers: Sequence[str]) -> dict[str, list[Pairs]]:
+def by_stratum(
+    items: Sequence[EvaluationItemRow], suite: Suite, solvers: Sequence[str]
+) -> dict[str, list[Pairs]]:
     """Mean scores of solvers and base for each stratum: problem by problem, one entry per benchmark that has it.
 
     Levels come by number, other strata by name. Empty where no problem has a stratum, or all have the same.

@@ -33,7 +33,7 @@ from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation, seeded
-from populora_core.support.aliases import Row
+from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support.typed import shown, typed
 from populora_core.terminal.screen import console, narrated
 
@@ -76,7 +76,7 @@ def show_adapter(
         _show_table(rows, chosen, found)
 
 
-def _show_table(rows: Sequence[Row], suite: Suite, found: Evaluated) -> None:
+def _show_table(rows: Sequence[EvaluationRow], suite: Suite, found: Evaluated) -> None:
     """Scores, what is missing from them, and where they are from."""
     console.print(score_table(rows, suite))
     if len(suite.benchmarks) > 1:
@@ -157,7 +157,7 @@ class _Tenths:
             self._console.print(f"{done} of {total} completions")
 
 
-def score_table(rows: Sequence[Row], suite: Suite) -> Table:
+def score_table(rows: Sequence[EvaluationRow], suite: Suite) -> Table:
     """The players' scores over the whole suite with intervals, and the paired difference to the base model."""
     first = rows[0]
     table = Table(
@@ -173,12 +173,12 @@ def score_table(rows: Sequence[Row], suite: Suite) -> Table:
             f"{row['n_correct']}/{row['n']}",
             f"{row['score']:.3f}",
             f"{row['low']:.3f} {row['high']:.3f}",
-            "" if row["delta"] is None else _signed(row["delta"], row["delta_low"], row["delta_high"]),
+            _over_base(row),
         )
     return table
 
 
-def benchmark_tables(rows: Sequence[Row]) -> Iterator[Table]:
+def benchmark_tables(rows: Sequence[EvaluationRow]) -> Iterator[Table]:
     """The scores by benchmark and metric, a few columns at a time; their intervals stand in the view `evaluations`."""
     names = list(dict.fromkeys(_column(row) for row in rows if row["benchmark"] != ALL))
     for start in range(0, len(names), COLUMNS):
@@ -193,7 +193,9 @@ def benchmark_tables(rows: Sequence[Row]) -> Iterator[Table]:
         yield table
 
 
-def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) -> list[str]:
+def population_lines(
+    rows: Sequence[EvaluationRow], items: Sequence[EvaluationItemRow], suite: Suite
+) -> list[str]:
     """Mean with interval, minimum and maximum of each role over the whole suite."""
     scores = {row["member_id"]: row["score"] for row in headline_rows(rows, suite)}
     lines = []
@@ -209,7 +211,7 @@ def population_lines(rows: Sequence[Row], items: Sequence[Row], suite: Suite) ->
     return lines
 
 
-def unjudged_lines(items: Sequence[Row], suite: Suite) -> list[str]:
+def unjudged_lines(items: Sequence[EvaluationItemRow], suite: Suite) -> list[str]:
     """Lines on problems that are in no score, with the reason."""
     missing = unjudged(items, suite)
     told = [f"in no score: {name} ({why})" for name, why in islice(missing.items(), NAMED)]
@@ -242,11 +244,14 @@ def where(folder: str, run_dir: str) -> str:
     )
 
 
-def _column(row: Row) -> str:
+def _column(row: EvaluationRow) -> str:
     warm = f", T {row['temperature']:g}" if row["temperature"] else ""
     return f"{row['benchmark']} {row['metric']}{warm}"
 
 
-def _signed(value: float, low: float, high: float) -> str:
+def _over_base(row: EvaluationRow) -> str:
+    value, low, high = row["delta"], row["delta_low"], row["delta_high"]
+    if value is None or low is None or high is None:
+        return ""
     mark = " *" if low > 0 or high < 0 else ""
     return f"{value:+.3f} ({low:+.3f} {high:+.3f}){mark}"

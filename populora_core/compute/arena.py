@@ -17,6 +17,7 @@ from populora_core.problems.grading import (
     AttemptJudgement,
     CutAnswers,
     ProposalCheck,
+    Proposed,
     check_proposals,
     judge_attempts,
 )
@@ -24,8 +25,8 @@ from populora_core.problems.model import Problem
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.store.rows import SampledRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 if TYPE_CHECKING:
     from populora_core.model.state import MemberState
@@ -79,15 +80,18 @@ class Arena:
         asked: Sequence[tuple[str, Sequence[Problem]]],
         seed: int,
         rules: SamplingRules = SamplingRules(),
-    ) -> tuple[list[Row], list[ProposalCheck]]:
+    ) -> tuple[list[SampledRow], list[ProposalCheck]]:
         """One proposal for each (problem type, references), with what the verifier says of it."""
         texts = [self.dialect.propose_prompt(kind, references) for kind, references in asked]
         rows = self.complete(
             self._prompts(member, texts, ids.draw_seed(seed, "propose"), rules, rules.proposal_tokens)
         )
-        rows = [row | {"problem_type": kind} for row, (kind, _) in zip(rows, asked, strict=True)]
+        proposed = [
+            Proposed(problem_type=kind, completion=row["completion"], finish_reason=row["finish_reason"])
+            for row, (kind, _) in zip(rows, asked, strict=True)
+        ]
         checks = check_proposals(
-            self.dialect, lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=True), rows
+            self.dialect, lambda jobs: verify_or_raise(self.sandbox, jobs, determinism=True), proposed
         )
         return rows, checks
 
@@ -99,7 +103,7 @@ class Arena:
         seed: int,
         rules: SamplingRules = SamplingRules(),
         cut_answers: CutAnswers = "refuse",
-    ) -> tuple[list[Row], list[AttemptJudgement]]:
+    ) -> tuple[list[SampledRow], list[AttemptJudgement]]:
         """`attempts` answers to each problem, problem by problem, with their judgements."""
         asked = [problem for problem in problems for _ in range(attempts)]
         texts = [self.dialect.solve_prompt(problem) for problem in asked]
@@ -113,7 +117,7 @@ class Arena:
         )
         return rows, judged
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Row]:
+    def complete(self, prompts: Sequence[Prompt]) -> list[SampledRow]:
         """One completion a prompt, in order, from resident members: the columns that stages keep of it."""
         requests = self.worker.requests(prompts)
         completions = self.worker.sampler.generate(requests)

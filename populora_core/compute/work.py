@@ -27,9 +27,10 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.stops import first_stop
 from populora_core.sharing.objects import SHARDS, ObjectStore
 from populora_core.sharing.places import LocalObjects, open_objects
+from populora_core.store.rows import SampledRow
 from populora_core.store.shared_columns import SAMPLED
 from populora_core.support import durable
-from populora_core.support.aliases import Progress, Row
+from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, product_rate
 from populora_core.support.digest import files_below
 from populora_core.support.errors import DamagedText
@@ -292,7 +293,7 @@ class Worker:
         end = end if end in vocabulary.stop_ids else min(vocabulary.stop_ids)
         return tuple(speech.encode(vocabulary.tokenizer, text.prompt)), (*completion, end)
 
-    def row(self, prompt: Prompt, request: Request, completion: Completion) -> Row:
+    def row(self, prompt: Prompt, request: Request, completion: Completion) -> SampledRow:
         """The columns that `proposals` and `attempts` share; what the last token says after a stop text is no text."""
         ended = completion.token_ids[-1] in self.vocabulary.stop_ids
         text_ids = completion.token_ids[:-1] if ended else completion.token_ids

@@ -17,8 +17,8 @@ from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import seeded
-from populora_core.store.artifacts import read_table, stage_dir
-from populora_core.support.aliases import Row
+from populora_core.store.artifacts import stage_dir
+from populora_core.store.rows import ProblemRow, StageTables
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.ids import ANCHOR
 from populora_core.support.trust import require_trusted
@@ -149,10 +149,10 @@ def _yardstick(session: Session, suite: Suite, generation: int) -> RunEvaluation
     return RunEvaluation(session, suite, SOLVERS, generation, asked)
 
 
-def _problems(run: Run, generations: Sequence[int]) -> list[Row]:
+def _problems(run: Run, generations: Sequence[int]) -> list[ProblemRow]:
     return [
         row
         for number in generations
-        for row in read_table(stage_dir(run.directory, number, "verify"), "problems").to_pylist()
+        for row in StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
         if row["teacher_id"] != ANCHOR
     ]

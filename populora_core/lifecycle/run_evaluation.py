@@ -16,18 +16,18 @@ from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE, score_rows
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.naming import BEST, member_named
-from populora_core.lifecycle.standing import by_play, newest_generation, population_folder
+from populora_core.lifecycle.standing import by_play, living, newest_generation, population_folder
 from populora_core.population.member import Role
 from populora_core.runs.run import Run, code_revision
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import python_of
 from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, SuiteItems, players_of
 from populora_core.stages.table import file_name
-from populora_core.store.artifacts import StageWriter, intact, read_manifest, read_table, stage_dir, supersede
+from populora_core.store.artifacts import StageWriter, intact, read_manifest, stage_dir, supersede
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, shards_dir
+from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.store.schema import to_table
-from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
 VERSION = 1
@@ -46,7 +46,7 @@ class Evaluated:
 
     folder: Path
     generation: int
-    rows: list[Row]
+    rows: list[EvaluationRow]
     reused: bool
 
     @property
@@ -60,9 +60,9 @@ class Evaluated:
             else "a sandbox that is not recorded"
         )
 
-    def items(self) -> list[Row]:
+    def items(self) -> list[EvaluationItemRow]:
         """Every completion behind the scores."""
-        return read_table(self.folder, ITEMS).to_pylist()
+        return StageTables(self.folder).rows("evaluation_items")
 
 
 class RunEvaluation:
@@ -94,9 +94,8 @@ class RunEvaluation:
         self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
         finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = chosen_members(run, self.generation, members)
-        alive = read_table(population_folder(run, self.generation), "population").num_rows
         by_name = members if members in GROUPS else next(iter(chosen))
-        self._selection = "all" if len(chosen) == alive else by_name
+        self._selection = "all" if len(chosen) == len(living(run, self.generation)) else by_name
         self.evaluation = Evaluation(
             session,
             suite,
@@ -122,7 +121,9 @@ class RunEvaluation:
         """
         run = self.session.run
         if self.is_done:
-            return Evaluated(self._folder, self.generation, _rows(self._folder), True)
+            return Evaluated(
+                self._folder, self.generation, StageTables(self._folder).rows("evaluations"), True
+            )
         self.session.heartbeat.at(self.generation, self._folder.name)
         started = time.time()
         with StageWriter(run.directory, self.generation, self._folder.name) as writer:
@@ -155,8 +156,8 @@ def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
     items = [item for _, own in suite_items(suite, Part.TEST) for item in own]
     texts = []
     for number in range(1, generation + 1):
-        problems = read_table(stage_dir(run.directory, number, "verify"), "problems")
-        texts += [f"{row['program']}\n{row['message']}" for row in problems.to_pylist()]
+        problems = StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
+        texts += [f"{row['program']}\n{row['message']}" for row in problems]
     return contamination(items, texts)
 
 
@@ -216,7 +217,7 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             got="damaged files" if manifest else "nothing",
             fix=f"populora resume {run.directory} makes what is missing",
         )
-    rows = read_table(source, "population").to_pylist()
+    rows = living(run, generation)
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
     if members == "all":
         return hashes
@@ -240,7 +241,3 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             fix="name the generation that it lived in with --generation",
         ) from error
     return {name: hashes[name]}
-
-
-def _rows(folder: Path) -> list[Row]:
-    return read_table(folder, "evaluations").to_pylist()

@@ -7,17 +7,23 @@ from pathlib import Path
 
 from populora_core.lifecycle.naming import BEST, member_named
 from populora_core.population.fitness import rank
-from populora_core.population.member import Role
+from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
 from populora_core.stages.table import giver, stages_of
-from populora_core.store.artifacts import read_manifest, read_table, stage_dir
+from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 
 
 def population_folder(run: Run, generation: int) -> Path:
     """The stage folder that holds the members at the end of a generation."""
     return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
+
+
+def living(run: Run, generation: int) -> list[PopulationRow]:
+    """The rows of the members at the end of a generation."""
+    return StageTables(population_folder(run, generation)).rows("population")
 
 
 def newest_generation(run: Run) -> int:
@@ -36,13 +42,10 @@ def newest_generation(run: Run) -> int:
 
 def by_play(run: Run, generation: int) -> list[str]:
     """The members, role by role, the fittest first, by play alone: a choice by test scores would flatter them."""
-    from populora_core.stages.context import member_of
-
-    rows = read_table(population_folder(run, generation), "population").to_pylist()
-    members = [member_of(row) for row in rows]
+    members = [Member.of(row) for row in living(run, generation)]
     eligible = {member.member_id: True for member in members}
     if generation > 0:
-        ratings = read_table(stage_dir(run.directory, generation, "grade"), "ratings").to_pylist()
+        ratings = StageTables(stage_dir(run.directory, generation, "grade")).rows("ratings")
         eligible |= {row["member_id"]: row["eligible"] for row in ratings}
     fitness = {member.member_id: lower_bound(member.rating) for member in members}
     ranked = [rank([m for m in members if m.role is role], fitness, eligible) for role in Role]
@@ -64,6 +67,5 @@ def named(
     if given != BEST:
         return member_named(given, members)
     number = newest_generation(run) if generation is None else generation
-    rows = read_table(population_folder(run, number), "population").to_pylist()
-    playing = {row["member_id"] for row in rows if role in Role(row["role"]).plays}
+    playing = {row["member_id"] for row in living(run, number) if role in Role(row["role"]).plays}
     return next(member for member in by_play(run, number) if member in playing)

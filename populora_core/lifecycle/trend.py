@@ -17,9 +17,9 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.suite import Suite
 from populora_core.lifecycle.run_evaluation import selection
 from populora_core.runs.run import Run
-from populora_core.store.artifacts import intact, read_manifest, read_table, stage_dir
+from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.manifest import EVALUATION, generation_dir
-from populora_core.support.aliases import Row
+from populora_core.store.rows import EvaluationItemRow, StageTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
         members: the evaluated ones: all, best, or a member's id.
     """
     points: list[Point] = []
-    before: list[Row] | None = None
+    before: list[EvaluationItemRow] | None = None
     for generation in evaluated_generations(run, suite, members):
         items = _members_items(run, generation, suite)
         measured = sorted({row["member_id"] for row in items})
@@ -75,13 +75,15 @@ def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[
     return sorted(found)
 
 
-def _members_items(run: Run, generation: int, suite: Suite) -> list[Row]:
+def _members_items(run: Run, generation: int, suite: Suite) -> list[EvaluationItemRow]:
     folder = stage_dir(run.directory, generation, EVALUATION + suite.suite)
-    rows = read_table(folder, "evaluation_items").to_pylist()
+    rows = StageTables(folder).rows("evaluation_items")
     return [row for row in rows if row["member_id"] != BASE]
 
 
-def _change(now: Sequence[Row], before: Sequence[Row], suite: Suite) -> Interval | None:
+def _change(
+    now: Sequence[EvaluationItemRow], before: Sequence[EvaluationItemRow], suite: Suite
+) -> Interval | None:
     """The mean over the members now minus that of the members before, paired by problems."""
     pairs = []
     for metric in headlines(suite):

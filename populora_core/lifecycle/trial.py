@@ -17,8 +17,8 @@ from populora_core.problems.grading import ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.store.rows import SampledRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 LEAST = 16
 """Proposals, and attempts, of a round; a trial has at least one of each."""
@@ -182,7 +182,7 @@ class Trying:
             trial.greedy = sum(each.verdict is AttemptVerdict.CORRECT for each in judged)
 
 
-def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) -> None:
+def _admit(trial: TypeTrial, known: set[str], row: SampledRow, check: ProposalCheck) -> None:
     """Count a proposal; a copy of a known program is no new problem, as in a run."""
     if check.verdict is not ProposalVerdict.VALID or check.draft is None:
         trial.proposal = trial.proposal or _shown(row)
@@ -196,9 +196,9 @@ def _admit(trial: TypeTrial, known: set[str], row: Row, check: ProposalCheck) ->
     trial.problems.append(check.draft.problem(f"tried-{len(trial.problems)}", check.outputs))
 
 
-def _shown(row: Row) -> str:
+def _shown(row: SampledRow) -> str:
     """A completion with the line that it goes on with; a prompt that ends with its line has none."""
-    line: str = row["prompt"].rpartition("\n")[2]
+    line = row["prompt"].rpartition("\n")[2]
     return f"{line if line.startswith(OPENINGS) else ''}{row['completion']}"
 
 
@@ -208,11 +208,11 @@ def _drawn(seeds: Sequence[Problem], rng: np.random.Generator) -> list[Problem]:
 
 
 @contextmanager
-def _timing(trial: TypeTrial) -> Iterator[Callable[[Sequence[Row]], None]]:
+def _timing(trial: TypeTrial) -> Iterator[Callable[[Sequence[SampledRow]], None]]:
     """Add to the trial the time of the block, and the tokens of the rows passed to the function that it yields."""
     began = time.monotonic()
 
-    def drew(rows: Sequence[Row]) -> None:
+    def drew(rows: Sequence[SampledRow]) -> None:
         trial.tokens += sum(row["completion_tokens"] for row in rows)
 
     yield drew

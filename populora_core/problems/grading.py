@@ -6,10 +6,10 @@ Stages, benchmarks and the base model's card all judge through these two functio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.dialects.compact import SPECIAL_TOKENS
@@ -27,6 +27,19 @@ NO_END = "no end token within max_tokens"
 ADDRESS = re.compile(
     r"0x[0-9a-fA-F]+|\d{9,}"
 )  # where objects lay differs from run to run, and verdicts are content
+
+
+class Completed(TypedDict):
+    """The columns of a completion that judging reads; rows of `attempts` have them."""
+
+    completion: str
+    finish_reason: str
+
+
+class Proposed(Completed):
+    """The columns of a proposal that checking reads; rows of `proposals` have them."""
+
+    problem_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +67,13 @@ class AttemptJudgement:
 
 
 def check_proposals(
-    dialect: Dialect, run_jobs: RunJobs, proposals: Sequence[Mapping[str, Any] | Draft]
+    dialect: Dialect, run_jobs: RunJobs, proposals: Sequence[Proposed | Draft]
 ) -> list[ProposalCheck]:
     """Check proposals, in order.
 
     Args:
         run_jobs: runs jobs in a sandbox with the determinism check, results in order.
-        proposals: mappings with problem_type, completion and finish_reason; or drafts, where no model wrote them.
+        proposals: drafts where no model wrote them.
     """
     checks = [_read_proposal(dialect, proposal) for proposal in proposals]
     running = {
@@ -80,14 +93,14 @@ def check_proposals(
 def judge_attempts(
     dialect: Dialect,
     run_jobs: RunJobs,
-    attempts: Sequence[tuple[Problem, Mapping[str, Any]]],
+    attempts: Sequence[tuple[Problem, Completed]],
     cut_answers: CutAnswers = "refuse",
 ) -> list[AttemptJudgement]:
     """Judge attempts, in order; equal completions for one problem are read once, equal answers run once.
 
     Args:
         run_jobs: runs jobs in a sandbox, results in order.
-        attempts: each the problem and a mapping with completion and finish_reason.
+        attempts: each with its problem.
         cut_answers: what becomes of a completion that max_tokens cut, as `grade.cut_answers`.
     """
     known: dict[tuple[str, ...], AttemptJudgement] = {}
@@ -139,7 +152,7 @@ def _run_shuffled(jobs: Sequence[Job], run_jobs: RunJobs) -> list[JobResult]:
     ]
 
 
-def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any] | Draft) -> ProposalCheck:
+def _read_proposal(dialect: Dialect, proposal: Proposed | Draft) -> ProposalCheck:
     try:
         draft = _standard(proposal) if isinstance(proposal, Draft) else _parsed(dialect, proposal)
     except FormatError as error:
@@ -150,7 +163,7 @@ def _read_proposal(dialect: Dialect, proposal: Mapping[str, Any] | Draft) -> Pro
     return ProposalCheck(refused or ProposalVerdict.VALID, draft)
 
 
-def _parsed(dialect: Dialect, proposal: Mapping[str, Any]) -> Draft:
+def _parsed(dialect: Dialect, proposal: Proposed) -> Draft:
     if proposal["finish_reason"] != FinishReason.STOP:
         raise FormatError(NO_END)
     return dialect.parse_proposal(proposal["problem_type"], proposal["completion"])
@@ -173,7 +186,7 @@ def _refuse_result(
 
 
 def _read_attempt(
-    dialect: Dialect, problem: Problem, attempt: Mapping[str, Any], cut_answers: CutAnswers
+    dialect: Dialect, problem: Problem, attempt: Completed, cut_answers: CutAnswers
 ) -> AttemptJudgement:
     """The answer, with a verdict that stands only where there is none."""
     endings: tuple[str, ...] = ("",)

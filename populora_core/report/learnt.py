@@ -217,8 +217,8 @@ def won(directory: Path) -> Won | None:
     right: dict[str, int] = defaultdict(int)
     for row in solvers:
         if row["item_id"] in base:
-            gains[row["stratum"]] += row["correct"] - base[row["item_id"]]["correct"]
-            right[row["item_id"]] += row["correct"]
+            gains[row["stratum"]] += bool(row["correct"]) - bool(base[row["item_id"]]["correct"])
+            right[row["item_id"]] += bool(row["correct"])
     shown = [
         row
         for row in solvers

@@ -23,10 +23,9 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.strata import by_stratum, level_of
 from populora_core.benchmarks.suite import Suite
 from populora_core.runs.run import Run
-from populora_core.store.artifacts import read_table
 from populora_core.store.manifest import EVALUATION, complete, read_manifest, stage_dir, stage_folder_names
+from populora_core.store.rows import EvaluationItemRow, StageTables
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 ITEMS, TEST, TEACHERS = "evaluation_items", "test", "teacher-"
 HALF = 0.5  # what the base solves of a level that counts as hard
@@ -157,13 +156,13 @@ def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick
     return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
 
 
-def answers(directory: Path, item: Scored) -> list[Row]:
+def answers(directory: Path, item: Scored) -> list[EvaluationItemRow]:
     """The answers of solvers and base behind the scores of an evaluation, without their texts."""
     return _answers(stage_dir(directory, item.generation, EVALUATION + item.suite))
 
 
-def _answers(folder: Path) -> list[Row]:
-    rows = read_table(folder, ITEMS, COLUMNS).to_pylist()
+def _answers(folder: Path) -> list[EvaluationItemRow]:
+    rows = StageTables(folder).rows("evaluation_items", *COLUMNS)
     return [row for row in rows if row["part"] == TEST and not row["member_id"].startswith(TEACHERS)]
 
 
@@ -199,7 +198,7 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> 
     item = _scored(manifest.generation, suite, asked)
     if item is None:
         return None
-    rows = read_table(folder, "evaluations").to_pylist()
+    rows = StageTables(folder).rows("evaluations")
     nothing = suite.suite != YARDSTICK and tells_nothing([row for row in rows if row["part"] == TEST], suite)
     return replace(item, own=_is_own(suite.suite, own), nothing=nothing)
 
@@ -211,12 +210,12 @@ def _is_own(suite: str, file: str) -> bool:
     return file.replace("-", "_") in (suite.replace("-", "_"), whole.replace("-", "_"))
 
 
-def of_items(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
+def of_items(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) -> Scored | None:
     """Solvers and base by the rows of an evaluation; None where either did not answer. Teachers are left out."""
     return _scored(generation, suite, [row for row in rows if not row["member_id"].startswith(TEACHERS)])
 
 
-def _scored(generation: int, suite: Suite, rows: Sequence[Row]) -> Scored | None:
+def _scored(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) -> Scored | None:
     solvers = sorted({row["member_id"] for row in rows} - {BASE})
     pairs = []
     for metric in headlines(suite):

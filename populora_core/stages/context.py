@@ -16,7 +16,7 @@ from populora_core.compute.work import Generate, Prompt, tokens_of
 from populora_core.config.load import Config
 from populora_core.planning.dealing import deal
 from populora_core.population.islands import island_of_problem
-from populora_core.population.member import Member, Role
+from populora_core.population.member import Member
 from populora_core.problems.archive import Graded
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.coverage import Cell
@@ -30,10 +30,10 @@ from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
-from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
+from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
+from populora_core.store.rows import AdapterRow, ProblemRow, RetiredRow, RowReader
 from populora_core.store.schema import to_table
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 from populora_core.support.devices import CUDA
 from populora_core.support.errors import ArtifactError, ProblemError
 
@@ -41,7 +41,7 @@ PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "messag
 
 
 @dataclass(slots=True)
-class StageContext:
+class StageContext(RowReader):
     """One execution of one stage.
 
     Attributes:
@@ -78,14 +78,9 @@ class StageContext:
 
     # Inputs
 
-    def rows(self, name: str, *columns: str, newest: int = 0) -> list[Row]:
-        """The rows of an input table with these columns, or all; of several generations in order.
-
-        Args:
-            newest: how many of these generations are read; 0 for all.
-        """
-        tables = (read_table(folder, name, columns) for folder in self.plan.sources[name][-newest:])
-        return [row for table in tables for row in table.to_pylist()]
+    def folders(self, name: str) -> Sequence[Path]:
+        """The folders of the input table, a generation each; `rows` reads them."""
+        return self.plan.sources[name]
 
     def input_file(self, name: str) -> Path:
         """The Parquet file of an input table."""
@@ -93,9 +88,9 @@ class StageContext:
 
     def members(self) -> list[Member]:
         """The living members before this stage, in the order of their ids."""
-        return [member_of(row) for row in self.rows("population")]
+        return [Member.of(row) for row in self.rows("population")]
 
-    def past(self, members: Collection[str]) -> dict[str, Row]:
+    def past(self, members: Collection[str]) -> dict[str, RetiredRow]:
         """member_id -> its row of `retired`, of past members; nothing is read if there are none."""
         if not members:
             return {}
@@ -136,7 +131,7 @@ class StageContext:
                 fix="put that file back; or go on with the new one in a fork: populora fork --help",
             )
 
-    def _asked_on(self, row: Row) -> int:
+    def _asked_on(self, row: ProblemRow) -> int:
         """The island of a row of `problems`."""
         return island_of_problem(row["problem_id"], row["teacher_id"], self.config.population.islands)
 
@@ -147,9 +142,9 @@ class StageContext:
             for row in self.rows("problem_results", "problem_id", "solve_rate")
         }
         return [
-            Graded(Problem.of(row), Cell.parse(row["cell"]), row["lines_of_code"], rates[row["problem_id"]])
+            Graded(Problem.of(row), Cell.parse(row["cell"]), row["lines_of_code"], rate)
             for row in self.rows("problems", *PROBLEM, "cell", "lines_of_code", "teacher_id")
-            if rates[row["problem_id"]] is not None and self._asked_on(row) == island
+            if (rate := rates[row["problem_id"]]) is not None and self._asked_on(row) == island
         ]
 
     def problems(self) -> list[Problem]:
@@ -210,7 +205,7 @@ class StageContext:
             )
         return served
 
-    def _served_again(self, row: Row) -> Served:
+    def _served_again(self, row: RetiredRow) -> Served:
         """A past member's adapter as it was when it was removed, which pruning keeps; from a row of `retired`."""
         run, name, removed = self.session.run, row["member_id"], row["generation"]
         return Served(
@@ -228,7 +223,9 @@ class StageContext:
         """
         rows = self.rows("population", "member_id", "adapter_sha256", "moments_sha256")
         return {
-            row["member_id"]: self._whole(row["member_id"], self.generation - 1, row["adapter_sha256"], row)
+            row["member_id"]: self._whole(
+                row["member_id"], self.generation - 1, row["adapter_sha256"], row["moments_sha256"]
+            )
             for row in rows
         }
 
@@ -242,20 +239,22 @@ class StageContext:
         folders = {name: self.session.run.adapter_folder(name, self.generation - 2) for name in members}
         return {name: folder for name, folder in folders.items() if (folder / WEIGHTS).is_file()}
 
-    def updated_folders(self, rows: Iterable[Row]) -> dict[str, Path]:
+    def updated_folders(self, rows: Iterable[AdapterRow]) -> dict[str, Path]:
         """member_id -> the folder of the member as this generation's update wrote it, from rows of `adapters`.
 
         Raises:
             ArtifactError: one is not what the row names.
         """
         return {
-            row["member_id"]: self._whole(row["member_id"], self.generation, row["sha256"], row)
+            row["member_id"]: self._whole(
+                row["member_id"], self.generation, row["sha256"], row["moments_sha256"]
+            )
             for row in rows
         }
 
-    def _whole(self, member: str, generation: int, adapter_sha256: str, row: Row) -> Path:
+    def _whole(self, member: str, generation: int, adapter_sha256: str, moments_sha256: str) -> Path:
         folder = self.session.run.adapter_folder(member, generation)
-        if not state_intact(folder, {WEIGHTS: adapter_sha256, MOMENTS: row["moments_sha256"]}):
+        if not state_intact(folder, {WEIGHTS: adapter_sha256, MOMENTS: moments_sha256}):
             raise ArtifactError(
                 f"{folder} does not hold {member} as generation {generation} left it",
                 expected=" and ".join(STATE_FILES) + " with the recorded sha256",
@@ -314,7 +313,9 @@ class StageContext:
                 alone=alone,
                 progress=lambda done: self.progress(done, len(jobs)),
             )
-            records: list[Row] = getattr(sandbox, "records", [])  # of one that is spread over machines
+            records: list[dict[str, Any]] = getattr(
+                sandbox, "records", []
+            )  # of one that is spread over machines
             self.shards.records += records
             records.clear()
             return results
@@ -352,24 +353,9 @@ class StageContext:
         self.extra["adapters"] = {path: dict(hashes[member]) for member, path in paths.items()}
 
 
-def hash_columns(hashes: Mapping[str, str]) -> Row:
+def hash_columns(hashes: Mapping[str, str]) -> dict[str, str]:
     """The columns of `population` that name a member's files, from file name -> sha256."""
     return {"adapter_sha256": hashes[WEIGHTS], "moments_sha256": hashes[MOMENTS]}
-
-
-def member_of(row: Row) -> Member:
-    """A row of `population` as a member."""
-    return Member(
-        member_id=row["member_id"],
-        role=Role(row["role"]),
-        slot=row["slot"],
-        born_generation=row["born_generation"],
-        parent_ids=tuple(row["parent_ids"]),
-        operator=row["operator"],
-        mu=row["mu"],
-        sigma=row["sigma"],
-        productive_generation=row["productive_generation"],
-    )
 
 
 def _expected(prompt: Prompt) -> float:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,9 +32,9 @@ from populora_core.sampler.requests import Served
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import shard_plan
 from populora_core.store.adapters import PROBE
+from populora_core.store.rows import EvaluationItemRow, SampledRow
 from populora_core.store.schema import to_table
 from populora_core.support import durable, ids
-from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
 
 SHARD_COMPLETIONS = 512
@@ -107,7 +108,7 @@ class Evaluation:
     ) -> None:
         self.session, self.suite, self.part, self.players = session, suite, part, tuple(players)
         self.generation, self.finished, self._problems = generation, finished, problems
-        self.records: list[Row] = []
+        self.records: list[dict[str, Any]] = []
         self.tokens: Counter[str] = Counter()
         self.family = session.run.config.base.dialect
 
@@ -198,11 +199,10 @@ class Evaluation:
         with self._sandbox(shard.benchmark.limits) as sandbox:
             scores = shard.benchmark.grade([item for item, _, _ in asked], responses, self.family, sandbox)
         template = shard.benchmark.template(self.family)
-        rows = []
+        rows: list[EvaluationItemRow] = []
         for (item, player, sample), row, score in zip(asked, completions, scores, strict=True):
             rows.append(
-                row
-                | {
+                {
                     "generation": self.generation,
                     "member_id": player.member_id,
                     "suite": self.suite.suite,
@@ -213,16 +213,20 @@ class Evaluation:
                     "sample_index": sample,
                     "temperature": shard.entry.temperature,
                     "template": template,
+                    "prompt": row["prompt"],
+                    "completion": row["completion"],
+                    "completion_tokens": row["completion_tokens"],
+                    "finish_reason": row["finish_reason"],
                     "answer": score.answer,
                     "verdict": score.verdict,
                     "correct": score.correct,
                     "detail": score.detail,
                 }
             )
-        return self._table(rows)
+        return self._table(rows, completions)
 
-    def _table(self, rows: Sequence[Row]) -> pa.Table:
-        """The table of a shard's completions as it is stored."""
+    def _table(self, rows: Sequence[EvaluationItemRow], completions: Sequence[SampledRow]) -> pa.Table:
+        """The table of a shard as it is stored: its rows, each of a completion."""
         return to_table(ITEMS, rows)
 
     @property
@@ -246,7 +250,7 @@ class Evaluation:
         asked: Sequence[tuple[Item, Player, int]],
         sampling: Shards,
         progress: Callable[[int], None],
-    ) -> list[Row]:
+    ) -> list[SampledRow]:
         """One completion for each, in order; the workers share the problems, each has every player."""
         entry, workers = shard.entry, self.session.run.config.compute.shards
         by_dialect = getattr(shard.benchmark, "by_dialect", False)
@@ -317,7 +321,7 @@ class Evaluation:
         """The finished shard; None where there is none, or it is damaged."""
         try:
             file = pq.ParquetFile(self.finished / shard.file_name, page_checksum_verification=True)
-            return file.read().cast(self._table([]).schema)
+            return file.read().cast(self._table([], []).schema)
         except (OSError, pa.ArrowException, ValueError):
             return None
 

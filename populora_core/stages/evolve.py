@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from populora_core.compute.breeding import Breed, Child
 from populora_core.population.fitness import fitness_of
@@ -14,8 +15,8 @@ from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import Replacement, evolves, plan_evolution
 from populora_core.stages.context import StageContext, hash_columns
+from populora_core.store.rows import AdapterRow, RatingRow, RetiredRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
@@ -29,7 +30,7 @@ def run(ctx: StageContext) -> None:
     }
     updated = {row["member_id"]: row for row in ctx.rows("adapters")}
 
-    bred: Row = {}
+    bred: dict[str, Any] = {}
     if plan:
         parents = sorted({parent for item in plan for parent in item.parent_ids})
         before = ctx.updated_folders([updated[parent] for parent in parents])
@@ -41,13 +42,13 @@ def run(ctx: StageContext) -> None:
     population = []
     for member in members:
         if member.member_id in planned:
-            item = planned[member.member_id]
             child = children[member.member_id]
-            population.append(_newborn_row(ctx, item, child, ratings) | hash_columns(newborn[child]))
+            born = _newborn(ctx, planned[member.member_id], child, ratings)
+            population.append(born.row(ctx.generation, **hash_columns(newborn[child])))
         else:
-            row = updated[member.member_id]
-            hashes = {"adapter_sha256": row["sha256"], "moments_sha256": row["moments_sha256"]}
-            population.append(_survivor_row(ctx, member, ratings) | hashes)
+            row, rating = updated[member.member_id], ratings[member.member_id]
+            kept = replace(_rated(member, ratings), productive_generation=rating["productive_generation"])
+            population.append(kept.row(ctx.generation, row["sha256"], row["moments_sha256"]))
     ctx.write("population", population)
     ctx.write(
         "evolutions",
@@ -73,7 +74,7 @@ def run(ctx: StageContext) -> None:
 
 
 def _plan(
-    ctx: StageContext, members: list[Member], ratings: dict[str, Row]
+    ctx: StageContext, members: list[Member], ratings: dict[str, RatingRow]
 ) -> tuple[list[Replacement], dict[str, float]]:
     """Choose who is replaced and how; return also the fitness that decided it: member_id -> fitness."""
     settings = ctx.config.evolve
@@ -107,20 +108,13 @@ def _child(ctx: StageContext, item: Replacement, member_id: str) -> Child:
     )
 
 
-def _rated(member: Member, ratings: dict[str, Row]) -> Member:
+def _rated(member: Member, ratings: dict[str, RatingRow]) -> Member:
     """The member with its rating after the generation's matches."""
     row = ratings[member.member_id]
     return replace(member, mu=row["mu"], sigma=row["sigma"])
 
 
-def _survivor_row(ctx: StageContext, member: Member, ratings: dict[str, Row]) -> Row:
-    rating = ratings[member.member_id]
-    changed = {name: rating[name] for name in ("mu", "sigma", "productive_generation")}
-    kept = asdict(member) | {"parent_ids": list(member.parent_ids)}
-    return kept | changed | {"generation": ctx.generation}
-
-
-def _retired_row(member: Member, updated: dict[str, Row], ratings: dict[str, Row]) -> Row:
+def _retired_row(member: Member, updated: dict[str, AdapterRow], ratings: dict[str, RatingRow]) -> RetiredRow:
     """A removed member as it was at the end, for the hall of fame."""
     rating, adapter = ratings[member.member_id], updated[member.member_id]
     return {
@@ -133,19 +127,18 @@ def _retired_row(member: Member, updated: dict[str, Row], ratings: dict[str, Row
     }
 
 
-def _newborn_row(ctx: StageContext, item: Replacement, child: str, ratings: dict[str, Row]) -> Row:
+def _newborn(ctx: StageContext, item: Replacement, child: str, ratings: dict[str, RatingRow]) -> Member:
     """A child as it enters the population, rated by its parents (see `newborn_rating`)."""
     parents = [Rating(ratings[parent]["mu"], ratings[parent]["sigma"]) for parent in item.parent_ids]
     rating = newborn_rating(parents, ctx.config.rating)
-    return {
-        "generation": ctx.generation,
-        "member_id": child,
-        "role": item.role,
-        "slot": item.slot,
-        "born_generation": ctx.generation,
-        "parent_ids": list(item.parent_ids),
-        "operator": item.operator,
-        "mu": rating.mu,
-        "sigma": rating.sigma,
-        "productive_generation": ctx.generation,
-    }
+    return Member(
+        member_id=child,
+        role=item.role,
+        slot=item.slot,
+        born_generation=ctx.generation,
+        parent_ids=tuple(item.parent_ids),
+        operator=item.operator,
+        mu=rating.mu,
+        sigma=rating.sigma,
+        productive_generation=ctx.generation,
+    )

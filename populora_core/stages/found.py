@@ -6,7 +6,7 @@ A newborn founder equals the base (B = 0) with its own random A; one that starts
 from __future__ import annotations
 
 from populora_core.compute.members import Found
-from populora_core.population.member import Role
+from populora_core.population.member import Member, Role
 from populora_core.runs.warm_start import OPERATOR, require_unchanged, start_folders
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
@@ -30,19 +30,17 @@ def run(ctx: StageContext) -> None:
     ctx.write(
         "population",
         [
-            {
-                "generation": ctx.generation,
-                "member_id": name,
-                "role": role,
-                "slot": slot,
-                "born_generation": 0,
-                "parent_ids": [],
-                "operator": OPERATOR if name in sources else "founder",
-                "mu": rating.mu,
-                "sigma": rating.sigma,
-                "productive_generation": 0,
-                **hash_columns(hashes[name]),
-            }
+            Member(
+                member_id=name,
+                role=role,
+                slot=slot,
+                born_generation=0,
+                parent_ids=(),
+                operator=OPERATOR if name in sources else "founder",
+                mu=rating.mu,
+                sigma=rating.sigma,
+                productive_generation=0,
+            ).row(ctx.generation, **hash_columns(hashes[name]))
             for name, (role, slot) in zip(names, slots, strict=True)
         ],
     )

@@ -10,7 +10,17 @@ from populora_core.problems.grading import judge_attempts
 from populora_core.problems.rewards import fitness_sharing, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.support.aliases import Row
+from populora_core.store.rows import (
+    AttemptGradeRow,
+    AttemptRow,
+    MatchResultRow,
+    ProblemResultRow,
+    ProblemRow,
+    ProposalCheckRow,
+    ProposalGradeRow,
+    ProposalRow,
+    RatingRow,
+)
 
 
 def run(ctx: StageContext) -> None:
@@ -23,7 +33,7 @@ def run(ctx: StageContext) -> None:
         [(problems[attempt["problem_id"]], attempt) for attempt in attempts],
         ctx.config.grade.cut_answers,
     )
-    grades = [
+    grades: list[AttemptGradeRow] = [
         {
             "attempt_id": attempt["attempt_id"],
             "answer": judgement.answer,
@@ -47,17 +57,17 @@ def run(ctx: StageContext) -> None:
 
 
 def _problem_results(
-    problems: Iterable[str], attempts: Iterable[Row], grades: Iterable[Row]
-) -> dict[str, Row]:
-    verdicts: dict[str, list[AttemptVerdict]] = {problem_id: [] for problem_id in problems}
+    problems: Iterable[str], attempts: Iterable[AttemptRow], grades: Iterable[AttemptGradeRow]
+) -> dict[str, ProblemResultRow]:
+    verdicts: dict[str, list[str]] = {problem_id: [] for problem_id in problems}
     for attempt, grade in zip(attempts, grades, strict=True):
-        if grade["verdict"] is not AttemptVerdict.INFRASTRUCTURE:
+        if grade["verdict"] != AttemptVerdict.INFRASTRUCTURE:
             verdicts[attempt["problem_id"]].append(grade["verdict"])
     return {
         problem_id: {
             "problem_id": problem_id,
             "n_attempts": len(found),
-            "solve_rate": sum(v is AttemptVerdict.CORRECT for v in found) / len(found) if found else None,
+            "solve_rate": sum(v == AttemptVerdict.CORRECT for v in found) / len(found) if found else None,
         }
         for problem_id, found in verdicts.items()
     }
@@ -65,31 +75,27 @@ def _problem_results(
 
 def _proposal_grades(
     ctx: StageContext,
-    proposals: Sequence[Row],
-    checks: Mapping[str, Row],
-    results: Mapping[str, Row],
-    verified: Mapping[str, Row],
-) -> list[Row]:
-    rewards, opening = [], _in_new_cells(ctx)
+    proposals: Sequence[ProposalRow],
+    checks: Mapping[str, ProposalCheckRow],
+    results: Mapping[str, ProblemResultRow],
+    verified: Mapping[str, ProblemRow],
+) -> list[ProposalGradeRow]:
+    rewards, crowds, lengths, opening = [], [], [], _in_new_cells(ctx)
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
-        result: Row = results[problem_id] if problem_id else {"solve_rate": None, "n_attempts": 0}
+        result, problem = (results[problem_id], verified[problem_id]) if problem_id else (None, None)
         reward = teacher_reward(
             ProposalVerdict(check["verdict"]),
-            result["solve_rate"],
+            result["solve_rate"] if result else None,
             ctx.config.grade,
-            chance=verified[problem_id]["chance"] if problem_id else 0.0,
+            chance=problem["chance"] if problem else 0.0,
             new_cell=problem_id in opening,
-            attempts=result["n_attempts"],
+            attempts=result["n_attempts"] if result else 0,
         )
         rewards.append(reward)
-    found = [verified.get(checks[proposal["proposal_id"]]["problem_id"]) for proposal in proposals]
-    crowds = [
-        (proposal["teacher_id"], problem["problem_type"] if problem else None)
-        for proposal, problem in zip(proposals, found, strict=True)
-    ]
-    lengths = [problem["lines_of_code"] if problem else None for problem in found]
+        crowds.append((proposal["teacher_id"], problem["problem_type"] if problem else None))
+        lengths.append(problem["lines_of_code"] if problem else None)
     return [
         {"proposal_id": proposal["proposal_id"], "reward": reward}
         for proposal, reward in zip(
@@ -118,13 +124,16 @@ def _in_new_cells(ctx: StageContext) -> set[str]:
 
 
 def _match_results(
-    ctx: StageContext, proposals: Iterable[Row], checks: Mapping[str, Row], results: Mapping[str, Row]
-) -> dict[str, Row]:
+    ctx: StageContext,
+    proposals: Iterable[ProposalRow],
+    checks: Mapping[str, ProposalCheckRow],
+    results: Mapping[str, ProblemResultRow],
+) -> dict[str, MatchResultRow]:
     """Outcome of each match, over the problems that were solved at least once."""
-    by_match: dict[str, list[Row]] = defaultdict(list)
+    by_match: dict[str, list[ProposalCheckRow]] = defaultdict(list)
     for proposal in proposals:
         by_match[proposal["match_id"]].append(checks[proposal["proposal_id"]])
-    rows = {}
+    rows: dict[str, MatchResultRow] = {}
     for match in ctx.rows("matches"):
         played = by_match[match["match_id"]]
         rates = [results[c["problem_id"]]["solve_rate"] for c in played if c["problem_id"]]
@@ -150,12 +159,12 @@ def _match_results(
 
 def _ratings(
     ctx: StageContext,
-    outcomes: Mapping[str, Row],
-    proposals: Iterable[Row],
-    checks: Mapping[str, Row],
-    attempts: Iterable[Row],
-    grades: Iterable[Row],
-) -> list[Row]:
+    outcomes: Mapping[str, MatchResultRow],
+    proposals: Iterable[ProposalRow],
+    checks: Mapping[str, ProposalCheckRow],
+    attempts: Iterable[AttemptRow],
+    grades: Iterable[AttemptGradeRow],
+) -> list[RatingRow]:
     """Fold the matches in stored order; a member without success in the window is not eligible."""
     productive = {
         proposal["teacher_id"]
@@ -164,7 +173,7 @@ def _ratings(
     } | {
         attempt["student_id"]
         for attempt, grade in zip(attempts, grades, strict=True)
-        if grade["verdict"] is AttemptVerdict.CORRECT
+        if grade["verdict"] == AttemptVerdict.CORRECT
     }
     members = ctx.members()
     matches = [
@@ -176,7 +185,7 @@ def _ratings(
     past = ctx.past(players - before.keys())  # whose ratings stay: nothing more is written of them
     before |= {name: Rating(row["mu"], row["sigma"]) for name, row in past.items()}
     ratings = rate(matches, before, ctx.config.rating)
-    rows = []
+    rows: list[RatingRow] = []
     for member in members:
         rating = ratings[member.member_id]
         last = member.productive_generation

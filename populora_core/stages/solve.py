@@ -13,12 +13,12 @@ import pyarrow as pa
 from populora_core.benchmarks.anchors import PEERS
 from populora_core.compute.work import Prompt
 from populora_core.population.islands import island_of, island_of_problem
-from populora_core.problems.grading import judge_attempts
+from populora_core.problems.grading import Completed, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.stages.context import PROBLEM, StageContext
+from populora_core.store.rows import MatchRow, ProblemRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
@@ -27,7 +27,7 @@ def run(ctx: StageContext) -> None:
     rows, prompts = _attempts(ctx, asked, range(settings.attempts))
     answers = ctx.generate(prompts)
     if settings.extra_attempts and answers is not None:
-        left = _unsolved(ctx, asked, rows, answers)
+        left = _unsolved(ctx, asked, answers)
         more, prompts = _attempts(ctx, left, range(settings.attempts, settings.most_attempts))
         further = ctx.generate(prompts)
         if further is not None:
@@ -35,7 +35,7 @@ def run(ctx: StageContext) -> None:
     ctx.write("attempts", rows, answers)
 
 
-def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
+def _asked(ctx: StageContext) -> list[tuple[Problem, MatchRow]]:
     """Each problem with the match whose student answers it."""
     matches = ctx.rows("matches", "match_id", "teacher_id", "student_id")
     match_of = {match["teacher_id"]: match for match in matches}
@@ -49,7 +49,7 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
 
     student = {ids.slot_of(match["student_id"]): match for match in reversed(matches)}
 
-    def match_for(row: Row) -> Row:
+    def match_for(row: ProblemRow) -> MatchRow:
         if row["teacher_id"] != ids.ANCHOR:
             return match_of[row["teacher_id"]]
         if ctx.config.anchors.source == PEERS:  # each was drawn for one student
@@ -60,11 +60,11 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, Row]]:
 
 
 def _attempts(
-    ctx: StageContext, asked: Sequence[tuple[Problem, Row]], numbers: Iterable[int]
-) -> tuple[list[Row], list[Prompt]]:
-    """The attempts of these numbers at each problem, by the student of its match; and their prompts."""
+    ctx: StageContext, asked: Sequence[tuple[Problem, MatchRow]], numbers: Iterable[int]
+) -> tuple[list[dict[str, object]], list[Prompt]]:
+    """The attempts of these numbers at each problem, by the student of its match, before they are sampled; prompts."""
     settings = ctx.config.solve
-    rows: list[Row] = []
+    rows: list[dict[str, object]] = []
     prompts: list[Prompt] = []
     for problem, match in asked:
         text = ctx.dialect.solve_prompt(problem)
@@ -94,12 +94,12 @@ def _attempts(
 
 
 def _unsolved(
-    ctx: StageContext, asked: Sequence[tuple[Problem, Row]], rows: Sequence[Row], answers: pa.Table
-) -> list[tuple[Problem, Row]]:
-    """The problems without a correct attempt, judged as `grade` will judge them."""
-    problems = {problem.problem_id: problem for problem, _ in asked}
-    written = answers.select(["completion", "finish_reason"]).to_pylist()
-    attempts = [(problems[row["problem_id"]], own) for row, own in zip(rows, written, strict=True)]
+    ctx: StageContext, asked: Sequence[tuple[Problem, MatchRow]], answers: pa.Table
+) -> list[tuple[Problem, MatchRow]]:
+    """The problems without a correct attempt among their first, judged as `grade` will judge them."""
+    problems = (problem for problem, _ in asked for _ in range(ctx.config.solve.attempts))
+    written: list[Completed] = answers.select(["completion", "finish_reason"]).to_pylist()
+    attempts = list(zip(problems, written, strict=True))
     judged = judge_attempts(
         ctx.dialect, ctx.sandbox_runner(determinism=False), attempts, ctx.config.grade.cut_answers
     )

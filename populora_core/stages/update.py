@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -18,55 +18,41 @@ from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, mov
 from populora_core.population.member import Member, Role
 from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
-from populora_core.support.aliases import Row
+from populora_core.store.rows import SampledRow
 from populora_core.support.finish import FinishReason
 
-LENGTH = ("prompt_tokens", "completion_tokens")
-SAMPLED = (*LENGTH, "finish_reason")
+SAMPLED = ("prompt_tokens", "completion_tokens", "finish_reason")
+
+
+@dataclass(frozen=True, slots=True)
+class _Completions:
+    """The completions of a role, in stored order.
+
+    Attributes:
+        rows: those of `SAMPLED`.
+        members: who wrote each.
+        rewards: of each, None where infrastructure failed.
+        groups, cohorts: as in `estimators.advantages`.
+    """
+
+    rows: Sequence[SampledRow]
+    ids: list[str]
+    members: list[str]
+    rewards: list[float | None]
+    groups: list[str]
+    cohorts: list[str]
 
 
 def run(ctx: StageContext) -> None:
-    proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *SAMPLED)
-    attempts = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *SAMPLED)
-    types = ctx.rows("problems", "problem_id", "problem_type")
-    type_of = {row["problem_id"]: row["problem_type"] for row in types}
+    played = {Role.TEACHER: _proposals(ctx), Role.STUDENT: _attempts(ctx)}
     settings = ctx.config.update
-    estimate = partial(
-        advantages, settings.estimator, std_floor=settings.std_floor, clip=settings.advantage_clip
-    )
-
-    cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in proposals]
-    proposal_advantages = estimate(
-        _rewards(ctx, "proposal_grades", "proposal_id", proposals, cohorts),
-        groups=cohorts,
-        cohorts=cohorts,
-    )
-    weighed_proposals = _weighed(ctx, proposal_advantages, proposals, "teacher_id", cohorts)
-    problem_ids = [row["problem_id"] for row in attempts]
-    cohorts = [f"{row['student_id']} {type_of[row['problem_id']]}" for row in attempts]
-    attempt_advantages = estimate(
-        _rewards(ctx, "attempt_grades", "attempt_id", attempts, cohorts),
-        groups=problem_ids,
-        cohorts=cohorts,
-    )
-    weighed_attempts = _weighed(ctx, attempt_advantages, attempts, "student_id", cohorts)
-    lessons = {
-        Role.TEACHER: _lessons(
-            Role.TEACHER, "teacher_id", proposals, weighed_proposals, range(len(proposals))
-        ),
-        Role.STUDENT: _lessons(
-            Role.STUDENT,
-            "student_id",
-            attempts,
-            weighed_attempts,
-            own_groups([row["student_id"] for row in attempts], problem_ids),
-        ),
-    }
+    found = {role: _advantages(ctx, role, own) for role, own in played.items()}
+    lessons = {role: _lessons(ctx, role, own, found[role]) for role, own in played.items()}
     if settings.roles != "both":
         lessons = {role: own if settings.roles == f"{role}s" else [] for role, own in lessons.items()}
     members = ctx.members()
     steps = _steps(members, lessons, settings)
-    tokens = _tokens(steps, {Role.TEACHER: proposals, Role.STUDENT: attempts})
+    tokens = _tokens(steps, played)
     texts = _add_corpus(ctx, steps)
 
     before = ctx.member_folders()
@@ -107,8 +93,9 @@ def run(ctx: StageContext) -> None:
             for role, values in zip(member.role.plays, stats[member.member_id], strict=False)
         ],
     )
-    ctx.write("proposal_advantages", _pairs("proposal_id", proposals, proposal_advantages))
-    ctx.write("attempt_advantages", _pairs("attempt_id", attempts, attempt_advantages))
+    proposals, attempts = (list(zip(own.ids, found[role], strict=True)) for role, own in played.items())
+    ctx.write("proposal_advantages", [{"proposal_id": name, "advantage": value} for name, value in proposals])
+    ctx.write("attempt_advantages", [{"attempt_id": name, "advantage": value} for name, value in attempts])
     hashes = {member: own for part in done for member, own in part["hashes"].items()}
     ctx.write_adapters(hashes | average(ctx, members))
 
@@ -165,29 +152,67 @@ def _add_corpus(ctx: StageContext, steps: Sequence[tuple[list[Lesson], UpdateRul
 
 
 def _tokens(
-    steps: Iterable[tuple[Iterable[Lesson], UpdateRules]], rows: Mapping[str, Sequence[Row]]
+    steps: Iterable[tuple[Iterable[Lesson], UpdateRules]], played: Mapping[Role, _Completions]
 ) -> Mapping[str, float]:
     """member_id -> the tokens that it learns from."""
     found: dict[str, float] = defaultdict(float)
     for lessons, rules in steps:
         for each in moving(lessons, rules.settings.kl):
-            found[each.member_id] += sum(rows[each.role][each.row][name] for name in LENGTH)
+            row = played[Role(each.role)].rows[each.row]
+            found[each.member_id] += row["prompt_tokens"] + row["completion_tokens"]
     return found
 
 
-def _rewards(
-    ctx: StageContext, grades: str, key: str, rows: Sequence[Row], cohorts: Sequence[str]
-) -> list[float | None]:
-    """The rows' rewards, without those of cut completions where these are masked; shuffled where that is set."""
-    found: Mapping[str, float | None] = {row[key]: row["reward"] for row in ctx.rows(grades)}
-    rewards = [found[row[key]] for row in rows]
-    if ctx.config.update.cut_completions == "mask":
-        ended = [row["finish_reason"] == FinishReason.STOP for row in rows]
+def _proposals(ctx: StageContext) -> _Completions:
+    """The teachers' completions: each (teacher, type) is a cohort, and a group."""
+    rows = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *SAMPLED)
+    rewards = {row["proposal_id"]: row["reward"] for row in ctx.rows("proposal_grades")}
+    cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in rows]
+    return _Completions(
+        rows=rows,
+        ids=[row["proposal_id"] for row in rows],
+        members=[row["teacher_id"] for row in rows],
+        rewards=[rewards[row["proposal_id"]] for row in rows],
+        groups=cohorts,
+        cohorts=cohorts,
+    )
+
+
+def _attempts(ctx: StageContext) -> _Completions:
+    """The students' completions: each problem is a group, each (student, type) a cohort."""
+    rows = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *SAMPLED)
+    rewards = {row["attempt_id"]: row["reward"] for row in ctx.rows("attempt_grades")}
+    problems = ctx.rows("problems", "problem_id", "problem_type")
+    type_of = {row["problem_id"]: row["problem_type"] for row in problems}
+    return _Completions(
+        rows=rows,
+        ids=[row["attempt_id"] for row in rows],
+        members=[row["student_id"] for row in rows],
+        rewards=[rewards[row["attempt_id"]] for row in rows],
+        groups=[row["problem_id"] for row in rows],
+        cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in rows],
+    )
+
+
+def _advantages(ctx: StageContext, role: Role, own: _Completions) -> list[float | None]:
+    """The advantage of each completion.
+
+    Rewards of cut completions count for nothing where these are masked; rewards are shuffled where that is set.
+    """
+    settings, rewards = ctx.config.update, own.rewards
+    if settings.cut_completions == "mask":
+        ended = [row["finish_reason"] == FinishReason.STOP for row in own.rows]
         rewards = [reward if kept else None for reward, kept in zip(rewards, ended, strict=True)]
-    return (
-        _shuffled(rewards, cohorts, ctx.rng("shuffle", grades))
-        if ctx.config.update.shuffle_rewards
-        else rewards
+    if settings.shuffle_rewards:
+        rng = ctx.rng("shuffle", "proposal_grades" if role is Role.TEACHER else "attempt_grades")
+        rewards = _shuffled(rewards, own.cohorts, rng)
+    return advantages(
+        settings.estimator,
+        rewards,
+        groups=own.groups,
+        cohorts=own.cohorts,
+        std_floor=settings.std_floor,
+        clip=settings.advantage_clip,
     )
 
 
@@ -206,20 +231,6 @@ def _shuffled(
     return dealt
 
 
-def _weighed(
-    ctx: StageContext,
-    advantages: Sequence[float | None],
-    rows: Sequence[Row],
-    owner: str,
-    cohorts: Sequence[str],
-) -> Sequence[float | None]:
-    """Weigh advantages for the loss, by `update.token_mean`."""
-    if ctx.config.update.token_mean == "member":
-        return advantages
-    tokens = [row["completion_tokens"] for row in rows]
-    return alike_by_type(advantages, tokens, [row[owner] for row in rows], cohorts)
-
-
 def own_groups(members: Sequence[str], problem_ids: Sequence[str]) -> list[int]:
     """Number each attempt's problem among those of its member, in the order in which they come.
 
@@ -234,19 +245,18 @@ def own_groups(members: Sequence[str], problem_ids: Sequence[str]) -> list[int]:
 
 
 def _lessons(
-    role: Role,
-    owner: str,
-    rows: Iterable[Row],
-    advantages: Iterable[float | None],
-    groups: Iterable[int],
+    ctx: StageContext, role: Role, own: _Completions, advantages: Sequence[float | None]
 ) -> list[Lesson]:
-    """Lessons from the rows of a role, without those that infrastructure failed for."""
+    """Lessons from a role's completions, without those that infrastructure failed for.
+
+    Advantages are weighed for the loss by `update.token_mean`.
+    """
+    if ctx.config.update.token_mean != "member":
+        tokens = [row["completion_tokens"] for row in own.rows]
+        advantages = alike_by_type(advantages, tokens, own.members, own.cohorts)
+    groups = range(len(own.ids)) if role is Role.TEACHER else own_groups(own.members, own.groups)
     return [
-        Lesson(role, number, row[owner], advantage, group)
-        for number, (row, advantage, group) in enumerate(zip(rows, advantages, groups, strict=True))
+        Lesson(role, number, member, advantage, group)
+        for number, (member, advantage, group) in enumerate(zip(own.members, advantages, groups, strict=True))
         if advantage is not None
     ]
-
-
-def _pairs(key: str, rows: Iterable[Row], values: Iterable[float | None]) -> list[Row]:
-    return [{key: row[key], "advantage": value} for row, value in zip(rows, values, strict=True)]

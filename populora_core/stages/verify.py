@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by, may_repeat
@@ -22,8 +22,8 @@ from populora_core.problems.types.rules import echoes
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.stages.decisive import kept_out
+from populora_core.store.rows import ProblemRow, ProposalRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 
 
 def run(ctx: StageContext) -> None:
@@ -42,15 +42,15 @@ def run(ctx: StageContext) -> None:
     checked = check_proposals(
         ctx.dialect, ctx.sandbox_runner(determinism=True), [*proposals, *anchors.values()]
     )
-    proposals += [{"proposal_id": anchor_id, "teacher_id": ids.ANCHOR} for anchor_id in anchors]
-    checks = {row["proposal_id"]: check for row, check in zip(proposals, checked, strict=True)}
-    guessed = _chances(ctx, checks, {row["proposal_id"]: row["teacher_id"] for row in proposals})
+    teachers = {row["proposal_id"]: row["teacher_id"] for row in proposals}
+    teachers |= dict.fromkeys(anchors, ids.ANCHOR)
+    checks = dict(zip(teachers, checked, strict=True))
+    guessed = _chances(ctx, checks, teachers)
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
-    problems, duplicates = _admit(ctx, buffers, proposals, checks, guessed)
-    unused = _slacks(ctx, list(problems.values()))
-    ctx.write(
-        "problems", [row | {"slack": slack} for row, slack in zip(problems.values(), unused, strict=True)]
-    )
+    problems, duplicates = _admit(ctx, buffers, teachers, checks, guessed)
+    for row, slack in zip(problems.values(), _slacks(ctx, list(problems.values())), strict=True):
+        row["slack"] = slack
+    ctx.write("problems", problems.values())
     ctx.write(
         "proposal_checks",
         [
@@ -65,7 +65,9 @@ def run(ctx: StageContext) -> None:
     )
 
 
-def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: int) -> dict[str, Draft]:
+def _anchors(
+    ctx: StageContext, proposals: list[ProposalRow], buffer: Buffer, island: int
+) -> dict[str, Draft]:
     """An island's anchors of the generation by their ids: of each type a share beside its proposals.
 
     Raises:
@@ -91,7 +93,9 @@ def _anchors(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: in
     return found
 
 
-def _of_peers(ctx: StageContext, proposals: list[Row], buffer: Buffer, island: int) -> dict[str, Draft]:
+def _of_peers(
+    ctx: StageContext, proposals: list[ProposalRow], buffer: Buffer, island: int
+) -> dict[str, Draft]:
     """Anchors for each student that plays on the island, beside its own teachers' proposals.
 
     The index of an anchor says for which student it is, by its slot.
@@ -137,7 +141,7 @@ def _chances(
     return found
 
 
-def _slacks(ctx: StageContext, rows: list[Row]) -> Sequence[float | None]:
+def _slacks(ctx: StageContext, rows: list[ProblemRow]) -> Sequence[float | None]:
     """The slack of each problem's program; None unless the configuration asks for it."""
     if not ctx.config.verify.slack:
         return [None] * len(rows)
@@ -167,35 +171,36 @@ def _examples(check: ProposalCheck) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _admit(
     ctx: StageContext,
     buffers: Sequence[Buffer],
-    proposals: list[Row],
+    teachers: Mapping[str, str],
     checks: Mapping[str, ProposalCheck],
     guessed: Mapping[str, float],
-) -> tuple[dict[str, Row], set[str]]:
+) -> tuple[dict[str, ProblemRow], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
     Anchors come last, so that no teacher loses a problem to one. Islands do not know of each other's. A problem of
     the held-out suite counts as known, so that no run trains on what it is measured by.
 
+    Args:
+        teachers: proposal_id -> who proposed it.
+
     Returns:
         The problems by proposal_id, in the order of the proposals; the ids of the duplicates.
     """
-    teachers = sorted({row["teacher_id"] for row in proposals} - {ids.ANCHOR})
-    order = ctx.rng("turns").permutation(len(teachers))
-    turn = dict(zip(teachers, order.tolist(), strict=True)) | {ids.ANCHOR: len(teachers)}
+    proposing = sorted({*teachers.values()} - {ids.ANCHOR})
+    order = ctx.rng("turns").permutation(len(proposing))
+    turn = dict(zip(proposing, order.tolist(), strict=True)) | {ids.ANCHOR: len(proposing)}
     known = held_out(kept_out(ctx.config))
-    admitted: dict[str, Row] = {}
+    admitted: dict[str, ProblemRow] = {}
     duplicates: set[str] = set()
-    for row in sorted(
-        proposals, key=lambda row: turn[row["teacher_id"]]
-    ):  # stable: a teacher's own keep their order
-        proposal_id = row["proposal_id"]
+    # stable: a teacher's own keep their order
+    for proposal_id, teacher in sorted(teachers.items(), key=lambda item: turn[item[1]]):
         check = checks[proposal_id]
         if check.verdict is not ProposalVerdict.VALID or check.draft is None:
             continue
         problem = check.draft.problem(ids.problem_id(proposal_id), check.outputs)
-        buffer = buffers[island_of_problem(proposal_id, row["teacher_id"], len(buffers))]
+        buffer = buffers[island_of_problem(proposal_id, teacher, len(buffers))]
         novelty, key = buffer.novelty(problem.program), program_key(problem.program)
-        again = row["teacher_id"] == ids.ANCHOR and may_repeat(ctx.config.anchors)
+        again = teacher == ids.ANCHOR and may_repeat(ctx.config.anchors)
         if known.holds(problem.program, problem.inputs) or not (buffer.add(problem, key) or again):
             duplicates.add(proposal_id)
             continue
@@ -204,18 +209,20 @@ def _admit(
             "problem_id": problem.problem_id,
             "generation": ctx.generation,
             "proposal_id": proposal_id,
-            "teacher_id": row["teacher_id"],
+            "teacher_id": teacher,
             "problem_type": problem.problem_type,
             "program": problem.program,
             "inputs": list(problem.inputs),
             "outputs": list(problem.outputs),
             "message": problem.message,
-            **asdict(complexity),
+            "ast_depth": complexity.ast_depth,
+            "cyclomatic_complexity": complexity.cyclomatic_complexity,
+            "lines_of_code": complexity.lines_of_code,
+            "variable_count": complexity.variable_count,
             "cell": str(cell(problem.program, complexity)),
             "chance": guessed[proposal_id],
+            "slack": None,  # measured of all together
             "novelty": novelty,
             "program_key": key,
         }
-    return {
-        key: admitted[key] for key in (row["proposal_id"] for row in proposals) if key in admitted
-    }, duplicates
+    return {key: admitted[key] for key in teachers if key in admitted}, duplicates

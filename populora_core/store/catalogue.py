@@ -197,8 +197,8 @@ class Catalogue:
         connection.execute(f"USE {self._shown}")
         return connection
 
-    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
-        """The answer to one SQL statement as plain rows (see `query`)."""
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """The answer to one SQL statement as dictionaries (see `query`), whose columns the statement alone knows."""
         return self.query(sql, parameters).arrow().to_pylist()
 
 

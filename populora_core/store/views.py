@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
+from populora_core.store.columns import FLOAT, INT, LOGPROBS, LONG, TEXT, TOKENS, Column, View, ViewColumn
 from populora_core.store.figure_views import FIGURES, OWN_PROBLEMS, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
@@ -26,16 +26,24 @@ def _joined(table: str, names: str) -> tuple[ViewColumn, ...]:
     )
 
 
-def _from(base: str, **joins: str) -> str:
-    """`base` and the tables that join it, each by the given key."""
+def _over(name: str, meaning: str, first: tuple[ViewColumn, ...], base: str, **joins: str) -> View:
+    """A view of a table and of those that join it, each by the given key.
+
+    After the columns that are named it shows all others of these tables but token ids and log-probabilities.
+    """
     parts = [f"LEFT JOIN tables.{table} AS {table} USING ({key})" for table, key in joins.items()]
-    return " ".join([f"tables.{base} AS {base}", *parts])
+    shown = {item.column.name: item for item in first}
+    for table in (base, *joins):
+        for column in _SOURCES[table]:
+            if column.name not in shown and column.type not in (TOKENS, LOGPROBS):
+                shown[column.name] = (_of if table == base else _joined)(table, column.name)[0]
+    return View(name, meaning, " ".join([f"tables.{base} AS {base}", *parts]), tuple(shown.values()))
 
 
-def _whole(table: str) -> View:
-    """A view that shows one table as it is."""
+def _whole(table: str, *last: ViewColumn) -> View:
+    """A view that shows one table as it is, and these columns at the end."""
     names = " ".join(column.name for column in _SOURCES[table])
-    return View(table, _SOURCES[table].meaning, _from(table), _of(table, names))
+    return _over(table, _SOURCES[table].meaning, (*_of(table, names), *last), table)
 
 
 _MEMBERS = """(
@@ -176,10 +184,9 @@ _DECLARED = (
         ),
     ),
     _whole("adapters"),
-    View(
+    _over(
         "matches",
         "Matches and how they ended.",
-        _from("matches", match_results="match_id"),
         (
             *_of("matches", "generation match_id teacher_id student_id p_student_win weight"),
             *_joined("match_results", "outcome"),
@@ -198,30 +205,27 @@ _DECLARED = (
                 "match_results.solve_rate",
             ),
         ),
+        "matches",
+        match_results="match_id",
     ),
-    View(
+    _over(
         "proposals",
         "Proposals with verdict, reward and advantage.",
-        _from(
-            "proposals",
-            proposal_checks="proposal_id",
-            proposal_grades="proposal_id",
-            proposal_advantages="proposal_id",
-        ),
         (
             *_of("proposals", "generation proposal_id match_id teacher_id problem_type reference_ids"),
             *_of("proposals", "prompt completion prompt_tokens completion_tokens"),
             *_joined("proposal_checks", "verdict problem_id"),
             *_joined("proposal_grades", "reward"),
             *_joined("proposal_advantages", "advantage"),
-            *_of("proposals", "finish_reason"),
-            *_joined("proposal_checks", "detail"),
         ),
+        "proposals",
+        proposal_checks="proposal_id",
+        proposal_grades="proposal_id",
+        proposal_advantages="proposal_id",
     ),
-    View(
+    _over(
         "problems",
         "Problems and how they were solved.",
-        _from("problems", problem_results="problem_id"),
         (
             *_of(
                 "problems", "problem_id generation proposal_id teacher_id problem_type program inputs outputs"
@@ -242,6 +246,8 @@ _DECLARED = (
                 "greatest((problems.lines_of_code - 1) * (1 - coalesce(problems.slack, 0)) - 1, 0)",
             ),
         ),
+        "problems",
+        problem_results="problem_id",
     ),
     View(
         "coverage",
@@ -275,10 +281,9 @@ _DECLARED = (
             ),
         ),
     ),
-    View(
+    _over(
         "attempts",
         "Attempts with answer, verdict, reward and advantage.",
-        _from("attempts", attempt_grades="attempt_id", attempt_advantages="attempt_id"),
         (
             *_of(
                 "attempts",
@@ -288,11 +293,13 @@ _DECLARED = (
             *_joined("attempt_advantages", "advantage"),
             *_of("attempts", "completion_tokens prompt_tokens finish_reason"),
         ),
+        "attempts",
+        attempt_grades="attempt_id",
+        attempt_advantages="attempt_id",
     ),
-    View(
+    _over(
         "updates",
         TABLES["updates"].meaning,
-        _from("updates", member_seconds="generation, member_id"),
         (
             *_of(
                 "updates",
@@ -301,6 +308,8 @@ _DECLARED = (
             *_joined("member_seconds", "seconds"),
             *_of("updates", "n_rows logprob_mismatch largest_mismatch steps kl"),
         ),
+        "updates",
+        member_seconds="generation, member_id",
     ),
     View(
         "tokens",
@@ -313,15 +322,16 @@ _DECLARED = (
             *(_cumulative(_count(*declared)) for declared in _COUNTS),
         ),
     ),
-    View(
+    _over(
         "ratings",
         TABLES["ratings"].meaning,
-        _from("ratings", external_fitness="generation, member_id"),
         (
             *_of("ratings", "generation member_id mu sigma fitness"),
             *_joined("external_fitness", "external_fitness"),
             *_of("ratings", "eligible role productive_generation"),
         ),
+        "ratings",
+        external_fitness="generation, member_id",
     ),
     _whole("averages"),
     _whole("evolutions"),
@@ -332,27 +342,16 @@ _DECLARED = (
         _EVALUATIONS,
         _of("evaluations", " ".join(column.name for column in TABLES["evaluations"])),
     ),
-    View(
-        "evaluation_items",
-        TABLES["evaluation_items"].meaning,
-        _from("evaluation_items"),
-        (*_of("evaluation_items", " ".join(column.name for column in TABLES["evaluation_items"])), _LEVEL_OF),
-    ),
+    _whole("evaluation_items", _LEVEL_OF),
     View(
         "evaluation_strata",
         "Scores of every player by stratum of a suite: the share of its problems' answers that are right.",
         _EVALUATION_STRATA,
         (
             *(
-                ViewColumn(TABLES["evaluation_items"][name], f"strata.{name}")
-                for name in (
-                    "generation",
-                    "member_id",
-                    "suite",
-                    "part",
-                    "benchmark",
-                    "temperature",
-                    "stratum",
+                replace(item, expression=f"strata.{item.column.name}")
+                for item in _of(
+                    "evaluation_items", "generation member_id suite part benchmark temperature stratum"
                 )
             ),
             replace(_LEVEL_OF, expression="strata.level"),

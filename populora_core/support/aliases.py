@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 Row = dict[str, Any]
-"""A row of a table: column -> value."""
+"""A row that a query or a file gives: column -> value. Rows of tables have types: `store/rows.py`."""
 
 Progress = Callable[[int], None]
 """A callback with the number of further items done."""

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Final
 
 import pyarrow as pa
 
-from populora_core.benchmarks.metrics import voted
+from populora_core.benchmarks.metrics import Interval, voted
 from populora_core.benchmarks.scores import (
     BASE,
     by_problem,
@@ -36,16 +37,24 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Player, players_of
 from populora_core.store.manifest import shards_dir
+from populora_core.store.rows import EvaluationItemRow, SampledRow
 from populora_core.support import ids
-from populora_core.support.aliases import Row
 from populora_core.support.errors import RunDirectoryError
 
 SOUP, VOTE, ROUTE = "soup", "vote", "route"
 HOWS = (BEST, SOUP, VOTE, ROUTE)
 ANY, MEAN = "any member (pass@k)", "mean member"
 BY_TYPE, BY_SURENESS = "problem type", "log-probability"
-SURENESS = "mean_logprob"
-Choose = Callable[[Sequence[Row]], Row]
+SURENESS: Final = "mean_logprob"
+
+
+class SureRow(EvaluationItemRow):
+    """An answer with how sure its player was of it."""
+
+    mean_logprob: float
+
+
+Choose = Callable[[Sequence[SureRow]], SureRow]
 """Every member's answer to one problem, in the order of validation scores -> the chosen one."""
 
 
@@ -72,7 +81,7 @@ class Assembly:
     router: str
     by_type: Mapping[str, str]
     validation: Mapping[str, float]
-    items: Sequence[Row]
+    items: Sequence[SureRow]
 
     @property
     def winner(self) -> str:
@@ -92,10 +101,9 @@ class _Sure(Evaluation):
 
     kept = (*ANSWERED, "logprobs")
 
-    def _table(self, rows: Sequence[Row]) -> pa.Table:
-        sure = [fmean(row["logprobs"] or (0.0,)) for row in rows]
-        told = [{name: value for name, value in row.items() if name != "logprobs"} for row in rows]
-        return super()._table(told).append_column(SURENESS, pa.array(sure, pa.float64()))
+    def _table(self, rows: Sequence[EvaluationItemRow], completions: Sequence[SampledRow]) -> pa.Table:
+        sure = [fmean(each["logprobs"] or (0.0,)) for each in completions]
+        return super()._table(rows, completions).append_column(SURENESS, pa.array(sure, pa.float64()))
 
 
 class Assembler:
@@ -156,8 +164,8 @@ class Assembler:
         )
 
     def _stir(
-        self, order: Sequence[str], best: float, seen: list[Row]
-    ) -> tuple[tuple[str, ...], Player | None, float, list[Row]]:
+        self, order: Sequence[str], best: float, seen: list[SureRow]
+    ) -> tuple[tuple[str, ...], Player | None, float, list[SureRow]]:
         """The greedy soup: what is in it, its player (None for one member alone), energy kept, all rows seen."""
         chosen: tuple[str, ...] = (order[0],)
         player, energy, rows = None, 1.0, []
@@ -175,13 +183,13 @@ class Assembler:
         work = self._work / f"soup-{name:x}"
         return mixed(self.session, SOUP, members, self.generation, self.suite.seed, work)
 
-    def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[Row]:
+    def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[SureRow]:
         self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")
         asked = _Sure(self.session, self.suite, part, players, self.generation, self._work / part)
         return asked.run(lambda done, total: None).to_pylist() if asked.shards else []
 
     def _scores(
-        self, items: Sequence[Row], players: Sequence[str] | Mapping[str, object]
+        self, items: Sequence[SureRow], players: Sequence[str] | Mapping[str, object]
     ) -> dict[str, float]:
         found = {name: group_interval(items, self.suite, [name]) for name in players}
         return {name: interval.value if interval else 0.0 for name, interval in found.items()}
@@ -190,7 +198,17 @@ class Assembler:
         return player.folder or self.session.run.adapter_folder(player.member_id, self.generation)
 
 
-def compared(items: Sequence[Row], suite: Suite, groups: Mapping[str, Sequence[str]]) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A group's mean score over problems, and by how much it is above the mean member and the base, None for itself."""
+
+    player: str
+    score: Interval
+    over_mean: Interval | None
+    over_base: Interval | None
+
+
+def compared(items: Sequence[SureRow], suite: Suite, groups: Mapping[str, Sequence[str]]) -> list[Compared]:
     """Each group's mean score with its interval over problems, and paired against the mean member and the base.
 
     Args:
@@ -198,26 +216,23 @@ def compared(items: Sequence[Row], suite: Suite, groups: Mapping[str, Sequence[s
         groups: what is compared -> players; `MEAN` and `BASE` among them.
     """
     scored = [by_problem(items, metric) for metric in headlines(suite)]
-    rows = []
-    for name, players in groups.items():
-        interval = group_interval(items, suite, players)
-        if interval is None:
-            continue
-        row: Row = {"player": name, "score": interval.value, "low": interval.low, "high": interval.high}
-        for against in (MEAN, BASE):
-            first, second = (
-                [[own[p].scores for p in who] for own in scored] for who in (players, groups[against])
-            )
-            pairs = [shared_scores(a, b) for a, b in zip(first, second, strict=True)]
-            delta = difference(pairs, suite.seed, against) if name != against else None
-            row[f"over {against}"] = (delta.value, delta.low, delta.high) if delta else None
-        rows.append(row)
-    return rows
+
+    def over(against: str, name: str) -> Interval | None:
+        if name == against:
+            return None
+        first, second = (
+            [[own[player].scores for player in groups[who]] for own in scored] for who in (name, against)
+        )
+        pairs = [shared_scores(a, b) for a, b in zip(first, second, strict=True)]
+        return difference(pairs, suite.seed, against)
+
+    found = ((name, group_interval(items, suite, players)) for name, players in groups.items())
+    return [Compared(name, score, over(MEAN, name), over(BASE, name)) for name, score in found if score]
 
 
-def together(assemblies: Sequence[Assembly]) -> tuple[list[Row], dict[str, list[str]]]:
+def together(assemblies: Sequence[Assembly]) -> tuple[list[SureRow], dict[str, list[str]]]:
     """The answers and groups of several runs as one: a group is the mean over runs at every problem."""
-    items: list[Row] = []
+    items: list[SureRow] = []
     groups: dict[str, list[str]] = defaultdict(list)
     for number, assembly in enumerate(assemblies):
         items += [row | {"member_id": f"{number} {row['member_id']}"} for row in assembly.items]
@@ -226,10 +241,10 @@ def together(assemblies: Sequence[Assembly]) -> tuple[list[Row], dict[str, list[
     return items, dict(groups)
 
 
-def _assembled(items: Sequence[Row], order: Sequence[str], ways: Mapping[str, Choose]) -> list[Row]:
+def _assembled(items: Sequence[SureRow], order: Sequence[str], ways: Mapping[str, Choose]) -> list[SureRow]:
     """Answers of each way of assembling to each problem, as rows of a player of its name."""
     place = {member: number for number, member in enumerate(order)}
-    asked: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    asked: dict[tuple[object, ...], list[SureRow]] = defaultdict(list)
     for row in items:
         if row["member_id"] in place:
             asked[row["benchmark"], row["temperature"], row["item_id"], row["sample_index"]].append(row)
@@ -237,31 +252,31 @@ def _assembled(items: Sequence[Row], order: Sequence[str], ways: Mapping[str, Ch
     return [choose(rows) | {"member_id": name} for name, choose in ways.items() for rows in given]
 
 
-def _first(rows: Sequence[Row]) -> Row:
+def _first(rows: Sequence[SureRow]) -> SureRow:
     return rows[0]
 
 
-def _voted(rows: Sequence[Row]) -> Row:
+def _voted(rows: Sequence[SureRow]) -> SureRow:
     place = voted([row["answer"] if row["correct"] is not None else None for row in rows])
     return rows[place or 0]
 
 
-def _surest(rows: Sequence[Row]) -> Row:
+def _surest(rows: Sequence[SureRow]) -> SureRow:
     return max(rows, key=lambda row: row[SURENESS])
 
 
-def _any_right(rows: Sequence[Row]) -> Row:
+def _any_right(rows: Sequence[SureRow]) -> SureRow:
     return next((row for row in rows if row["correct"]), rows[0])
 
 
 def _by_type(by_type: Mapping[str, str]) -> Choose:
-    def choose(rows: Sequence[Row]) -> Row:
+    def choose(rows: Sequence[SureRow]) -> SureRow:
         return next(row for row in rows if row["member_id"] == by_type[row["benchmark"]])
 
     return choose
 
 
-def _best_by_type(items: Sequence[Row], order: Sequence[str]) -> dict[str, str]:
+def _best_by_type(items: Sequence[SureRow], order: Sequence[str]) -> dict[str, str]:
     """benchmark -> the member that is right there most often, of equals the better one."""
     right: Counter[tuple[str, str]] = Counter()
     for row in items:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.metrics import Interval
 from populora_core.lifecycle.export import CARD, export_member, known_as, take, write_adapter
 from populora_core.report.model_card import Snapshot, license_of
 from populora_core.report.text import markdown_table
 from populora_core.store.adapters import WEIGHTS
-from populora_core.support.aliases import Row
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import new_folder, require_free
-from populora_plugins.harvest.assemble import BEST, BY_TYPE, MEAN, ROUTE, SOUP, Assembly, compared
+from populora_plugins.harvest.assemble import BEST, BY_TYPE, ROUTE, SOUP, Assembly, Compared, compared
 
 RULE = "assembly.json"
 FOUND = {
@@ -93,36 +92,22 @@ def tried(found: Assembly, how: str) -> str:
             "",
             markdown_table(
                 ("", "score", "over the mean member", "over the base", "validation"),
-                [
-                    [*map(str, line), score(found.validation, row)]
-                    for line, row in zip(lines(rows), rows, strict=True)
-                ],
+                [line(row, found.validation) for row in rows],
             ),
             "",
         ]
     )
 
 
-def lines(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
-    """A table's rows as text: who, the score, and how far it is from the mean member and from the base."""
+def line(one: Compared, validation: Mapping[str, float]) -> tuple[str, ...]:
+    """A line of a table: who, the score, how far it is from mean member and base, and the score that chose it."""
 
-    def far(delta: tuple[float, float, float] | None) -> str:
-        return "" if delta is None else f"{delta[0]:+.1%} [{delta[1]:+.1%}, {delta[2]:+.1%}]"
+    def far(delta: Interval | None) -> str:
+        return "" if delta is None else f"{delta.value:+.1%} [{delta.low:+.1%}, {delta.high:+.1%}]"
 
-    return [
-        (
-            row["player"],
-            f"{row['score']:.1%} [{row['low']:.1%}, {row['high']:.1%}]",
-            far(row[f"over {MEAN}"]),
-            far(row[f"over {BASE}"]),
-        )
-        for row in rows
-    ]
-
-
-def score(validation: Mapping[str, float], row: Row) -> str:
-    """The score by which a row was chosen, where it was."""
-    return f"{validation[row['player']]:.1%}" if row["player"] in validation else ""
+    score = f"{one.score.value:.1%} [{one.score.low:.1%}, {one.score.high:.1%}]"
+    chosen = f"{validation[one.player]:.1%}" if one.player in validation else ""
+    return one.player, score, far(one.over_mean), far(one.over_base), chosen
 
 
 def _card(found: Assembly, how: str, base: str, merge: bool) -> str:

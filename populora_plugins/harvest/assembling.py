@@ -11,11 +11,10 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.support.aliases import Row
 from populora_core.support.errors import ConfigError
 from populora_core.terminal.screen import console, narrated
-from populora_plugins.harvest.assemble import MEAN, Assembler, Assembly, compared, together
-from populora_plugins.harvest.assembled import lines, score, write_assembly
+from populora_plugins.harvest.assemble import MEAN, Assembler, Assembly, Compared, compared, together
+from populora_plugins.harvest.assembled import line, write_assembly
 
 
 def suite_of_runs(runs: Sequence[Run]) -> Path:
@@ -63,10 +62,10 @@ def write(found: Assembly, how: str | None, to: Path, merge: bool, base_name: st
     print(f"{to} holds {chosen}, assembly.json, and a card that says what was tried")
 
 
-def _show(title: str, rows: Sequence[Row], validation: Mapping[str, float]) -> None:
+def _show(title: str, rows: Sequence[Compared], validation: Mapping[str, float]) -> None:
     table = Table(title=f"{title}: the half that chose nothing, with 95 % intervals", title_justify="left")
     for column in ("", "score", f"over the {MEAN}", f"over the {BASE}", "validation"):
         table.add_column(column, no_wrap=column == "")
-    for line, row in zip(lines(rows), rows, strict=True):
-        table.add_row(*line, score(validation, row))
+    for row in rows:
+        table.add_row(*line(row, validation))
     console.print(table)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, TypedDict, TypeVar
 
 from populora_core.benchmarks.metrics import pass_at_k, voted
 from populora_core.benchmarks.scores import BASE, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.store.catalogue import Catalogue
-from populora_core.support.aliases import Row
 from populora_plugins.study.summary import ALL, HELD_OUT, Value
 
 BANDS = {"levels_2_5": (2, 3, 4, 5), "edge": (4, 5), "beyond": (6, 7, 8)}
@@ -30,7 +29,28 @@ ANSWERS = """
 """
 VALIDATED = "SELECT generation, member_id, external_fitness FROM ratings WHERE external_fitness IS NOT NULL"
 
-AnswersByProblem = Mapping[str, Sequence[Row]]
+
+class Answered(TypedDict):
+    """The columns of `evaluation_items` that say what is right at which level."""
+
+    item_id: str
+    stratum: str
+    correct: bool | None
+
+
+class AnswerRow(Answered):
+    """A row of `ANSWERS`."""
+
+    generation: int
+    suite: str
+    member_id: str
+    answer: str | None
+    completion_tokens: int
+    part: str
+
+
+Given = TypeVar("Given", bound=Answered)
+AnswersByProblem = Mapping[str, Sequence[AnswerRow]]
 """The answers to each problem of a level, by its item_id."""
 
 
@@ -64,7 +84,7 @@ def held_out_by_level(catalogue: Catalogue, suite: Suite, sampled: Suite | None)
         yield from _spread(generation, "pass_at_8", ALL, together)
 
 
-def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]) -> Iterator[Value]:
+def _greedy(generation: int, rows: Sequence[AnswerRow], validated: Mapping[str, float]) -> Iterator[Value]:
     for part, own in _by(rows, "part"):
         scores = level_scores(own)
         yield from _spread(generation, HELD_OUT, part, scores)
@@ -85,7 +105,7 @@ def _greedy(generation: int, rows: Sequence[Row], validated: Mapping[str, float]
         yield from by_level(generation, "take_home", ALL, own)
 
 
-def by_level(generation: int, measure: str, part: str, rows: Iterable[Row]) -> Iterator[Value]:
+def by_level(generation: int, measure: str, part: str, rows: Iterable[Answered]) -> Iterator[Value]:
     """The share of right answers of every level, and of the bands all of whose levels were asked."""
     return _spread(generation, measure, part, level_scores(rows))
 
@@ -104,16 +124,16 @@ def _spread(generation: int, measure: str, part: str, scores: Mapping[int, float
             yield Value(generation, f"{measure}.{band}", part, fmean(scores[level] for level in levels))
 
 
-def _by(rows: Iterable[Row], key: str) -> list[tuple[Any, list[Row]]]:
-    found: dict[Any, list[Row]] = defaultdict(list)
+def _by(rows: Iterable[AnswerRow], key: Literal["generation", "part"]) -> list[tuple[Any, list[AnswerRow]]]:
+    found: dict[Any, list[AnswerRow]] = defaultdict(list)
     for row in rows:
         found[row[key]].append(row)
     return sorted(found.items())
 
 
-def _levels(rows: Iterable[Row]) -> dict[int, AnswersByProblem]:
+def _levels(rows: Iterable[Given]) -> dict[int, Mapping[str, Sequence[Given]]]:
     """level -> its problems' answers; rows of a stratum that is no level are left out."""
-    found: dict[int, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[int, dict[str, list[Given]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         word, _, number = row["stratum"].partition(" ")
         if word == "level":
@@ -121,15 +141,15 @@ def _levels(rows: Iterable[Row]) -> dict[int, AnswersByProblem]:
     return {level: found[level] for level in sorted(found)}
 
 
-def _solvers(rows: Iterable[Row]) -> list[Row]:
+def _solvers(rows: Iterable[AnswerRow]) -> list[AnswerRow]:
     return [row for row in rows if row["part"] != BASE and not row["part"].startswith("teacher-")]
 
 
-def _score(rows: Iterable[Row]) -> float:
-    return fmean(float(row["correct"]) for row in rows)
+def _score(rows: Iterable[Answered]) -> float:
+    return fmean(float(row["correct"]) for row in rows if row["correct"] is not None)
 
 
-def level_scores(rows: Iterable[Row]) -> dict[int, float]:
+def level_scores(rows: Iterable[Answered]) -> dict[int, float]:
     """level -> share of right answers."""
     return {
         level: _score([row for own in items.values() for row in own])
@@ -153,6 +173,6 @@ def _vote(items: AnswersByProblem, standing: Sequence[str]) -> float:
 
 def _pass_at_8(items: AnswersByProblem) -> float:
     """Chance that one of eight attempts is right, drawn from those of all solvers together."""
-    counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in items.values()]
+    counts = [(len(rows), sum(bool(row["correct"]) for row in rows)) for rows in items.values()]
     drawn, right = zip(*(count for count in counts if count[0] >= ATTEMPTS), strict=True)
     return float(pass_at_k(drawn, right, ATTEMPTS).mean())

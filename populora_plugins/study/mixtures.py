@@ -15,8 +15,9 @@ from populora_core.population.member import Role
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Evaluation
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import stage_dir
 from populora_core.store.manifest import shards_dir
+from populora_core.store.rows import StageTables
 from populora_core.support.aliases import Say
 from populora_plugins.study.config import COPIES_AFTER
 from populora_plugins.study.heldout import BANDS, by_level, level_scores
@@ -58,15 +59,12 @@ def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
         own = Run.open(folder) if (folder / RECORD).is_file() else None
         own = own or fork(run, at, folder, apply_overrides(run.config, settings))
         with Session(own) as session:
-            if not read_table(stage_dir(folder, at, "evolve"), "evolutions").num_rows:
+            evolved = StageTables(stage_dir(folder, at, "evolve"))
+            if not evolved.rows("evolutions"):
                 rerun(session, at, "evolve")
             train(session, at + COPIES_AFTER)
             answers = RunEvaluation(session, suite, SOLVERS, at + COPIES_AFTER, base=False).run().items()
-        born = {
-            row["child_id"]
-            for row in read_table(stage_dir(folder, at, "evolve"), "evolutions").to_pylist()
-            if row["role"] == Role.STUDENT
-        }
+        born = {row["child_id"] for row in evolved.rows("evolutions") if row["role"] == Role.STUDENT}
         scores = level_scores(row for row in answers if row["member_id"] in born)
         yield Value(at + COPIES_AFTER, COPIES, rule, fmean(scores[level] for level in BANDS["levels_2_5"]))
         shutil.rmtree(folder)

@@ -96,15 +96,15 @@ def test_a_route_gives_one_members_answer_and_any_member_is_right_where_one_is(f
 
 
 def test_the_table_has_intervals_and_the_mean_over_runs_is_the_mean_of_their_scores(found: Assembly) -> None:
-    rows = {row["player"]: row for row in compared(found.items, found.suite, found.groups)}
+    rows = {row.player: row for row in compared(found.items, found.suite, found.groups)}
     assert set(rows) == {*HOWS, ANY, MEAN, BASE, *found.adapters}
-    assert all(row["low"] <= row["score"] <= row["high"] for row in rows.values())
-    members = [rows[member]["score"] for member in found.adapters]
-    assert rows[MEAN]["score"] == pytest.approx(sum(members) / len(members))
-    assert rows["best"][f"over {BASE}"][0] == pytest.approx(rows["best"]["score"] - rows[BASE]["score"])
+    assert all(row.score.low <= row.score.value <= row.score.high for row in rows.values())
+    members = [rows[member].score.value for member in found.adapters]
+    assert rows[MEAN].score.value == pytest.approx(sum(members) / len(members))
+    assert rows["best"].over_base.value == pytest.approx(rows["best"].score.value - rows[BASE].score.value)
     items, groups = together([found, found])
-    twice = {row["player"]: row for row in compared(items, found.suite, groups)}
-    assert all(twice[name]["score"] == pytest.approx(rows[name]["score"]) for name in twice)
+    twice = {row.player: row for row in compared(items, found.suite, groups)}
+    assert all(twice[name].score.value == pytest.approx(rows[name].score.value) for name in twice)
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -149,9 +149,9 @@ def test_the_command_tells_the_table_and_pushes_what_it_writes(found: Assembly, 
     with serving() as hub:
         done = populora(*words, "--to", to, "--push", "mine", HF_TOKEN="hf_token")
     assert done.returncode == 0, done.stderr
-    rows = {row["player"]: row for row in compared(found.items, found.suite, found.groups)}
-    for name in (*HOWS, ANY, MEAN, BASE):
-        assert f"{rows[name]['score']:.1%} [{rows[name]['low']:.1%}, {rows[name]['high']:.1%}]" in done.stdout
+    rows = {row.player: row for row in compared(found.items, found.suite, found.groups)}
+    for score in (rows[name].score for name in (*HOWS, ANY, MEAN, BASE)):
+        assert f"{score.value:.1%} [{score.low:.1%}, {score.high:.1%}]" in done.stdout
     assert f"on validation {found.winner} won" in done.stdout and "/me/mine/commit/" in done.stdout
     assert hub.made == [("model", "me/mine", True)]
     assert hub.files == {
