@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from row_types import render, type_name
 
 from made_runs.filled import filled
-from populora_core.store.row_types import render, type_name
 from populora_core.store.schema import to_table
 from populora_core.store.tables import TABLES
 from populora_core.support.errors import SchemaError

@@ -24,9 +24,8 @@ from populora_core.support.finish import FinishReason
 CutAnswers = Literal["refuse", "judge"]
 RunJobs = Callable[[Sequence[Job]], list[JobResult]]
 NO_END = "no end token within max_tokens"
-ADDRESS = re.compile(
-    r"0x[0-9a-fA-F]+|\d{9,}"
-)  # where objects lay differs from run to run, and verdicts are content
+# Where objects lay differs from run to run, and verdicts are content.
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{9,}")
 
 
 class Completed(TypedDict):

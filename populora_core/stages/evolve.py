@@ -46,8 +46,8 @@ def run(ctx: StageContext) -> None:
             born = _newborn(ctx, planned[member.member_id], child, ratings)
             population.append(born.row(ctx.generation, **hash_columns(newborn[child])))
         else:
-            row, rating = updated[member.member_id], ratings[member.member_id]
-            kept = replace(_rated(member, ratings), productive_generation=rating["productive_generation"])
+            row = updated[member.member_id]
+            kept = _rated(member, ratings)
             population.append(kept.row(ctx.generation, row["sha256"], row["moments_sha256"]))
     ctx.write("population", population)
     ctx.write(
@@ -109,9 +109,10 @@ def _child(ctx: StageContext, item: Replacement, member_id: str) -> Child:
 
 
 def _rated(member: Member, ratings: dict[str, RatingRow]) -> Member:
-    """The member with its rating after the generation's matches."""
+    """The member as the generation's matches left it."""
     row = ratings[member.member_id]
-    return replace(member, mu=row["mu"], sigma=row["sigma"])
+    productive = row["productive_generation"]
+    return replace(member, mu=row["mu"], sigma=row["sigma"], productive_generation=productive)
 
 
 def _retired_row(member: Member, updated: dict[str, AdapterRow], ratings: dict[str, RatingRow]) -> RetiredRow:

@@ -166,32 +166,22 @@ def _tokens(
 def _proposals(ctx: StageContext) -> _Completions:
     """The teachers' completions: each (teacher, type) is a cohort, and a group."""
     rows = ctx.rows("proposals", "proposal_id", "teacher_id", "problem_type", *SAMPLED)
-    rewards = {row["proposal_id"]: row["reward"] for row in ctx.rows("proposal_grades")}
+    reward_of = {row["proposal_id"]: row["reward"] for row in ctx.rows("proposal_grades")}
     cohorts = [f"{row['teacher_id']} {row['problem_type']}" for row in rows]
-    return _Completions(
-        rows=rows,
-        ids=[row["proposal_id"] for row in rows],
-        members=[row["teacher_id"] for row in rows],
-        rewards=[rewards[row["proposal_id"]] for row in rows],
-        groups=cohorts,
-        cohorts=cohorts,
-    )
+    ids, members = [row["proposal_id"] for row in rows], [row["teacher_id"] for row in rows]
+    return _Completions(rows, ids, members, [reward_of[name] for name in ids], cohorts, cohorts)
 
 
 def _attempts(ctx: StageContext) -> _Completions:
     """The students' completions: each problem is a group, each (student, type) a cohort."""
     rows = ctx.rows("attempts", "attempt_id", "student_id", "problem_id", *SAMPLED)
-    rewards = {row["attempt_id"]: row["reward"] for row in ctx.rows("attempt_grades")}
+    reward_of = {row["attempt_id"]: row["reward"] for row in ctx.rows("attempt_grades")}
     problems = ctx.rows("problems", "problem_id", "problem_type")
     type_of = {row["problem_id"]: row["problem_type"] for row in problems}
-    return _Completions(
-        rows=rows,
-        ids=[row["attempt_id"] for row in rows],
-        members=[row["student_id"] for row in rows],
-        rewards=[rewards[row["attempt_id"]] for row in rows],
-        groups=[row["problem_id"] for row in rows],
-        cohorts=[f"{row['student_id']} {type_of[row['problem_id']]}" for row in rows],
-    )
+    ids, members = [row["attempt_id"] for row in rows], [row["student_id"] for row in rows]
+    groups = [row["problem_id"] for row in rows]
+    cohorts = [f"{row['student_id']} {type_of[row['problem_id']]}" for row in rows]
+    return _Completions(rows, ids, members, [reward_of[name] for name in ids], groups, cohorts)
 
 
 def _advantages(ctx: StageContext, role: Role, own: _Completions) -> list[float | None]:

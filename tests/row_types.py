@@ -1,6 +1,6 @@
-"""store/rows.py, rendered from the declared tables.
+"""The types of rows, `populora_core/store/rows.py`, rendered from the declared tables.
 
-`python -m populora_core.store.row_types populora_core/store/rows.py` writes it again.
+python tests/row_types.py populora_core/store/rows.py
 """
 
 from __future__ import annotations
