@@ -21,6 +21,7 @@ a { color: light-dark(#0b57a4, #7ab7f0) }
 button { font: inherit; padding: .4rem .8rem; margin: 0 0 1rem }
 th, td { text-align: left; vertical-align: top; padding: .5rem .8rem .5rem 0; border-bottom: 1px solid #8886 }
 th, td:not(:last-child) { white-space: nowrap } .n { text-align: right } .do { font-size: .9rem }
+th:last-child { width: 60% } td[data-name=started], td[data-name=solvers] { white-space: normal; min-width: 6.5rem }
 input { width: 1.2rem; height: 1.2rem }
 @media (max-width: 60rem) {
   thead { display: none } tr { display: block; padding: .7rem 0; border-bottom: 1px solid #8886 }
