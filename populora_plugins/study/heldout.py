@@ -30,7 +30,7 @@ ANSWERS = """
 VALIDATED = "SELECT generation, member_id, external_fitness FROM ratings WHERE external_fitness IS NOT NULL"
 
 
-class Answered(TypedDict):
+class JudgedAnswer(TypedDict):
     """The columns of `evaluation_items` that say what is right at which level."""
 
     item_id: str
@@ -38,7 +38,7 @@ class Answered(TypedDict):
     correct: bool | None
 
 
-class AnswerRow(Answered):
+class AnswerRow(JudgedAnswer):
     """A row of `ANSWERS`."""
 
     generation: int
@@ -49,7 +49,7 @@ class AnswerRow(Answered):
     part: str
 
 
-Given = TypeVar("Given", bound=Answered)
+Given = TypeVar("Given", bound=JudgedAnswer)
 AnswersByProblem = Mapping[str, Sequence[AnswerRow]]
 """The answers to each problem of a level, by its item_id."""
 
@@ -105,7 +105,7 @@ def _greedy(generation: int, rows: Sequence[AnswerRow], validated: Mapping[str, 
         yield from by_level(generation, "take_home", ALL, own)
 
 
-def by_level(generation: int, measure: str, part: str, rows: Iterable[Answered]) -> Iterator[Value]:
+def by_level(generation: int, measure: str, part: str, rows: Iterable[JudgedAnswer]) -> Iterator[Value]:
     """The share of right answers of every level, and of the bands all of whose levels were asked."""
     return _spread(generation, measure, part, level_scores(rows))
 
@@ -145,11 +145,11 @@ def _solvers(rows: Iterable[AnswerRow]) -> list[AnswerRow]:
     return [row for row in rows if row["part"] != BASE and not row["part"].startswith("teacher-")]
 
 
-def _score(rows: Iterable[Answered]) -> float:
+def _score(rows: Iterable[JudgedAnswer]) -> float:
     return fmean(float(row["correct"]) for row in rows if row["correct"] is not None)
 
 
-def level_scores(rows: Iterable[Answered]) -> dict[int, float]:
+def level_scores(rows: Iterable[JudgedAnswer]) -> dict[int, float]:
     """level -> share of right answers."""
     return {
         level: _score([row for own in items.values() for row in own])
