@@ -100,6 +100,10 @@ class _Progress(Observer):
     def stage_started(self, generation: int, stage: str) -> None:
         self._also.stage_started(generation, stage)
 
+    def stage_again(self, generation: int, stage: str, moved: Sequence[str]) -> None:
+        self._also.stage_again(generation, stage, moved)
+        get_run_logger().info("%s is made again: %s", stage, "; ".join(moved))
+
     def stage_progress(self, done: int, total: int) -> None:
         self._also.stage_progress(done, total)
         if time.monotonic() >= self._due and total:

@@ -22,7 +22,7 @@ from populora_core.sampler import torch_sampler
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.vllm_engine import engine_arguments
-from populora_core.stages.plan import stage_key
+from populora_core.stages.plan import deciding, key_of
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.support.errors import AdapterNotServed, ConfigError
@@ -81,7 +81,7 @@ def test_the_engine_decides_what_is_sampled_and_nothing_else(
     def keys(engine: str) -> dict[str, str]:
         run = start(tmp_path / engine, apply_overrides(config, [f"sampler.engine={engine}"]))
         with Session(run) as session:
-            return {stage.name: stage_key(session, stage, 0, {}) for stage in LOOP}
+            return {stage.name: key_of(deciding(session, stage, 0, {})) for stage in LOOP}
 
     monkeypatch.setattr(opening, "find_spec", lambda name: object())
     torch, vllm, auto = keys("torch"), keys("vllm"), keys("auto")

@@ -27,7 +27,7 @@ from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluate import learnable_shares
-from populora_core.stages.plan import stage_key
+from populora_core.stages.plan import deciding, key_of
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
@@ -196,7 +196,7 @@ def test_in_the_loop_they_decide_the_stage_that_evaluates_and_no_other(
     with Session(start(tmp_path / "run", small_config(evaluate={"every": every}))) as session:
 
         def keys() -> dict[str, str]:
-            return {stage.name: stage_key(session, stage, 0, {}) for stage in LOOP}
+            return {stage.name: key_of(deciding(session, stage, 0, {})) for stage in LOOP}
 
         before = keys()
         monkeypatch.setattr(CompactDialect, "stop", ("\n\n",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,10 @@ class ConsoleObserver(Observer):
         self._progress.reset(
             self._bar, description=f"generation {generation}: {DOING[stage]}", total=None, completed=0
         )
+
+    def stage_again(self, generation: int, stage: str, moved: Sequence[str]) -> None:
+        line = f"{stage} of generation {generation} is made again: {'; '.join(moved)}"
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def stage_progress(self, done: int, total: int) -> None:
         self._progress.update(self._bar, completed=done, total=total)

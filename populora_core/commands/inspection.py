@@ -110,6 +110,7 @@ def show_generation(run: Run, generation: int) -> None:
         table.add_column(
             name, overflow="fold", justify="right" if name in ("seconds", "attempt", "rows") else "left"
         )
+    why: list[str] = []
     for stage in stages_of(generation):
         manifest = read_manifest(stage_dir(run.directory, generation, stage.name))
         state = _stage_state(run, generation, stage.name)
@@ -121,7 +122,11 @@ def show_generation(run: Run, generation: int) -> None:
             rows = "" if file.rows is None else str(file.rows)
             table.add_row(*about, file.name.removesuffix(".parquet"), rows)
             about = [""] * 4
+        if again := manifest.extra.get("again"):
+            why.append(f"{stage.name} was made again: {'; '.join(again)}")
     console.print(table)
+    for line in why:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
     if (update := read_manifest(stage_dir(run.directory, generation, UPDATE))) is not None:
         _print_rows(proof_rows(update))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.drift import drift, is_whole
 from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
-from populora_core.store.adapters import place_adapters, staged_adapters, state_intact
+from populora_core.store.adapters import place_adapters, staged_adapters
 from populora_core.store.artifacts import (
     FileRecord,
     Manifest,
     StageWriter,
-    intact,
     read_manifest,
     stage_dir,
 )
@@ -71,7 +70,10 @@ def run_stage(
     manifest = None if force else _committed(session.run, plan) or _bring(session, plan)
     reused = manifest is not None
     if manifest is None:
-        manifest, reused = _make(session, plan, guard)
+        moved = drift(session.run, plan)
+        if moved is not None:
+            session.observer.stage_again(generation, stage.name, moved)
+        manifest, reused = _make(session, plan, moved, guard)
     session.stage_ended = time.time()
     session.observer.stage_ended(generation, stage.name, reused, manifest.seconds)
     return StageResult(generation, stage.name, reused, manifest.seconds, manifest)
@@ -97,14 +99,6 @@ def is_done(
         )
     except ArtifactError:
         return False
-
-
-def is_whole(run: Run, folder: Path, found: Manifest) -> bool:
-    """True if a committed stage has all its files and adapters."""
-    members: Mapping[str, Mapping[str, str]] = found.extra.get("adapters", {})
-    return intact(folder, found) and all(
-        state_intact(run.directory / path, hashes) for path, hashes in members.items()
-    )
 
 
 def commit_shared(run: Run, shared: SharedStore, entry: SharedEntry) -> Manifest:
@@ -147,7 +141,9 @@ def _bring(session: Session, plan: StagePlan) -> Manifest | None:
         return None  # made again with equal bytes it is whole again; with others, `settle` says what is wrong
 
 
-def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manifest, bool]:
+def _make(
+    session: Session, plan: StagePlan, moved: Sequence[str] | None, guard: Guard | None
+) -> tuple[Manifest, bool]:
     """Run the stage's code and commit what it wrote; the second is whether just that was committed already."""
     run, generation, stage = session.run, plan.generation, plan.stage
     require_redoable(run, generation)
@@ -164,6 +160,8 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
             context.extra["gpu_busy"] = fmean(busy)
         if shards.records:
             context.extra["shards"] = shards.records
+        if moved is not None:
+            context.extra["again"] = list(moved)
         manifest = writer.draft(
             key=plan.key,
             stage_version=stage.version,
@@ -173,7 +171,7 @@ def _make(session: Session, plan: StagePlan, guard: Guard | None) -> tuple[Manif
             started=started,
             seconds=time.time() - started,
             code_revision=code_revision(),
-            extra=context.extra | session.since_stage(started),
+            extra=context.extra | {"made_with": plan.made_with} | session.since_stage(started),
         )
         found = _committed(run, plan)
         if found is not None and found.contents == manifest.contents:

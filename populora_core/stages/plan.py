@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from populora_core.support.errors import ArtifactError
 
 if TYPE_CHECKING:
     from populora_core.runs.session import Session
+
+
+MADE_WITH = ("base", "dialect", "sandbox", "sampler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +41,38 @@ class StagePlan:
     """One stage of one generation, as it follows from what is committed.
 
     Attributes:
+        stage: as configured.
         sources: artifact name -> the stage folders that hold it, oldest first (one, but for the past).
-        inputs: artifact name -> content hash.
-        seed: the stage's own; every random stream derives from it.
-        settings: the sections of the configuration that decide the result.
-        key: sha256 over everything that decides the content, and nothing else.
+        decides: everything that decides the content, and nothing else; what that was for a committed stage, its
+            manifest keeps.
+        key: sha256 over `decides`.
     """
 
     generation: int
     stage: Stage
     sources: Mapping[str, Sequence[Path]]
-    inputs: Mapping[str, str]
-    seed: int
-    settings: Mapping[str, Any]
+    decides: Mapping[str, Any]
     key: str
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Artifact name -> content hash."""
+        return self.decides["inputs"]
+
+    @property
+    def seed(self) -> int:
+        """The stage's own; every random stream derives from it."""
+        return self.decides["seed"]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The sections of the configuration that decide the result."""
+        return self.decides["config"]
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The part of `decides` that is neither the stage's, nor a setting or an input."""
+        return {name: self.decides[name] for name in MADE_WITH if self.decides[name] is not None}
 
 
 @dataclass(slots=True)
@@ -90,16 +112,17 @@ def plan_stage(
         ArtifactError: an input is missing or damaged.
     """
     run = session.run
+    stage = as_configured(stage, run.config)
     sources = stage_sources(run, generation, stage, past)
-    inputs, seed = stage_inputs(run, stage, sources), stage_seed(run, generation, stage, redraw)
+    decides = deciding(
+        session, stage, stage_seed(run, generation, stage, redraw), stage_inputs(run, stage, sources)
+    )
     return StagePlan(
         generation=generation,
         stage=stage,
         sources={artifact: [source.folder for source in found] for artifact, found in sources.items()},
-        inputs=inputs,
-        seed=seed,
-        settings=decisive(run.config, as_configured(stage, run.config).config),
-        key=stage_key(session, stage, seed, inputs),
+        decides=decides,
+        key=key_of(decides),
     )
 
 
@@ -108,13 +131,16 @@ def stage_sources(
 ) -> dict[str, list[Source]]:
     """Artifact name -> where it lies, in order.
 
+    Args:
+        stage: as configured.
+
     Raises:
         ArtifactError: one is missing or damaged.
     """
     past, own = past or Past(run), stages_of(generation)
-    before = own[: own.index(stage)] if stage in own else ()
+    before = tuple(takewhile(lambda other: other.name != stage.name, own))
     found: dict[str, list[Source]] = {}
-    for artifact, when in as_configured(stage, run.config).needs.items():
+    for artifact, when in stage.needs.items():
         if when is When.NOW:
             found[artifact] = [_source(run, generation, giver(artifact, before), artifact)]
         elif when is When.BEFORE:
@@ -152,10 +178,10 @@ def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = Non
     return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
 
 
-def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> str:
-    """sha256 over everything that decides the stage's content, and nothing else."""
-    spec, stage = session.model_spec, as_configured(stage, session.run.config)
-    document = {
+def deciding(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that decides the content of a stage, as configured, and nothing else."""
+    spec = session.model_spec
+    return {
         "stage": stage.name,
         "version": stage.version,
         "seed": seed,
@@ -166,7 +192,11 @@ def stage_key(session: Session, stage: Stage, seed: int, inputs: Mapping[str, An
         "sandbox": session.sandbox.identity if stage.sandbox else None,
         "sampler": spec.sampler.engine if stage.sampler else None,
     }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def key_of(decides: Mapping[str, Any]) -> str:
+    """sha256 over what decides a stage's content."""
+    text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -80,6 +80,8 @@ class Extra(TypedDict, total=False):
         mfu: share of the GPUs' peak that an update reached.
         seconds_before: between the end of the stage before, in the same session, and this one's start.
         proof: of the members that an update learnt from, where rounding may hide a fault.
+        made_with: base, dialect, sandbox and sampler, as the key has them.
+        again: what had moved where the stage was made again.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -94,6 +96,8 @@ class Extra(TypedDict, total=False):
     mfu: float
     seconds_before: float
     proof: dict[MemberId, SamplerProof]
+    made_with: dict[str, Any]
+    again: list[str]
 
 
 _EXTRA = TypeAdapter(Extra)
@@ -241,6 +245,16 @@ def intact(folder: Path, manifest: Manifest) -> bool:
         for file in manifest.files
         if not pruned(folder / file.name)
     )
+
+
+def damaged(folder: Path, manifest: Manifest) -> list[str]:
+    """The recorded files that are missing, or have other bytes."""
+    return [
+        file.name
+        for file in manifest.files
+        if not _has_size(folder / file.name, file.bytes)
+        or (not pruned(folder / file.name) and file_sha256(folder / file.name) != file.sha256)
+    ]
 
 
 def pruned(path: Path) -> bool:

@@ -18,9 +18,10 @@ from populora_core.runs.reap import clear
 from populora_core.runs.run import RECORD, Run, refuse_occupied
 from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
-from populora_core.stages.engine import commit_shared, is_whole
+from populora_core.stages.drift import is_whole
+from populora_core.stages.engine import commit_shared
 from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
-from populora_core.stages.table import stages_of
+from populora_core.stages.table import as_configured, stages_of
 from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
 from populora_core.store.catalogue import publish
 from populora_core.support.durable import write_atomically, writing
@@ -131,7 +132,8 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
     """
     past = Past(run)
     for generation in count():
-        for stage in stages_of(generation):
+        for declared in stages_of(generation):
+            stage = as_configured(declared, run.config)
             inputs = stage_inputs(run, stage, stage_sources(run, generation, stage, past))
             seed = stage_seed(run, generation, stage)
             follows = [
