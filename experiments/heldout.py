@@ -24,7 +24,7 @@ from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run, open_runs
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import BASE_PLAYER, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, Exam, answers, players_of
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
 
@@ -53,13 +53,12 @@ def asked(suite: Suite, attempts: int, temperature: float) -> Suite:
     )
 
 
-def answers(run: Run, suite: Suite, part: Part, finished: Path) -> dict[str, dict[str, float]]:
+def shares_right(run: Run, suite: Suite, part: Part, finished: Path) -> dict[str, dict[str, float]]:
     """Student or base -> problem -> share of its answers that are right."""
     generation = newest_generation(run)
     players = [*players_of(chosen_members(run, generation, SOLVERS)), BASE_PLAYER]
     with Session(run) as session:
-        evaluation = Evaluation(session, suite, part, players, generation, finished)
-        items = evaluation.run(lambda *_: None).to_pylist()
+        items = answers(session, Exam(suite, part, players), generation, finished).to_pylist()
     found: dict[str, dict[str, list[bool]]] = {}
     for row in items:
         found.setdefault(row["member_id"], {}).setdefault(row["item_id"], []).append(bool(row["correct"]))
@@ -74,7 +73,7 @@ def key(row: Row) -> tuple[object, ...]:
 
 
 def measured(run: Run, suite: Suite, part: Part, measure: str, finished: Path) -> Iterator[Row]:
-    for player, right in answers(run, suite, part, finished).items():
+    for player, right in shares_right(run, suite, part, finished).items():
         yield {
             "player": player,
             "part": str(part),

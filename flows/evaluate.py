@@ -17,10 +17,11 @@ from prefect.states import Completed, Failed, State
 
 from flows.choices import CHOICES, FOLDERS, GROUPS
 from flows.forms import launched, separate, titled
+from flows.train import as_task
 from populora_core.benchmarks.scores import NOTHING, YARDSTICK, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import Part, load_suite
-from populora_core.lifecycle.progress import evaluation_of, suite_for
-from populora_core.lifecycle.run_evaluation import SOLVERS, is_current
+from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
+from populora_core.lifecycle.standing import newest_generation
 from populora_core.lifecycle.trend import trend
 from populora_core.report.guard import Fall, falls
 from populora_core.report.text import percent, signed
@@ -89,18 +90,13 @@ def _task_name() -> str:
 @task(name="evaluate run", task_run_name=_task_name, cache_policy=NO_CACHE, persist_result=False)
 def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
     """Evaluate one run, show its scores and its trend, and tell which roles have fallen below the base."""
-    logger, told = get_run_logger(), [0]
-
-    def progress(done: int, total: int) -> None:
-        if 4 * done // total > told[0]:
-            told[0] = 4 * done // total
-            logger.info("%d of %d completions", done, total)
-
     with attach(directory) as session:
         chosen = suite_for(session.run, suite)
         asked = evaluation_of(session, chosen, members)
-        logger.info("%d completions to make, generation %d", asked.evaluation.completions, asked.generation)
-        found = asked.run(progress)
+        get_run_logger().info(
+            "%d completions to make, generation %d", asked.exam.completions, asked.generation
+        )
+        found = asked.run(as_task)
         # The yardstick's problems are others after each generation, so its scores have no trend.
         points = [] if suite == YARDSTICK else trend(session.run, chosen, members)
         nothing = suite != YARDSTICK and tells_nothing(found.rows, chosen)
@@ -157,12 +153,14 @@ def _runs(places: Sequence[str], suite: str, members: str) -> list[str]:
 def _changed(directory: Path, suite: str, members: str) -> bool:
     """True if these members of a run's newest generation, as it is now, are yet to be evaluated."""
     try:
-        run = Run.open(directory)
-        return not is_current(run, suite_for(run, suite), SOLVERS if suite == YARDSTICK else members)
+        newest_generation(Run.open(directory))
     except RunDirectoryError:
         return False  # not begun, or not readable: there is nothing to measure
+    try:
+        with attach(directory) as session:
+            return not is_current(session, suite_for(session.run, suite), members)
     except PopuloraError:
-        return True  # its own suite cannot be had, which its evaluation says
+        return True  # it is at work, or its own suite cannot be had, which its evaluation says
 
 
 def _artifact_name(directory: str, suite: str) -> str:

@@ -12,34 +12,37 @@ from prefect.context import FlowRunContext, SettingsContext, get_settings_contex
 from prefect.exceptions import ObjectNotFound
 
 from populora_core.lifecycle import loop
+from populora_core.lifecycle.progress import score_progress
 from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import StageResult
 from populora_core.stages.table import Stage, stages_of
 from populora_core.support.errors import ServerUnreachable
 from tasks.interruption import heeding_ctrl_c, interruption
 from tasks.plainly import plainly
-from tasks.stages import TASKS
+from tasks.stages import task_of
+
+
+def as_task(session: Session, generation: int, stage: Stage, **how: Any) -> StageResult:
+    """Run a stage as a task, in place of `run_stage`."""
+    return task_of(stage)(str(session.run.directory), session.run.name, generation, how)
 
 
 @flow(name="generation", flow_run_name="{run_name} g{generation:04d}", persist_result=False)
 @plainly
 def generation(run_dir: str, run_name: str, generation: int, before: str | None = None) -> None:
-    """Match, propose, verify, solve, grade, update, evaluate, evolve; or those before one of them."""
-    with attach(run_dir):
+    """Match, propose, verify, solve, grade, update, evaluate, evolve, scores; or those before one of them."""
+    with attach(run_dir) as session:
         for stage in stages_of(generation):
             if stage.name == before:
                 return
-            TASKS[stage.name](run_dir, run_name, generation)
+            as_task(session, generation, stage)
+        score_progress(session, generation, as_task)
 
 
 @flow(name="rerun", flow_run_name="{run_name} g{generation:04d} again from {stage}", persist_result=False)
 @plainly
 def rerun(run_dir: str, run_name: str, generation: int, stage: str, seed: int | None, truncate: bool) -> None:
     """Make one stage again, and what follows from it in its generation."""
-
-    def as_task(session: Session, generation: int, stage: Stage, **how: Any) -> StageResult:
-        return TASKS[stage.name](run_dir, run_name, generation, how)
-
     with attach(run_dir) as session:
         loop.rerun(session, generation, stage, seed=seed, truncate=truncate, run_one=as_task)
 

@@ -34,4 +34,9 @@ def _task(stage: Stage) -> Task[..., StageResult]:
     return run
 
 
+def task_of(stage: Stage) -> Task[..., StageResult]:
+    """The task of a stage; one with a parameter has its own."""
+    return _task(stage) if stage.own else TASKS[stage.name]
+
+
 TASKS: dict[str, Task[..., StageResult]] = {name: _task(stage) for name, stage in STAGES.items()}

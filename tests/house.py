@@ -243,6 +243,16 @@ def lines_by_room(root: Path) -> dict[str, Counter[str]]:
     return found
 
 
+def makers(house: House) -> list[str]:
+    """The modules of the product that make something once under a key: they open a stage's folder, or cut shards."""
+    return sorted(
+        name
+        for name, tree in house.trees.items()
+        if name.split(".")[0] in PRODUCT
+        and any(isinstance(n, ast.Call) and _called(n) in ("StageWriter", "Shards") for n in ast.walk(tree))
+    )
+
+
 def report(house: House) -> Iterator[str]:
     floors = derived_floors(house.rooms, house.ties)
     yield f"{len(house.rooms)} rooms on {max(floors.values())} floors, {len(house.ties)} ties"
@@ -259,6 +269,8 @@ def report(house: House) -> Iterator[str]:
     yield f"{len(names)} homonymous public classes"
     for name, places in names.items():
         yield f"  {name}: {' '.join(places)}"
+    found_makers = makers(house)
+    yield f"{len(found_makers)} ways of making once: {', '.join(found_makers)}"
     lines, functions = module_lengths(house), function_lengths(house)
     yield f"{sum(lines.values())} lines of product code in {len(lines)} modules"
     for part, rooms in lines_by_room(house.root).items():

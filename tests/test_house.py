@@ -18,6 +18,7 @@ from house import (
     derived_floors,
     files_of_tests,
     function_lengths,
+    makers,
     module_lengths,
     private_names,
     reaches,
@@ -87,6 +88,10 @@ def test_modules_and_functions_stay_short() -> None:
     lengths = function_lengths(HOUSE)
     assert median(lengths) <= 7
     assert quantiles(lengths, n=10)[-1] <= 22
+
+
+def test_what_is_made_once_is_a_stage_or_a_shard() -> None:
+    assert makers(HOUSE) == ["populora_core.runs.session", "populora_core.stages.engine"]
 
 
 def test_the_benchmarks_stay_small() -> None:

@@ -20,14 +20,15 @@ from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.loop import fork, rerun, train
-from populora_core.lifecycle.run_evaluation import RunEvaluation, is_current, overlap
+from populora_core.lifecycle.progress import is_current
+from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluate import learnable_shares
-from populora_core.stages.plan import deciding, key_of
+from populora_core.stages.plan import deciding, key_of, plan_stage
 from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
@@ -41,7 +42,7 @@ FILE = REPOSITORY / "configs" / "suites" / "tiny.toml"
 # Held-out problems in plenty make a slow test: most go to the half that is not asked.
 SMALL_SUITE = FILE.read_text().replace("validation = 0.5", "validation = 0.97")
 
-# Evaluates, and dies by SIGKILL as soon as it has finished so many shards.
+# Evaluates, and dies by SIGKILL as soon as so many blocks are answered.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -52,16 +53,17 @@ from populora_core.benchmarks.suite import load_suite
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 
-evaluation.SHARD_COMPLETIONS = 60
-release, left = Shards.release, [int(sys.argv[3])]
+evaluation.BLOCK_COMPLETIONS = 60
+answer, left = Shards.map, [int(sys.argv[3])]
 
-def die_or_release(shards):  # the answers of a shard are finished, and what its workers left is still there
+def answer_and_die(shards, *given):  # the answers to a block are finished, and not judged yet
+    done = answer(shards, *given)
     left[0] -= 1
     if left[0] == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    release(shards)
+    return done
 
-Shards.release = die_or_release
+Shards.map = answer_and_die
 with Session(Run.open(sys.argv[1])) as session:
     RunEvaluation(session, load_suite(sys.argv[2])).run()
 """
@@ -87,7 +89,7 @@ def evaluated(
     directory = tmp_path_factory.mktemp("evaluated") / "run"
     shutil.copytree(finished, directory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("populora_core.stages.evaluation.SHARD_COMPLETIONS", 60)
+        patch.setattr("populora_core.stages.evaluation.BLOCK_COMPLETIONS", 60)
         return directory, evaluate(directory, load_suite(suite_file))
 
 
@@ -103,7 +105,7 @@ def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
     suite_file: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("populora_core.stages.evaluation.SHARD_COMPLETIONS", 60)
+    monkeypatch.setattr("populora_core.stages.evaluation.BLOCK_COMPLETIONS", 60)
     directory, suite, first = copy_of_evaluated, load_suite(suite_file), evaluated[1]
     folder = stage_dir(directory, newest_generation(Run.open(directory)), "evaluate-tiny")
     content = {name: value for name, value in contents(directory).items() if "evaluate-tiny/evaluat" in name}
@@ -111,17 +113,18 @@ def test_the_same_seed_gives_the_same_table_though_killed_at_every_shard(
 
     with Session(Run.open(directory)) as session:
         again = RunEvaluation(session, suite).run()
-        assert again.reused
+        assert again.made.reused
         assert again.rows == first
 
     shutil.rmtree(folder)
     finished = folder.parent / ".shards-evaluate-tiny"
-    for shards in (1, 2):
-        command = [sys.executable, "-c", KILLED, str(directory), str(suite_file), "1"]
+    for blocks in (1, 2):
+        command = [sys.executable, "-c", KILLED, str(directory), str(suite_file), str(blocks)]
         ended = subprocess.run(command, cwd=REPOSITORY, timeout=PATIENCE)
         assert ended.returncode == -signal.SIGKILL
-        assert len(list(finished.glob("tiny_*.parquet"))) == shards, "a finished shard outlives the kill"
-    damaged = sorted(finished.glob("tiny_*.parquet"))[0]
+        answered = list(finished.glob("shards/*.json"))
+        assert len(answered) == 2 * blocks, "what two workers have answered outlives the kill"
+    damaged = max(finished.glob("objects/**/*"), key=lambda path: path.stat().st_size)
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
@@ -178,15 +181,18 @@ def test_texts_that_end_an_answer_decide_an_evaluation(
     evaluated: tuple[Path, list[dict]], suite_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Session(Run.open(evaluated[0])) as session:
-        asked = RunEvaluation(session, load_suite(suite_file)).evaluation
-        before = [shard.key for shard in asked.shards]
+
+        def key() -> str:
+            asked = RunEvaluation(session, load_suite(suite_file))
+            return plan_stage(session, asked.generation, asked.stage).key
+
+        before = key()
         monkeypatch.setattr(CompactDialect, "stop", ("\n\n",))
-        again = RunEvaluation(session, load_suite(suite_file)).evaluation
-        assert not {shard.key for shard in again.shards} & set(before)
+        again = key()
+        assert again != before
         monkeypatch.setattr(CompactDialect, "stop", ())
         monkeypatch.setattr(CompactDialect, "stops", lambda spoken, prompt: ("\n\n",), raising=False)
-        told = RunEvaluation(session, load_suite(suite_file)).evaluation
-        assert [shard.key for shard in told.shards] == [shard.key for shard in again.shards]
+        assert key() == again
 
 
 @pytest.mark.parametrize(("every", "moved"), [(2, {"evaluate"}), (0, set())])
@@ -207,9 +213,9 @@ def test_in_the_loop_they_decide_the_stage_that_evaluates_and_no_other(
 def test_members_are_chosen_by_play_or_by_name(copy_of: Callable[[], Path], suite_file: Path) -> None:
     directory, suite = copy_of(), load_suite(suite_file)
     with Session(Run.open(directory)) as session:
-        best = RunEvaluation(session, suite, "best").evaluation.players
+        best = RunEvaluation(session, suite, "best").exam.players
         assert [player.member_id.partition("-")[0] for player in best] == ["student", "teacher", BASE]
-        one = RunEvaluation(session, suite, best[0].member_id).evaluation.players
+        one = RunEvaluation(session, suite, best[0].member_id).exam.players
         assert [player.member_id for player in one] == [best[0].member_id, BASE]
         with pytest.raises(RunDirectoryError, match="student-77-g0000 does not live in generation 3"):
             RunEvaluation(session, suite, "student-77-g0000")
@@ -220,12 +226,12 @@ def test_members_are_chosen_by_play_or_by_name(copy_of: Callable[[], Path], suit
 def test_an_evaluation_of_all_stands_for_the_best_and_never_the_other_way_round(
     copy_of_evaluated: Path, suite_file: Path
 ) -> None:
-    run, suite = Run.open(copy_of_evaluated), load_suite(suite_file)
-    assert is_current(run, suite) and is_current(run, suite, "best")
-    with Session(run) as session:
+    suite = load_suite(suite_file)
+    with Session(Run.open(copy_of_evaluated)) as session:
+        assert is_current(session, suite) and is_current(session, suite, "best")
         RunEvaluation(session, suite, "best").run()
-    assert is_current(run, suite, "best")
-    assert not is_current(run, suite), "the others are yet to be measured"
+        assert is_current(session, suite, "best")
+        assert not is_current(session, suite), "the others are yet to be measured"
 
 
 @pytest.mark.thorough

@@ -179,7 +179,10 @@ def rerun(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the generation of the stage")],
     stage: Annotated[
-        str, typer.Option(help="match, propose, verify, solve, grade, update, evaluate or evolve")
+        str,
+        typer.Option(
+            help="match, propose, verify, solve, grade, update, evaluate, evolve, or evaluate:SUITE"
+        ),
     ],
     seed: Annotated[int | None, typer.Option(help="draw again, with this seed")] = None,
     truncate: Annotated[

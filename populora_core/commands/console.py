@@ -101,7 +101,10 @@ class ConsoleObserver(Observer):
     def stage_started(self, generation: int, stage: str) -> None:
         self.position = f"{stage} of generation {generation}"
         self._progress.reset(
-            self._bar, description=f"generation {generation}: {DOING[stage]}", total=None, completed=0
+            self._bar,
+            description=f"generation {generation}: {DOING[stage.partition('-')[0]]}",
+            total=None,
+            completed=0,
         )
 
     def stage_again(self, generation: int, stage: str, moved: Sequence[str]) -> None:

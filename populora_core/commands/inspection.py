@@ -12,6 +12,7 @@ from rich.table import Table
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
 from populora_core.lifecycle.pruning import PrunePlan
+from populora_core.lifecycle.run_evaluation import evaluations_of
 from populora_core.lifecycle.standing import named
 from populora_core.report import learnt
 from populora_core.report.figures import read_figures
@@ -31,7 +32,7 @@ from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
 from populora_core.stages.redoable import redoable
-from populora_core.stages.table import stages_of
+from populora_core.stages.table import folder_name, stages_of
 from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import pruned
@@ -111,19 +112,20 @@ def show_generation(run: Run, generation: int) -> None:
             name, overflow="fold", justify="right" if name in ("seconds", "attempt", "rows") else "left"
         )
     why: list[str] = []
-    for stage in stages_of(generation):
-        manifest = read_manifest(stage_dir(run.directory, generation, stage.name))
-        state = _stage_state(run, generation, stage.name)
+    beside = [folder.name for folder, _ in evaluations_of(run, generation)]
+    for stage in (*(stage.name for stage in stages_of(generation)), *beside):
+        manifest = read_manifest(stage_dir(run.directory, generation, stage))
+        state = _stage_state(run, generation, stage)
         if manifest is None:
-            table.add_row(stage.name, state)
+            table.add_row(stage, state)
             continue
-        about = [stage.name, state, f"{manifest.seconds:.1f}", str(manifest.attempt)]
+        about = [stage, state, f"{manifest.seconds:.1f}", str(manifest.attempt)]
         for file in manifest.files:
             rows = "" if file.rows is None else str(file.rows)
             table.add_row(*about, file.name.removesuffix(".parquet"), rows)
             about = [""] * 4
         if again := manifest.extra.get("again"):
-            why.append(f"{stage.name} was made again: {'; '.join(again)}")
+            why.append(f"{stage} was made again: {'; '.join(again)}")
     console.print(table)
     for line in why:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -135,7 +137,7 @@ def show_generation(run: Run, generation: int) -> None:
 def show_stage(run: Run, generation: int | None, stage: str) -> None:
     """One stage's manifest, as it stands on disk."""
     _require(generation is not None, "--stage needs --generation")
-    manifest = read_manifest(stage_dir(run.directory, generation or 0, stage))
+    manifest = read_manifest(stage_dir(run.directory, generation or 0, folder_name(stage)))
     _require(manifest is not None, f"{run.directory} has no {stage} of generation {generation}")
     console.print_json(manifest.to_json())  # type: ignore[union-attr]  # required just above
 

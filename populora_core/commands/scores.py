@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -30,9 +30,10 @@ from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvalua
 from populora_core.report.learnt import fallen_most, level_claim, told
 from populora_core.report.scored import of_items, yardsticks
 from populora_core.report.write import refresh
+from populora_core.runs.observer import Observer
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import Evaluation, seeded
+from populora_core.stages.evaluation import Exam, seeded
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support.typed import shown, typed
 from populora_core.terminal.screen import console, narrated
@@ -68,9 +69,9 @@ def show_adapter(
     chosen = chosen if sample is None else chosen.sampled(sample)
     with narrated("loading base and adapter ..."), adapter_session(folder, base) as session:
         asked = evaluation_of(session, chosen, SOLVERS)
-        _say(cost_line(asked.evaluation, chosen))
-        with progress_bar(console) as progress:
-            found = asked.run(progress)
+        _say(cost_line(asked.exam))
+        with progress_bar(console) as session.observer:
+            found = asked.run()
         name = folder.resolve().name
         rows = [row | {"member_id": BASE if row["member_id"] == BASE else name} for row in found.rows]
         _show_table(rows, chosen, found)
@@ -111,9 +112,9 @@ def _show_yardstick(run: Run, suite: Suite, found: Evaluated) -> None:
 
 def _made(asked: RunEvaluation) -> Evaluated:
     """The evaluation, once it is made, in the report too."""
-    _say(cost_line(asked.evaluation, asked.suite))
-    with progress_bar(console) as progress:
-        found = asked.run(progress)
+    _say(cost_line(asked.exam))
+    with progress_bar(console) as asked.session.observer:
+        found = asked.run()
     refresh(asked.session.run.directory)
     return found
 
@@ -122,35 +123,40 @@ def _say(line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def cost_line(evaluation: Evaluation, suite: Suite) -> str:
+def cost_line(exam: Exam) -> str:
     """A line on the evaluation's size, before it starts."""
-    problems = sum(len(shard.items) for shard in evaluation.shards)
-    line = (
-        f"suite {suite.suite}, {evaluation.part} half: {problems} problems, {len(evaluation.players)} players, "
-        f"{evaluation.completions} completions of together at most {evaluation.most_tokens:,} tokens, "
-        f"in {len(evaluation.shards)} shards"
+    problems = sum(len(items) for _, items in exam.problems)
+    return (
+        f"suite {exam.suite.suite}, {exam.part} half: {problems} problems, {len(exam.players)} players, "
+        f"{exam.completions} completions of together at most {exam.most_tokens:,} tokens, "
+        f"in {len(list(exam.blocks))} blocks"
     )
-    done = evaluation.done
-    return line + (f"; {done} completions are there already" if done else "")
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(console: Console) -> Iterator[Observer]:
     """A display of completions done and time left; one line a tenth where there is no terminal."""
     if not console.is_terminal:
         yield _Tenths(console)
         return
     columns = (TextColumn("answering"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("answering", total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
+        yield _Bar(progress)
 
 
-class _Tenths:
+class _Bar(Observer):
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._task = progress, progress.add_task("answering", total=None)
+
+    def stage_progress(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+
+class _Tenths(Observer):
     def __init__(self, console: Console) -> None:
         self._console, self._told = console, 0
 
-    def __call__(self, done: int, total: int) -> None:
+    def stage_progress(self, done: int, total: int) -> None:
         tenth = 10 * done // total
         if tenth > self._told:
             self._told = tenth

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from populora_core.config.load import Config
-from populora_core.lifecycle.progress import score_progress
+from populora_core.lifecycle.progress import evaluation_again, score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.figures import Figures
@@ -92,11 +92,16 @@ def rerun(
         RunDirectoryError: no such stage yet, or the content changed under later generations.
     """
     run = session.run
+    if ":" in stage_name:
+        asked = evaluation_again(session, generation, stage_name, seed)
+        made = asked.run(run_one, force=True).made
+        refresh(run.directory)
+        return [made]
     stages = stages_of(generation)
     if stage_name not in (stage.name for stage in stages):
         raise RunDirectoryError(
             f"generation {generation} has no stage {stage_name!r}",
-            expected="one of " + ", ".join(stage.name for stage in stages),
+            expected="one of " + ", ".join(stage.name for stage in stages) + ", or evaluate:SUITE",
             fix="populora inspect shows the stages of a run",
         )
     stage = STAGES[stage_name]

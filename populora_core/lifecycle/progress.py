@@ -5,52 +5,98 @@ They are what people read: no stage depends on them, and none sees what they are
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+from pydantic import ValidationError
 
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import sample_of
-from populora_core.benchmarks.scores import FIRST, NEWEST, YARDSTICK
-from populora_core.benchmarks.suite import Entry, Suite, load_suite, named_suite
-from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation
+from populora_core.benchmarks.scores import BASE, FIRST, NEWEST, YARDSTICK
+from populora_core.benchmarks.suite import DATA, Entry, Suite, load_suite, named_suite
+from populora_core.lifecycle.run_evaluation import (
+    SOLVERS,
+    RunEvaluation,
+    RunStage,
+    evaluations_of,
+    selection,
+)
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
+from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import seeded
-from populora_core.store.artifacts import stage_dir
+from populora_core.stages.table import folder_name
+from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.store.rows import ProblemRow, StageTables
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.ids import ANCHOR
 from populora_core.support.trust import require_trusted
 
-EVALUATE = "evaluate"
 ATTEMPTS = 2  # more problems tell more than more attempts at each
 YARDSTICK_PROBLEMS = 80  # of each era, where no one says how many
 LONGEST_ERA = 5  # generations, as long as the report's "at first" and "now"
 
 
-def score_progress(session: Session, generation: int) -> None:
-    """Score solvers and base where the configuration asks for it; what was scored before is not scored again."""
+def score_progress(session: Session, generation: int, run_one: RunStage = run_stage) -> None:
+    """Score solvers and base where the configuration asks for it; what was scored before is not scored again.
+
+    Args:
+        run_one: runs one stage; Prefect's tasks take its place.
+    """
     settings = session.run.config.evaluate
     if not settings.report_every or generation % settings.report_every:
         return
-    for asked in _asked(session, generation):
-        if asked.is_done:
-            continue
-        started = time.monotonic()
-        session.observer.stage_started(generation, EVALUATE)
-        asked.run(session.observer.stage_progress)
-        session.observer.stage_ended(generation, EVALUATE, False, time.monotonic() - started)
-
-
-def _asked(session: Session, generation: int) -> Iterator[RunEvaluation]:
-    settings = session.run.config.evaluate
     suite = load_suite(settings.file()).sampled(settings.report_problems)
-    yield RunEvaluation(session, suite, SOLVERS, generation)
+    RunEvaluation(session, suite, SOLVERS, generation).run(run_one)
     if settings.yardstick:
         own = _yardstick(session, _own_suite(session.run, settings.yardstick), generation)
         if own is not None:
-            yield own
+            own.run(run_one)
+
+
+def is_current(session: Session, suite: Suite, members: str = "all") -> bool:
+    """True if these of the newest generation's members, or all, were evaluated just as they would be now.
+
+    Raises:
+        RunDirectoryError: the run has no complete generation yet, or no such member.
+        BenchmarkError: the suite cannot be used with this run.
+    """
+    asked = (members,) if suite.suite == YARDSTICK else sorted({members, "all"})
+    return any(evaluation_of(session, suite, each).is_done for each in asked)
+
+
+def evaluation_again(session: Session, generation: int, name: str, seed: int | None = None) -> RunEvaluation:
+    """The evaluation that a generation holds as the stage of a name, such as evaluate:tiny.
+
+    Args:
+        seed: of its draws; None for the one it had.
+
+    Raises:
+        RunDirectoryError: it was never made.
+        ConfigError: the yardstick is asked for another seed, or the suite names a file that the user has not named.
+    """
+    run = session.run
+    manifest = read_manifest(stage_dir(run.directory, generation, folder_name(name)))
+    if manifest is None or "suite" not in manifest.config:
+        there = [folder.name.replace("-", ":", 1) for folder, _ in evaluations_of(run, generation)]
+        raise RunDirectoryError(
+            f"{name} of generation {generation} was never made",
+            expected=" or ".join(there) or "a stage of the loop",
+            fix=f"populora evaluate {run.directory} --suite FILE makes such scores",
+        )
+    try:
+        suite = Suite.model_validate(manifest.config["suite"])
+    except ValidationError as error:
+        raise RunDirectoryError(
+            f"{name} of generation {generation} names no suite", got=str(error)
+        ) from error
+    for entry in suite.benchmarks:  # somebody may have sent the run
+        if entry.here is not None and DATA not in entry.here.resolve().parents:
+            require_trusted(str(entry.here.resolve()))
+    if suite.suite == YARDSTICK:
+        _refuse_seed(run, seed)
+    base = [BASE, None] in manifest.config.get("players", [[BASE, None]])
+    return evaluation_of(session, seeded(suite, seed), selection(manifest), generation, base)
 
 
 def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | None = None) -> Suite:
@@ -69,6 +115,11 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
             require_trusted(own)
         chosen = seeded(named_suite(name) if name else load_suite(run.config.evaluate.file()), seed)
         return chosen if sample is None else chosen.sampled(sample)
+    _refuse_seed(run, seed)
+    return _own_suite(run, sample or YARDSTICK_PROBLEMS)
+
+
+def _refuse_seed(run: Run, seed: int | None) -> None:
     if seed is not None:
         raise ConfigError(
             "the yardstick has no seed of its own",
@@ -76,11 +127,10 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
             got=f"--seed {seed}",
             fix="leave --seed out, or give a suite file",
         )
-    return _own_suite(run, sample or YARDSTICK_PROBLEMS)
 
 
 def evaluation_of(
-    session: Session, suite: Suite, members: str = "all", generation: int | None = None
+    session: Session, suite: Suite, members: str = "all", generation: int | None = None, base: bool = True
 ) -> RunEvaluation:
     """The evaluation of a run on a suite of `suite_for`; nothing is made yet.
 
@@ -90,7 +140,7 @@ def evaluation_of(
         BenchmarkError: the suite cannot be used with this run.
     """
     if suite.suite != YARDSTICK:
-        return RunEvaluation(session, suite, members, generation)
+        return RunEvaluation(session, suite, members, generation, base=base)
     if members not in ("all", SOLVERS):
         raise ConfigError(
             "the yardstick is taken of all solvers",

@@ -1,39 +1,35 @@
-"""Evaluating a run: its members after a generation and the base model beside them, on the half that is reported.
-
-The result lies beside the stages of that generation, in `generations/0012/evaluate-SUITE`, committed as they are;
-so it goes where the generation goes.
-"""
+"""Evaluating a run: the stage `evaluate:SUITE` for members that a person chooses."""
 
 from __future__ import annotations
 
-import time
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from populora_core.benchmarks.contamination import Contamination, contamination
 from populora_core.benchmarks.items import suite_items
-from populora_core.benchmarks.scores import BASE, score_rows
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.naming import BEST, member_named
 from populora_core.lifecycle.standing import by_play, living, newest_generation, population_folder
 from populora_core.population.member import Role
-from populora_core.runs.run import Run, code_revision
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import python_of
-from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, SuiteItems, players_of
-from populora_core.stages.table import file_name
-from populora_core.store.artifacts import StageWriter, intact, read_manifest, stage_dir, supersede
+from populora_core.stages.engine import StageResult, is_done, run_stage
+from populora_core.stages.evaluation import BASE_PLAYER, Exam, SuiteItems, players_of
+from populora_core.stages.measure import SANDBOX, SELECTION, measure
+from populora_core.stages.table import Stage, file_name
+from populora_core.store.artifacts import intact, read_manifest, stage_dir, supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, shards_dir
+from populora_core.store.manifest import EVALUATION, Manifest, generation_dir
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
-from populora_core.store.schema import to_table
 from populora_core.support.errors import RunDirectoryError
 
-VERSION = 1
-SELECTION, SANDBOX = "members", "sandbox"
 SOLVERS = "solvers"
 GROUPS = ("all", SOLVERS, BEST)
+RunStage = Callable[..., StageResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +37,13 @@ class Evaluated:
     """A committed evaluation of a run.
 
     Attributes:
-        reused: it was there already, and nothing had to be done.
+        rows: scores.
     """
 
     folder: Path
     generation: int
     rows: list[EvaluationRow]
-    reused: bool
+    made: StageResult
 
     @property
     def judged_in(self) -> str:
@@ -88,67 +84,42 @@ class RunEvaluation:
         problems: SuiteItems | None = None,
         base: bool = True,
     ) -> None:
-        self.session, self.suite, self._base = session, suite, base
+        self.session = session
         run = session.run
         self.generation = newest_generation(run) if generation is None else generation
-        self._folder = stage_dir(run.directory, self.generation, EVALUATION + suite.suite)
-        finished = shards_dir(run.directory, self.generation, self._folder.name)
         chosen = chosen_members(run, self.generation, members)
         by_name = members if members in GROUPS else next(iter(chosen))
-        self._selection = "all" if len(chosen) == len(living(run, self.generation)) else by_name
-        self.evaluation = Evaluation(
-            session,
-            suite,
-            Part.TEST,
-            [*players_of(chosen), *([BASE_PLAYER] if base else [])],
-            self.generation,
-            finished,
-            problems,
-        )
+        self._members = "all" if len(chosen) == len(living(run, self.generation)) else by_name
+        players = [*players_of(chosen), *([BASE_PLAYER] if base else [])]
+        self.exam = Exam(suite, Part.TEST, players, problems)
+
+    @cached_property
+    def stage(self) -> Stage:
+        return measure(self.session, self.exam, self._members)
 
     @property
     def is_done(self) -> bool:
         """True if it was committed before, from the same members by the same rules, and is whole."""
-        found = read_manifest(self._folder)
-        return found is not None and found.key == self.evaluation.key and intact(self._folder, found)
+        return is_done(self.session, self.generation, [self.stage])
 
-    def run(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Evaluated:
+    def run(self, run_one: RunStage = run_stage, force: bool = False) -> Evaluated:
         """Make it, unless it is done; what was there before goes to superseded/.
+
+        Args:
+            run_one: runs one stage; Prefect's tasks take its place.
+            force: make it although it is done.
 
         Raises:
             SandboxUnavailable: the sandbox went down; finished shards stay for the next time.
             ArtifactError: the result could not be written.
         """
+        result = run_one(self.session, self.generation, self.stage, force=force)
         run = self.session.run
-        if self.is_done:
-            return Evaluated(
-                self._folder, self.generation, StageTables(self._folder).rows("evaluations"), True
-            )
-        self.session.heartbeat.at(self.generation, self._folder.name)
-        started = time.time()
-        with StageWriter(run.directory, self.generation, self._folder.name) as writer:
-            items = self.evaluation.run(progress)
-            rows = score_rows(items.to_pylist(), self.suite, base=BASE if self._base else None)
-            writer.write_table(ITEMS, items)
-            writer.write_table("evaluations", to_table("evaluations", rows))
-            writer.commit(
-                writer.draft(
-                    key=self.evaluation.key,
-                    stage_version=VERSION,
-                    seed=self.suite.seed,
-                    config={"suite": self.suite.model_dump(mode="json")},
-                    inputs=_inputs(run, self.generation),
-                    started=started,
-                    seconds=time.time() - started,
-                    code_revision=code_revision(),
-                    extra={SELECTION: self._selection, SANDBOX: self.session.sandbox.identity}
-                    | self.session.since_stage(started),
-                )
-            )
-        self.evaluation.clear()
-        self.session.stage_ended = time.time()
-        publish(run.directory)
-        return Evaluated(self._folder, self.generation, rows, False)
+        if not result.reused:
+            publish(run.directory)
+        folder = stage_dir(run.directory, self.generation, self.stage.name)
+        rows = StageTables(folder).rows("evaluations")
+        return Evaluated(folder, self.generation, rows, result)
 
 
 def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
@@ -159,25 +130,6 @@ def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
         problems = StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
         texts += [f"{row['program']}\n{row['message']}" for row in problems]
     return contamination(items, texts)
-
-
-def is_current(run: Run, suite: Suite, members: str = "all") -> bool:
-    """True if these of the newest generation's members, as they are now, were evaluated by this very suite.
-
-    Args:
-        members: all, best, or a member's id.
-
-    Raises:
-        RunDirectoryError: the run has no complete generation yet.
-    """
-    newest = newest_generation(run)
-    return any(
-        manifest.inputs == _inputs(run, newest)
-        and manifest.config.get("suite") == suite.model_dump(mode="json")
-        and selection(manifest) in ("all", members)
-        and intact(folder, manifest)
-        for folder, manifest in evaluations_of(run, newest)
-    )
 
 
 def selection(evaluation: Manifest) -> str:
@@ -195,15 +147,12 @@ def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]
 
 def supersede_outdated(run: Run, generation: int) -> list[Path]:
     """Set aside evaluations of members that the generation no longer has; returns where they went."""
-    outdated = [f for f, m in evaluations_of(run, generation) if m.inputs != _inputs(run, generation)]
+    population = read_manifest(population_folder(run, generation))
+    content = population.contents[file_name("population")] if population else ""
+    # Before evaluations were stages, they named the content itself.
+    now = content, hashlib.sha256(content.encode()).hexdigest()
+    outdated = [f for f, m in evaluations_of(run, generation) if m.inputs.get("population") not in now]
     return [supersede(run.directory, folder) for folder in outdated]
-
-
-def _inputs(run: Run, generation: int) -> dict[str, str]:
-    manifest = read_manifest(population_folder(run, generation))
-    if manifest is None:
-        return {}
-    return {"population": manifest.contents[file_name("population")]}
 
 
 def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:

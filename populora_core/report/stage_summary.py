@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import Manifest, complete, read_manifest, stage_dir
+from populora_core.store.manifest import EVALUATION, Manifest, complete, read_manifest, stage_dir
+from populora_core.store.sql import text
 from populora_core.support.errors import ArtifactError
 
 _LENGTHS = """
@@ -54,6 +55,20 @@ class _Query:
 
     headline: str
     parts: Mapping[str, str]
+
+
+def _scores(of: str) -> _Query:
+    """The queries for scores of a suite."""
+    rows = f"FROM tables.evaluations WHERE generation = $generation AND {of}"
+    return _Query(
+        f"""SELECT CASE WHEN count(*) = 0 THEN 'no evaluation is due'
+           ELSE count(DISTINCT member_id) FILTER (member_id <> 'base') || ' members are measured on '
+           || string_agg(DISTINCT suite, ', ') END {rows}""",
+        {
+            "scores": f"""SELECT member_id AS member, suite, benchmark, n, score, low, high, delta AS "over the base"
+                {rows} ORDER BY suite, benchmark = 'all' DESC, benchmark, score DESC, member"""
+        },
+    )
 
 
 _QUERIES = {
@@ -129,17 +144,7 @@ _QUERIES = {
                 FROM averages WHERE generation = $generation ORDER BY 1""",
         },
     ),
-    "evaluate": _Query(
-        """SELECT CASE WHEN count(*) = 0 THEN 'no evaluation is due'
-           ELSE count(DISTINCT member_id) FILTER (member_id <> 'base') || ' members are measured on '
-           || string_agg(DISTINCT suite, ', ') END
-        FROM tables.evaluations WHERE generation = $generation""",
-        {
-            "scores": """SELECT member_id AS member, suite, benchmark, n, score, low, high, delta AS "over the base"
-                FROM tables.evaluations WHERE generation = $generation
-                ORDER BY suite, benchmark = 'all' DESC, benchmark, score DESC, member"""
-        },
-    ),
+    "evaluate": _scores("part = 'validation'"),
     "evolve": _Query(
         """SELECT CASE WHEN count(*) = 0 THEN 'no one is replaced' ELSE count(*) || ' members are replaced' END
         FROM evolutions WHERE generation = $generation""",
@@ -176,7 +181,8 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
             got=str(folder),
             fix="populora resume makes damaged stages again",
         )
-    query = _QUERIES[stage]
+    suite = stage.removeprefix(EVALUATION)
+    query = _QUERIES[stage] if suite == stage else _scores(f"part = 'test' AND suite = {text(suite)}")
     asked = " ".join((query.headline, *query.parts.values()))
     with Catalogue(directory, generations=(generation - 1, generation), asked=asked) as catalogue:
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.drift import drift, is_whole
+from populora_core.stages.drift import drift, is_whole, recorded_alike
 from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
@@ -117,21 +117,30 @@ def commit_shared(run: Run, shared: SharedStore, entry: SharedEntry) -> Manifest
 def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     """The stage as it is committed, if that is whole and follows from its inputs.
 
-    What a fork inherited may have another key, as long as it follows from what lies there now.
+    What a fork inherited may have another key, as long as it follows from what lies there now; so may an evaluation
+    from before these were stages.
     """
     folder = stage_dir(run.directory, plan.generation, plan.stage.name)
     found = read_manifest(folder)
-    if found is None:
+    if found is None or not is_whole(run, folder, found):
         return None
-    inherited = plan.generation <= run.settled and all(
-        found.inputs.get(name, content) == content for name, content in plan.inputs.items()
-    )
-    return found if (found.key == plan.key or inherited) and is_whole(run, folder, found) else None
+    if plan.stage.own:
+        taken = recorded_alike(plan, found, folder)
+    else:
+        taken = plan.generation <= run.settled and all(
+            found.inputs.get(name, content) == content for name, content in plan.inputs.items()
+        )
+    return found if found.key == plan.key or taken else None
+
+
+def _shared(session: Session, plan: StagePlan) -> SharedStore | None:
+    """The store that the loop's stages are shared in: no other machine's work depends on what stands beside it."""
+    return None if plan.stage.own else session.shared
 
 
 def _bring(session: Session, plan: StagePlan) -> Manifest | None:
     """Commit what another machine, or this one before a kill, has shared under the key; None where no one has."""
-    shared = session.shared
+    shared = _shared(session, plan)
     entry = shared.find(plan.generation, plan.stage.name, plan.key) if shared is not None else None
     if shared is None or entry is None:
         return None
@@ -146,7 +155,8 @@ def _make(
 ) -> tuple[Manifest, bool]:
     """Run the stage's code and commit what it wrote; the second is whether just that was committed already."""
     run, generation, stage = session.run, plan.generation, plan.stage
-    require_redoable(run, generation)
+    if not stage.own:  # what stands beside the loop reads its own generation's weights alone
+        require_redoable(run, generation)
     from populora_core.stages.context import StageContext
 
     started = time.time()
@@ -177,8 +187,8 @@ def _make(
         if found is not None and found.contents == manifest.contents:
             shards.release()
             return found, True  # forced, and it came out as it was: what is there stays
-        if session.shared is not None:
-            manifest = session.shared.settle(manifest, writer)
+        if (shared := _shared(session, plan)) is not None:
+            manifest = shared.settle(manifest, writer)
         if guard is not None:
             guard(manifest.files)
         place_adapters(run.directory, writer, manifest)
@@ -202,4 +212,4 @@ def perform(stage: Stage, context: StageContext) -> None:
         "evaluate": evaluate.run,
         "evolve": evolve.run,
     }
-    code[stage.name](context)
+    (stage.code or code[stage.name])(context)

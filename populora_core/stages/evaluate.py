@@ -11,7 +11,7 @@ from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.population.fitness import learnable_share
 from populora_core.population.member import Member, Role
 from populora_core.stages.context import StageContext
-from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, players_of
+from populora_core.stages.evaluation import BASE_PLAYER, ITEMS, Evaluation, Exam, players_of
 from populora_core.support.errors import ArtifactError
 
 
@@ -46,16 +46,9 @@ def _measure(ctx: StageContext, suite: Suite, members: list[Member]) -> dict[str
     hashes = {row["member_id"]: row["sha256"] for row in ctx.rows("adapters", "member_id", "sha256")}
     players = players_of({member.member_id: hashes[member.member_id] for member in members})
     guarded = ctx.config.evaluate.guard != "off"
-    evaluation = Evaluation(
-        ctx.session,
-        suite,
-        Part.VALIDATION,
-        [*players, BASE_PLAYER] if guarded else players,
-        ctx.generation,
-        ctx.shards.folder,
-    )
+    exam = Exam(suite, Part.VALIDATION, [*players, BASE_PLAYER] if guarded else players)
+    evaluation = Evaluation(ctx.session, exam, ctx.generation, ctx.shards)
     items = evaluation.run(ctx.progress)
-    ctx.shards.records += evaluation.records
     ctx.extra |= evaluation.tokens | {"sandbox": ctx.session.sandbox.identity}
     rows = score_rows(items.to_pylist(), suite, base=BASE if guarded else None)
     ctx.writer.write_table(ITEMS, items)

@@ -173,7 +173,9 @@ def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
 
 
 def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = None) -> int:
-    """The stage's seed: drawn from the run's, or from the one that `rerun --seed` gave it."""
+    """The stage's seed: its own, or drawn from the run's, or from the one that `rerun --seed` gave it."""
+    if stage.own:
+        return stage.own_seed
     redrawn = run.redraws().get(f"{generation:04d}/{stage.name}") if redraw is None else redraw
     return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
 
@@ -185,7 +187,7 @@ def deciding(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any
         "stage": stage.name,
         "version": stage.version,
         "seed": seed,
-        "config": decisive(session.run.config, stage.config),
+        "config": {**decisive(session.run.config, stage.config), **stage.own},
         "inputs": inputs,
         "base": [spec.digest, spec.base.numbers, spec.base.device] if stage.base else None,
         "dialect": _language(session, stage) if stage.dialect else None,

@@ -5,10 +5,10 @@ The plain loop, the Prefect flow, resume and rerun all walk this table; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from populora_core.benchmarks.anchors import AGAIN, PEERS
 
@@ -46,6 +46,9 @@ class Stage:
         dialect: whether it depends on the dialect's templates and grammar.
         sandbox: whether it depends on the sandbox (its runner and Python version).
         sampler: whether it depends on the sampler's engine.
+        own: what else decides the result of a stage with a parameter, which stands beside the loop; empty in the loop.
+        own_seed: the seed of such a stage.
+        code: of such a stage; it is given the context.
     """
 
     name: str
@@ -57,6 +60,9 @@ class Stage:
     dialect: bool = False
     sandbox: bool = False
     sampler: bool = False
+    own: Mapping[str, Any] = field(default_factory=dict)
+    own_seed: int = 0
+    code: Callable[[Any], None] | None = None
 
 
 FOUND = Stage(
@@ -209,6 +215,11 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     if stage.name == "grade" and config.grade.new_cell_bonus:
         return replace(stage, needs={**stage.needs, "problems": When.SO_FAR})
     return stage
+
+
+def folder_name(stage: str) -> str:
+    """The name in folders and manifests of a stage as it is typed: evaluate:tiny lies in evaluate-tiny."""
+    return stage.replace(":", "-", 1)
 
 
 def file_name(artifact: str) -> str:

@@ -35,7 +35,15 @@ from populora_core.lifecycle.run_evaluation import chosen_members
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Player, players_of
+from populora_core.stages.evaluation import (
+    ANSWERED,
+    BASE_PLAYER,
+    Evaluation,
+    Exam,
+    Player,
+    answers,
+    players_of,
+)
 from populora_core.store.manifest import shards_dir
 from populora_core.store.rows import EvaluationItemRow, SampledRow
 from populora_core.support import ids
@@ -185,8 +193,8 @@ class Assembler:
 
     def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[SureRow]:
         self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")
-        asked = _Sure(self.session, self.suite, part, players, self.generation, self._work / part)
-        return asked.run(lambda done, total: None).to_pylist() if asked.shards else []
+        exam = Exam(self.suite, part, players)
+        return answers(self.session, exam, self.generation, self._work / part, _Sure).to_pylist()
 
     def _scores(
         self, items: Sequence[SureRow], players: Sequence[str] | Mapping[str, object]

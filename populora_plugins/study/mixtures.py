@@ -14,7 +14,7 @@ from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, chose
 from populora_core.population.member import Role
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import Session
-from populora_core.stages.evaluation import Evaluation
+from populora_core.stages.evaluation import Exam, answers
 from populora_core.store.artifacts import stage_dir
 from populora_core.store.manifest import shards_dir
 from populora_core.store.rows import StageTables
@@ -41,8 +41,7 @@ def averages(session: Session, suite: Suite, generation: int) -> Iterator[Value]
         return
     work = shards_dir(run.directory, generation, f"{AVERAGE}-{suite.suite}")
     player, _ = mixed(session, AVERAGE, members, generation, suite.seed, work / AVERAGE)
-    asked = Evaluation(session, suite, Part.TEST, [player], generation, work / Part.TEST)
-    rows = asked.run(lambda done, total: None).to_pylist()
+    rows = answers(session, Exam(suite, Part.TEST, [player]), generation, work / Part.TEST).to_pylist()
     yield from by_level(generation, AVERAGE, ALL, rows)
 
 
@@ -63,8 +62,8 @@ def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
             if not evolved.rows("evolutions"):
                 rerun(session, at, "evolve")
             train(session, at + COPIES_AFTER)
-            answers = RunEvaluation(session, suite, SOLVERS, at + COPIES_AFTER, base=False).run().items()
+            answered = RunEvaluation(session, suite, SOLVERS, at + COPIES_AFTER, base=False).run().items()
         born = {row["child_id"] for row in evolved.rows("evolutions") if row["role"] == Role.STUDENT}
-        scores = level_scores(row for row in answers if row["member_id"] in born)
+        scores = level_scores(row for row in answered if row["member_id"] in born)
         yield Value(at + COPIES_AFTER, COPIES, rule, fmean(scores[level] for level in BANDS["levels_2_5"]))
         shutil.rmtree(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from populora_core.config.load import Config
 from populora_core.stages.decisive import deciding_keys
+from populora_core.stages.drift import moved_settings
 from populora_core.stages.table import STAGES
 from populora_core.support import durable
 from populora_core.support.errors import ArtifactError
@@ -85,25 +86,38 @@ class Origin:
     def stale(self, now: Origin) -> str | None:
         """The reason why a run of this origin does not count beside one of origin `now`; None if it does.
 
-        Settings that only one of them knows are passed over: a new setting's default is what was done before. So
-        are settings that one of them leaves to the machine.
+        It is what moved, as the maker of stages says it. Settings that only one of them knows are passed over: a new
+        setting's default is what was done before. So are settings that one of them leaves to the machine.
         """
-        for stage, version in self.stage_versions.items():
-            if now.stage_versions.get(stage, version) != version:
-                return f"stage {stage} is at version {now.stage_versions[stage]}, it was made by {version}"
+        moved = [
+            f"version of {stage} {version} → {now.stage_versions[stage]}"
+            for stage, version in self.stage_versions.items()
+            if now.stage_versions.get(stage, version) != version
+        ]
         if self.config["run"]["generations"] != now.config["run"]["generations"]:
-            return "it has another number of generations"
-        for section, settings in self.config.items():
-            for key, value in settings.items():
-                current = now.config.get(section, {}).get(key, value)
-                decides = key in deciding_keys(section, settings) and f"{section}.{key}" not in _FREE
-                if decides and current != value and _AUTO not in (current, value):
-                    return f"{section}.{key} is {json.dumps(current)}, it was made with {json.dumps(value)}"
+            moved.append("it has another number of generations")
+        compared = list(self._compared(now))
+        moved += moved_settings(_chosen(self.config, compared), _chosen(now.config, compared))
         if self.base_digest != now.base_digest:
-            return "the base model is another"
+            moved.append("the base model is another")
         if (self.suite, self.evaluate_every) != (now.suite, now.evaluate_every):
-            return "it was evaluated on another suite or at other generations"
-        return None
+            moved.append("it was evaluated on another suite or at other generations")
+        return "; ".join(moved) or None
+
+    def _compared(self, now: Origin) -> Iterator[tuple[str, str]]:
+        """(section, key) of the deciding settings that both know."""
+        for section, settings in self.config.items():
+            for key in settings.keys() & set(deciding_keys(section, settings)):
+                values = settings[key], now.config.get(section, {}).get(key, _AUTO)
+                if f"{section}.{key}" not in _FREE and _AUTO not in values:
+                    yield section, key
+
+
+def _chosen(config: Mapping[str, Any], keys: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    chosen: dict[str, dict[str, Any]] = {}
+    for section, key in keys:
+        chosen.setdefault(section, {})[key] = config[section][key]
+    return chosen
 
 
 @dataclass(frozen=True)

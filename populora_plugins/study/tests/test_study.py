@@ -120,9 +120,7 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
     assert read_summary(path).values == pair.values
     raised = stage_versions() | {"match": 99}
     monkeypatch.setattr("populora_plugins.study.summary.stage_versions", lambda: raised)
-    assert plan(small).void == dict.fromkeys(
-        ("solo-seed-0003", "pair-seed-0003"), "stage match is at version 99, it was made by 1"
-    )
+    assert plan(small).void == dict.fromkeys(("solo-seed-0003", "pair-seed-0003"), "version of match 1 → 99")
 
 
 def test_a_summary_survives_its_file(tmp_path: Path, small: Path) -> None:
@@ -145,7 +143,7 @@ def test_a_summary_survives_its_file(tmp_path: Path, small: Path) -> None:
         (lambda o: replace(o, suite="other"), "evaluated on another suite"),
         (
             lambda o: replace(o, config=o.config | {"solve": o.config["solve"] | {"attempts": 9}}),
-            "solve.attempts is 9",
+            "→ 9",
         ),
     ],
 )
