@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import keyword
+from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from base_model.grammar import sample
+from base_model.steps import grammar as steps
 from populora_core.problems.complexity import Complexity, measure
 from populora_core.problems.normal import ngrams, novelty, program_key
 from populora_core.problems.parsing import ProgramSyntaxError
@@ -72,7 +78,26 @@ def test_comments_docstrings_annotations_and_layout_do_not_change_the_key(dresse
             "def f(x):\n y = 1\n def g():\n  y = x\n g()\n return y",
             "def f(x):\n y = 1\n def g():\n  nonlocal y\n  y = x\n g()\n return y",
         ),
-        ("def f(x, y=1):\n return x", "def f(x, y=2):\n return x"),
+        ("def f(x, y=1):\n return x+y", "def f(x, y=2):\n return x+y"),
+        ("def f(x, k=3, y=2):\n return x+y", "def f(x, y=2):\n return x+y"),
+        ("def f(x, k=3, *y):\n return y", "def f(x, *y):\n return y"),
+        ("def f(x, k=3):\n return f(x-1, 5) if x else 0", "def f(x):\n return f(x-1, 5) if x else 0"),
+        ("def f(x):\n if 0:\n  yield\n return x", "def f(x):\n return x"),
+        ("y = 1\ndef f(x):\n if 0:\n  y = 2\n return y", "y = 1\ndef f(x):\n return y"),
+        ("def f(x):\n if 0:\n  return 1\n else:\n  return 2", "def f(x):\n return 1"),
+        ("def f(x):\n if 1:\n  return 1\n return 2", "def f(x):\n return 2"),
+        ("def g(x, k=[].append(1)):\n return x\ndef f(x):\n return x", "def f(x):\n return x"),
+        ("def len(x):\n return 1\ndef f(x):\n return len(x)", "def f(x):\n return len(x)"),
+        ("def f(x):\n return x+0", "def f(x):\n return x"),
+        ("def f(x, y):\n return x+y", "def f(x, y):\n return y+x"),
+        ("def f(x, y):\n return x==y", "def f(x, y):\n return y==x"),
+        *(
+            (given.format("x*y"), given.format("y*x"))
+            for given in (
+                "class A(int):\n def __mul__(self, other): return 1\ndef f(x):\n y = A(x)\n return {}",
+                "def f(x, y):\n try:\n  return {}\n except TypeError as error:\n  return str(error)",
+            )
+        ),
         ("def f(x):\n return f'{x}'", "def f(x):\n return f'{x!r}'"),
         ("import math as m\ndef f(x):\n return m.pi", "import cmath as m\ndef f(x):\n return m.pi"),
         (
@@ -111,6 +136,73 @@ def test_programs_that_may_compute_different_things_have_different_keys(left, ri
 )
 def test_names_are_followed_through_scopes(left, right):
     assert program_key(left) == program_key(right)
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        "def f(x, y):\n if 0:\n  return 1\n z = x*y\n return z",
+        "def f(x, y):\n z = x*y\n if False:\n  x.append(y)\n  pass\n return z",
+        "def f(x, y, k=3, why='not'):\n z = x*y\n return z",
+        "def g(x):\n return x\ndef f(x, y):\n z = x*y\n return z",
+        "def g(x):\n return g(x)\ndef f(x, y):\n z = x*y\n return z\ndef h(x, y=2):\n return g(x)",
+        "def f(x, y):\n z = y*x\n return z",
+    ],
+)
+def test_what_a_program_does_not_use_and_the_order_of_factors_do_not_change_the_key(rewritten: str) -> None:
+    assert program_key(rewritten) == program_key("def f(x, y):\n z = x*y\n return z")
+    assert ngrams(rewritten) == ngrams("def f(x, y):\n z = x*y\n return z")
+
+
+LINES = (
+    " x = x*y", " x = y*x", " x = x+y", " x = y+x", " x = x+0", " x = x-y", " y = x == y", " if 0:\n  return y",
+    " if 0:\n  y = 1", " if x:\n  y = 2", " y = len(x)", " x = g(x, y)", " x = g(y)", " y = y+k",
+)  # fmt: skip
+VALUES = (0, 1, -2, True, 2.5, -0.0, "a", "ab", [1], (1, 2), None)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """Programs with helpers, defaults and statements of which some are used."""
+    helper = draw(st.sampled_from(["", "def g(a, b=2):\n return a*b\n", "def len(a):\n return 3\n"]))
+    given = draw(st.sampled_from(["x, y", "x, y=1", "x, y=1, k=3", "x, y=1, k=4", "x, k=3, y=1"]))
+    lines = draw(st.lists(st.sampled_from(LINES), max_size=3))
+    return "\n".join([f"{helper}def f({given}):", *lines, " return [x, y]"])
+
+
+def outputs(program: str) -> list[str | None]:
+    """What these programs of the tests' own give, None where one raises."""
+    space: dict[str, Any] = {}
+    exec(program, space)
+    found: list[str | None] = []
+    for arguments in [*product(VALUES), *product(VALUES, VALUES), *product((1, "a"), (2, "b"), (3,))]:
+        try:
+            found.append(repr(space["f"](*arguments)))
+        except Exception:
+            found.append(None)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(programs(), min_size=20, max_size=40, unique=True))
+def test_programs_that_give_different_outputs_have_different_keys(drawn: list[str]) -> None:
+    by_key: dict[str, str] = {}
+    for program in drawn:
+        other = by_key.setdefault(program_key(program), program)
+        pairs = zip(outputs(program), outputs(other), strict=True)
+        assert all(one == two for one, two in pairs if None not in (one, two)), f"{program}\n\n{other}"
+
+
+def test_programs_of_the_bundled_grammars_keep_their_keys() -> None:
+    rng = np.random.default_rng(0)
+    tiny = [sample(rng, kind).program for kind in ("code_o", "code_f") for _ in range(300)]
+    drawn = [tuple(steps.random_statement(rng) for _ in range(3)) for _ in range(300)]
+    stepwise = map(steps.program_text, drawn)
+    keys = "".join(map(program_key, [*tiny, *stepwise]))
+    assert (
+        hashlib.sha256(keys.encode()).hexdigest()
+        == "e0d6f1bac4c8920335862bb4fcab8a50853366672ccce0ca12792030b1570fcb"
+    )
 
 
 def test_huge_integers_and_every_kind_of_constant_have_a_normal_form():

@@ -1,10 +1,11 @@
-"""The normal form of a program: what stays when names, comments and layout are taken away.
+"""The normal form of a program: what stays when names, comments, layout and what it does not use are taken away.
 
 Two programs with one normal form compute the same, unless they look at their own names; that is what "the
 same program" means for duplicates. Variables, parameters and helper functions are renamed by the order of
 their first binding. A name stays as it is where renaming could change the meaning: the entry `f`, builtins,
 attributes, keywords of calls, imports, classes and what their bodies bind, and anything that `global`,
-`nonlocal`, walrus, `except` or a pattern binds.
+`nonlocal`, walrus, `except` or a pattern binds. Two variables that are multiplied are put in order; operands of
+other operators are not, since text, lists or True may tell which came first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
 from populora_core.problems.parsing import ENTRY, parse_program
+from populora_core.problems.unused import does_nothing, without_unused
 from populora_core.support.caching import cached_within, texts_size
 
 NGRAM = 4
@@ -25,6 +27,8 @@ Ngram = tuple[str, ...]
 
 _ABSENT, _END = "-", "."
 _VARIABLE = re.compile(r"%\d+")
+_TELL_FACTORS = (ast.ClassDef, ast.Try, ast.TryStar)
+"""Statements that may tell two factors apart: a class that multiplies in its own way, an error whose text is read."""
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _IGNORED_FIELDS = {"ctx", "annotation", "returns", "type_comment", "type_ignores", "type_params", "kind"}
@@ -79,15 +83,21 @@ def normal_tokens(program: str) -> tuple[str, ...]:
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
-    tree = parse_program(program)
-    return tuple(_Normaliser(_fixed_names(tree)).module(tree))
+    tree = without_unused(parse_program(program))
+    commutes = not any(isinstance(node, _TELL_FACTORS) for node in ast.walk(tree))
+    return tuple(_Normaliser(_fixed_names(tree), commutes).module(tree))
 
 
 class _Normaliser:
-    """One walk over a tree with Python's scopes, each a map from names to the tokens that stand for them."""
+    """One walk over a tree with Python's scopes, each a map from names to the tokens that stand for them.
 
-    def __init__(self, fixed: Set[str]) -> None:
-        self._fixed = fixed
+    Args:
+        fixed: names that stay.
+        commutes: whether two variables that are multiplied are put in order.
+    """
+
+    def __init__(self, fixed: Set[str], commutes: bool) -> None:
+        self._fixed, self._commutes = fixed, commutes
         self._scopes: list[dict[str, str]] = []
         self._named = 0
 
@@ -108,7 +118,7 @@ class _Normaliser:
 
     def _block(self, statements: Sequence[ast.stmt]) -> Iterator[str]:
         for statement in statements:
-            if not _does_nothing(statement):
+            if not does_nothing(statement):
                 yield from self._node(statement)
         yield _END
 
@@ -120,6 +130,11 @@ class _Normaliser:
             yield type(node.value).__name__
             yield f"={hex(node.value) if type(node.value) is int else repr(node.value)}"
             return
+        match node:
+            case ast.BinOp(ast.Name(left), ast.Mult(), ast.Name(right)) if self._commutes:
+                first, second = sorted(map(self._name, (left, right)), key=lambda name: (len(name), name))
+                yield from ("BinOp", "$" + first, "Mult", "$" + second)
+                return
         yield type(node).__name__
         if isinstance(node, _FUNCTION):
             yield self._name(node.name)
@@ -216,13 +231,6 @@ def _fixed_names(tree: ast.Module) -> set[str]:
             case ast.ClassDef(name=name, body=body):
                 fixed.update([name, *_bound(body)])
     return fixed
-
-
-def _does_nothing(statement: ast.stmt) -> bool:
-    """`pass`, docstrings and other lone constants."""
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    )
 
 
 def _sha256(parts: Sequence[str]) -> str:
