@@ -101,7 +101,7 @@ def test_a_member_is_not_released_by_code_that_would_make_another(small: Path) -
     older = run.origin.stage_versions | {"match": 0}
     made = replace(run.origin, stage_versions=older, code_revisions=("abc123",))
     write_summary(run.summary, made, [Value(2, "held_out", "solo-00", 0.3)])
-    with pytest.raises(StudyError, match=r"stage match is at version 1(.*\n)*.*revision abc123"):
+    with pytest.raises(StudyError, match=r"version of match 0 → 1(.*\n)*.*revision abc123"):
         plan_release(small, small.parent / "released")
 
 
