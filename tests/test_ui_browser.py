@@ -147,6 +147,26 @@ def test_the_list_of_runs_opens_without_their_generations(desk: Desk) -> None:
     assert not desk.browser.find_elements("xpath", "//a[normalize-space(.)='first g0002']")
 
 
+def test_a_quick_run_is_a_click_and_plays_the_quick_preset_in_a_folder_of_its_own(desk: Desk) -> None:
+    kept, known = set((ROOT / "runs").glob("*-quick")), desk.runs()
+    desk.browser.get(f"{desk.address}/deployments")
+    desk.click("//a[normalize-space(.)='train' and contains(@class,'deployment-list__name')]")
+    for _ in range(3):  # a page that draws itself again loses clicks
+        desk.button("Run", opens="//button[normalize-space(.)='Quick run']")
+        desk.button("Quick run")
+        with suppress(AssertionError):
+            wait_for(lambda: len(desk.runs()) > len(known), 60, ASKED)
+            break
+    wait_for(lambda: set((ROOT / "runs").glob("*-quick")) > kept, every=ASKED)
+    (run,) = set((ROOT / "runs").glob("*-quick")) - kept
+    try:
+        desk.open_run(f"{run.name} train")
+        desk.wait_state(f"{run.name} train", "Completed")
+        assert committed(run, 3, "evolve") and (run / "report.html").is_file()
+    finally:
+        shutil.rmtree(run)
+
+
 def test_a_run_that_is_cancelled_after_its_end_stays_as_it_ended(desk: Desk, runs: Path) -> None:
     name = f"{made(runs, 'first').name} train"
     wait_for(lambda: not any("prefect.engine" in command(pid) for pid in living(desk)))
@@ -221,15 +241,81 @@ def small_suite(runs: Path) -> Path:
     return suite
 
 
-def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
+SUITES = {"quick": "tiny", "frontier": "frontier", "repl": "own"}
+"""Runs of three kinds, and the suite of each: of its preset, or a file of its configuration."""
+
+
+def three_kinds(runs: Path) -> Path:
+    """A folder with a run of each kind: one copied, two made for a generation."""
+    folder, suite = fresh(runs.parent, "nights"), runs.parent / "own.toml"
+    shutil.copytree(made(runs, "first"), folder / "quick")
+    rows = (
+        f'{{"id": "{n}", "code": "def f(x):\\n return x+{n}", "input": "1", "output": "{1 + n}"}}'
+        for n in (1, 2)
+    )
+    suite.with_suffix(".jsonl").write_text("\n".join(rows))
+    entry = f'benchmark = "cruxeval_o"\ndataset = "file:{suite.with_suffix(".jsonl")}"\nmax_tokens = 32\n'
+    suite.write_text(f'suite = "own"\n[[benchmarks]]\n{entry}')
+    own = {
+        "frontier": ["solve.attempts=2", "evaluate.report_every=0", "evaluate.yardstick=0"],
+        "repl": ['base.dialect="repl"', f'evaluate.suite="{suite}"', "propose.types=['code_o']"],
+    }
+    for name, settings in own.items():
+        preset = "quick" if name == "repl" else name
+        words = ["run", "--preset", preset, "--run-dir", str(folder / name), "--generations", "1", "--plain"]
+        populora(*words, *(word for each in ["propose.per_type=4", *settings] for word in ("--set", each)))
+    return folder
+
+
+def populora(*words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "populora_core.commands", *words],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+
+
+def evaluations(folder: Path) -> dict[str, int]:
+    """Run, generation and suite of every evaluation, and when it was written."""
+    found = sorted(folder.glob("*/generations/*/evaluate-*/manifest.json"))
+    return {
+        "{0} {2} {3}".format(*path.relative_to(folder).parent.parts): path.stat().st_mtime_ns
+        for path in found
+    }
+
+
+def test_three_kinds_of_runs_are_measured_from_the_nightly_form_and_at_night_what_has_changed(
     desk: Desk, runs: Path
 ) -> None:
-    run, suite = made(runs, "first"), small_suite(runs)
-    deployment = desk.nightly()
+    deployment, folder = desk.nightly(), three_kinds(runs)
     (schedule,) = deployment["schedules"]
     assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
-    where = {"run_dirs": [str(runs)], "suite": str(suite), "members": "best"}
+    assert deployment["parameters"] == {"run_dirs": ["runs"], "suite": "", "members": "all"}
+
+    name = f"evaluate own suite: {folder.name}"
+    desk.launch("evaluate-nightly", "nightly-form", named=name, run_dirs=str(folder), members="best")
+    desk.open_run(name)
+    desk.wait_state(name, "Completed")
+    assert desk.run(name)["state"]["message"].startswith("3 runs evaluated on their own suites")
+    first = evaluations(folder)
+    newest = {"quick": "0002", "frontier": "0001", "repl": "0001"}
+    assert first.keys() == {f"{run} {newest[run]} evaluate-{suite}" for run, suite in SUITES.items()}
+    desk.tab("Artifacts")
+    desk.find("//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-quick-tiny']]")
+
+    populora("resume", str(folder / "quick"), "--generations", "3", "--plain")
+    where = {"run_dirs": [str(folder)], "suite": "", "members": "best"}
     desk.api("PATCH", f"deployments/{deployment['id']}", {"parameters": where})
+    assert night(desk, deployment).startswith("1 run evaluated on their own"), "only what went on since"
+    later = evaluations(folder)
+    assert later.keys() - first.keys() == {"quick 0003 evaluate-tiny"}
+    assert {name: later[name] for name in first} == first
+
+
+def night(desk: Desk, deployment: Any) -> str:
+    """Let the cron fire, and wait for its run; what that says at its end."""
 
     def fired() -> list[Any]:
         """The runs that the cron started or soon will, without what was refused beside another."""
@@ -237,51 +323,26 @@ def test_the_nightly_evaluation_fires_by_itself_and_measures_only_what_changed(
         found = desk.runs(deployment_id={"any_": [deployment["id"]]}, expected_start_time={"before_": soon})
         return [each for each in found if each["auto_scheduled"] and each["state_type"] != "CANCELLED"]
 
-    def night() -> str:
-        """Let the cron fire, and wait for its run; what that says at its end."""
-        earlier = {each["id"] for each in fired()}
-        new: list[Any] = []
+    earlier = {each["id"] for each in fired()}
+    new: list[Any] = []
 
-        def ended() -> bool:
-            new[:] = [each for each in fired() if each["id"] not in earlier]
-            return any(each["end_time"] for each in new)
+    def ended() -> bool:
+        new[:] = [each for each in fired() if each["id"] not in earlier]
+        return any(each["end_time"] for each in new)
 
-        with desk.looking_away():
-            for _ in range(round(PATIENCE / HEARD)):
-                if not new:  # nor will there be: the minute was over before the scheduler knew of it
-                    at = datetime.now(UTC) + timedelta(seconds=90)
-                    cron = {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}
-                    desk.set_night(schedule=cron, active=True)
-                with suppress(AssertionError):
-                    wait_for(ended, HEARD, ASKED)
-                    break
-        desk.set_night(active=False)
-        said = [each["state"]["message"] for each in new if each["end_time"]]
-        assert said, new
-        return said[0]
-
-    def evaluations() -> list[str]:
-        return sorted(
-            str(path.parent.relative_to(runs))
-            for path in runs.glob("*/generations/*/evaluate-tiny/manifest.json")
-        )
-
-    assert night().startswith("3 runs evaluated")
-    first = evaluations()
-    assert [name.split("/")[0] for name in first] == sorted(path.name for path in runs.iterdir())
-    assert first[0] == f"{run.name}/generations/0002/evaluate-tiny"
-    written = {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first}
-
-    subprocess.run(
-        [sys.executable, "-m", "populora_core.commands", "resume", str(run), "--generations", "3", "--plain"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    assert night().startswith("1 run evaluated"), "only what went on since"
-    assert evaluations() == [*first[:1], f"{run.name}/generations/0003/evaluate-tiny", *first[1:]]
-    assert {name: (runs / name / "manifest.json").stat().st_mtime_ns for name in first} == written
+    with desk.looking_away():
+        for _ in range(round(PATIENCE / HEARD)):
+            if not new:  # nor will there be: the minute was over before the scheduler knew of it
+                at = datetime.now(UTC) + timedelta(seconds=90)
+                cron = {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}
+                desk.set_night(schedule=cron, active=True)
+            with suppress(AssertionError):
+                wait_for(ended, HEARD, ASKED)
+                break
+    desk.set_night(active=False)
+    said = [str(each["state"]["message"]) for each in new if each["end_time"]]
+    assert said, new
+    return said[0]
 
 
 def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_date(
