@@ -71,9 +71,8 @@ SETTINGS = Config.model_validate(
     }
 )
 RATING, REWARD = SETTINGS.rating, SETTINGS.grade
-Row = (
-    Any  # a dictionary: a match, or a completion, with who wrote it, its tokens, later its verdict and reward
-)
+# A dictionary: a match, or one completion, with who wrote it, prompt and tokens, later its verdict and reward.
+Row = Any
 
 
 class SelfPlay:

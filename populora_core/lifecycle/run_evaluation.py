@@ -38,6 +38,7 @@ class Evaluated:
 
     Attributes:
         rows: scores.
+        made: of the stage; it says if the scores were there already.
     """
 
     folder: Path

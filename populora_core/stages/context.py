@@ -313,9 +313,8 @@ class StageContext(RowReader):
                 alone=alone,
                 progress=lambda done: self.progress(done, len(jobs)),
             )
-            records: list[dict[str, Any]] = getattr(
-                sandbox, "records", []
-            )  # of one that is spread over machines
+            # A sandbox that is spread over machines has records.
+            records: list[dict[str, Any]] = getattr(sandbox, "records", [])
             self.shards.records += records
             records.clear()
             return results

@@ -17,7 +17,7 @@ from populora_core.store.artifacts import read_table
 from populora_core.store.manifest import Manifest, damaged, intact, read_manifest, stage_dir
 
 UNRECORDED = "something that its manifest does not record"
-"""Manifests have had `made_with` since the drift is told."""
+"""The part of a key that a manifest without `made_with` is silent about."""
 ASKED = "asked for"
 LONGEST = 200  # letters of a value that are shown
 

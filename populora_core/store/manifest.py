@@ -240,11 +240,7 @@ def complete(folder: Path, manifest: Manifest) -> bool:
 
 def intact(folder: Path, manifest: Manifest) -> bool:
     """True if every recorded file has its recorded bytes, or was pruned."""
-    return complete(folder, manifest) and all(
-        file_sha256(folder / file.name) == file.sha256
-        for file in manifest.files
-        if not pruned(folder / file.name)
-    )
+    return not damaged(folder, manifest)
 
 
 def damaged(folder: Path, manifest: Manifest) -> list[str]:
