@@ -203,6 +203,25 @@ def test_columns_that_came_after_a_generation_are_null_there(tmp_path, monkeypat
     assert len(rows) == 4 and all(row["tokens"] for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (
+            'SELECT count(*) AS "tokens written" FROM matches',
+            {"main.matches", "tables.matches", "tables.match_results"},
+        ),
+        ("SELECT 'proposals' FROM tables.ratings; FROM tables.runs", {"tables.ratings", "tables.runs"}),
+    ],
+    ids=["a view with what it reads", "tables"],
+)
+def test_a_catalogue_for_some_queries_has_what_they_read_alone(run_dir, asked, shown):
+    with Catalogue(run_dir, generations=(0, 1), asked=asked) as opened:
+        made = opened.rows(
+            "SELECT schema_name || '.' || view_name AS name FROM duckdb_views() WHERE NOT internal"
+        )
+    assert {row["name"] for row in made} == shown
+
+
 def test_tokens_are_counted_by_member_and_role_and_summed_along_the_slot(tmp_path):
     write_run(tmp_path, generations=2)
     third = generation_tables(3)["update"]["updates"]

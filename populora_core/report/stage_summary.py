@@ -183,7 +183,7 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
         )
     suite = stage.removeprefix(EVALUATION)
     query = _QUERIES[stage] if suite == stage else _scores(f"part = 'test' AND suite = {text(suite)}")
-    asked = " ".join((query.headline, *query.parts.values()))
+    asked = "; ".join((query.headline, *query.parts.values()))
     with Catalogue(directory, generations=(generation - 1, generation), asked=asked) as catalogue:
 
         def rows(sql: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +14,7 @@ from populora_core.store.figure_views import FIGURES
 from populora_core.store.manifest import Manifest, complete, read_manifest
 from populora_core.store.manifest_tables import MANIFEST_TABLES, manifest_rows
 from populora_core.store.record_tables import RECORD_TABLES, record_rows
-from populora_core.store.sql import literal, parquet, text
+from populora_core.store.sql import literal, parquet, tables_read, text
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 
@@ -104,42 +103,41 @@ def over_files(found: StageRows, asked: str | None = None) -> Iterator[str]:
     """The statements of a catalogue that holds no row itself.
 
     Args:
-        asked: the SQL that it is made for: what that does not name is left out. None for all.
+        asked: the SELECT statements that it is made for: what they do not read is left out. None for all.
     """
-    views = list(VIEWS.values()) if asked is None else _named(asked)
-    text = None if asked is None else " ".join([asked, *(view.sql() for view in views)])
+    read = None if asked is None else _read_by(asked)
+
+    def needed(name: str) -> bool:
+        return read is None or name in read
+
     yield "CREATE SCHEMA tables"
     for table in TABLES:
-        if text is None or _names(text, f"tables.{table}"):
+        if needed(f"tables.{table}"):
             yield f"CREATE VIEW tables.{table} AS {found.rows(table)}"
     for declared, rows in found.manifest_rows():
-        yield f"CREATE VIEW tables.{declared.name} AS {rows}"
+        if needed(f"tables.{declared.name}"):
+            yield f"CREATE VIEW tables.{declared.name} AS {rows}"
     recorded = record_rows(found.run_dir)
     for name, declared in RECORD_TABLES.items():
-        yield f"CREATE VIEW tables.{name} AS {literal(declared, recorded[name])}"
-    if any(view.name in JOINED for view in views):
+        if needed(f"tables.{name}"):
+            yield f"CREATE VIEW tables.{name} AS {literal(declared, recorded[name])}"
+    if found.blocks:
         yield from recent_views(found)
-    for view in views:
-        once = asked is not None and view in FIGURES  # it is small, and asked several times
-        rows = found.view_rows(view) if view.name in JOINED else view.sql()
-        yield shown(view, found.run_dir, rows, "TABLE" if once else "VIEW")
+    for view in VIEWS.values():
+        if needed(view.name):
+            once = asked is not None and view in FIGURES  # it is small, and asked several times
+            rows = found.view_rows(view) if found.blocks and view.name in JOINED else view.sql()
+            yield shown(view, found.run_dir, rows, "TABLE" if once else "VIEW")
 
 
-def _named(sql: str) -> list[View]:
-    """The views that SQL names, and those that these name, as they are declared."""
-    found: dict[str, View] = {}
-    texts = [sql]
-    while texts:
-        text = texts.pop()
-        for view in VIEWS.values():
-            if view.name not in found and _names(text, view.name):
-                found[view.name] = view
-                texts.append(view.sql())
-    return [view for view in VIEWS.values() if view.name in found]
-
-
-def _names(sql: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", sql) is not None
+def _read_by(sql: str) -> set[str]:
+    """The views and `tables.…` that SQL reads, and those that these views read."""
+    found: set[str] = set()
+    new = {*tables_read(sql)}
+    while new:
+        found |= new
+        new = {name for view in new if view in VIEWS for name in tables_read(VIEWS[view].sql())} - found
+    return found
 
 
 def recent_views(found: StageRows) -> Iterator[str]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,6 +123,25 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     fields = ", ".join(f"{column.name} {column.sql_type}" for column in table)
     document = text(json.dumps(rows, ensure_ascii=False))
     return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
+
+
+@cache
+def tables_read(selects: str) -> frozenset[str]:
+    """The tables and views that SELECT statements read, as `name` or `schema.name`; names of CTEs are among them."""
+    with duckdb.connect() as connection:
+        row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [selects]).fetchone()
+    assert row is not None
+    found: set[str] = set()
+    nodes = [json.loads(row[0])]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                found.add(f"{node['schema_name']}.{node['table_name']}".lstrip("."))
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return frozenset(found)
 
 
 def has_database(path: Path) -> bool:
