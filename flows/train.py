@@ -19,6 +19,7 @@ from populora_core.stages.table import Stage, stages_of
 from populora_core.support.errors import ServerUnreachable
 from tasks.interruption import heeding_ctrl_c, interruption
 from tasks.plainly import plainly
+from tasks.show import shown_beside
 from tasks.stages import task_of
 
 
@@ -31,7 +32,7 @@ def as_task(session: Session, generation: int, stage: Stage, **how: Any) -> Stag
 @plainly
 def generation(run_dir: str, run_name: str, generation: int, before: str | None = None) -> None:
     """Match, propose, verify, solve, grade, update, evaluate, evolve, scores; or those before one of them."""
-    with attach(run_dir) as session:
+    with attach(run_dir) as session, shown_beside():
         for stage in stages_of(generation):
             if stage.name == before:
                 return
@@ -43,7 +44,7 @@ def generation(run_dir: str, run_name: str, generation: int, before: str | None 
 @plainly
 def rerun(run_dir: str, run_name: str, generation: int, stage: str, seed: int | None, truncate: bool) -> None:
     """Make one stage again, and what follows from it in its generation."""
-    with attach(run_dir) as session:
+    with attach(run_dir) as session, shown_beside():
         loop.rerun(session, generation, stage, seed=seed, truncate=truncate, run_one=as_task)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +29,8 @@ FIRST_SECONDS = 3.0
 """A stage that is over sooner shows no progress."""
 EVERY_SECONDS = 2.0
 
+_BESIDE: ContextVar[Executor | None] = ContextVar("_BESIDE", default=None)
+
 
 def artifact_key(*names: str) -> str:
     """A key that Prefect takes: lower-case letters, digits and dashes."""
@@ -44,8 +48,19 @@ def progress_shown(session: Session, generation: int, stage: str) -> Iterator[No
         session.observer = before
 
 
+@contextmanager
+def shown_beside() -> Iterator[None]:
+    """Let stages be shown while the next ones run; the block ends when all of them are."""
+    with ThreadPoolExecutor(1, "shown") as pool:
+        token = _BESIDE.set(pool)
+        try:
+            yield
+        finally:
+            _BESIDE.reset(token)
+
+
 def show(session: Session, result: StageResult) -> None:
-    """The markdown artifact of a stage that has just ended."""
+    """Make the markdown artifact of a stage that has just ended: at once, or beside the next ones."""
     run = session.run
 
     def create() -> None:
@@ -58,7 +73,10 @@ def show(session: Session, result: StageResult) -> None:
             description=f"{result.stage} of generation {result.generation}: {summary.headline}",
         )
 
-    attempted(create)
+    if (pool := _BESIDE.get()) is None:
+        attempted(create)
+    else:
+        pool.submit(copy_context().run, attempted, create)
 
 
 def markdown(
