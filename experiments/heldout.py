@@ -38,6 +38,7 @@ def settings(run: Run) -> Row:
     update = run.config.update
     return {
         "dialect": run.config.base.dialect,
+        "temperature": run.config.solve.temperature,
         "learning_rate": update.learning_rate,
         "shuffled": update.shuffle_rewards,
         "updates": newest_generation(run),
@@ -88,8 +89,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     rng = np.random.default_rng(0)
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        told = row["settings"]
-        setting = told["dialect"], told["learning_rate"], told["shuffled"], told["updates"]
+        setting = tuple(value for name, value in row["settings"].items() if name != "seed")
         for part in (row["part"], "both"):
             groups.setdefault((*setting, part, row["measure"]), []).append(row)
     for group, own in groups.items():

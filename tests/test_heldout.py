@@ -7,8 +7,8 @@ from populora_core.benchmarks.scores import BASE
 
 
 def row(player: str, part: str, seed: int, right: dict[str, float]) -> dict[str, object]:
-    told = {"dialect": "assert", "learning_rate": 1e-4, "shuffled": False, "updates": 40, "seed": seed}
-    return {"player": player, "part": part, "measure": GREEDY, "settings": told, "right": right}
+    settings = {"dialect": "assert", "temperature": 0.6, "learning_rate": 1e-4, "updates": 40, "seed": seed}
+    return {"player": player, "part": part, "measure": GREEDY, "settings": settings, "right": right}
 
 
 def test_a_gain_is_paired_by_problem_over_all_seeds() -> None:
