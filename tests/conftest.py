@@ -80,7 +80,11 @@ SOLO = {  # what the single agent has instead
 PAST = {  # what a run has instead in which past members play
     "match": {"hall_of_fame": 0.7},
     "anchors": {"share": 0.2, "source": "replay", "parameters": {"largest": 0.5}},
-    "grade": {"chance": "reject", "niche": 0.4},
+    "grade": {
+        "chance": "reject",
+        "niche": 0.4,
+        "teacher_reward": ["one_minus_p", "zone", "learnability"],  # by slot
+    },
     "update": {"corpus_share": 0.2, "corpus": str(CORPUS), "decay_steps": 2},
     "evolve": {"every": 1, "average_every": 2, "average_share": 0.5},
 }

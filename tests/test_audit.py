@@ -102,7 +102,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
 ) -> None:
     rows = ask(
         audited,
-        f"""SELECT p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
+        f"""SELECT p.teacher_id, p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
                   any_value(q.chance) AS c,
                   count(any_value(q.problem_id)) OVER (
                       PARTITION BY p.generation, p.teacher_id, p.problem_type, any_value(q.lines_of_code)
@@ -123,10 +123,11 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
             assert 0.0 <= row["c"] <= config.verify.largest_chance
+            rules = config.grade.model_copy(
+                update={"teacher_reward": config.grade.reward_of(ids.slot_of(row["teacher_id"]))}
+            )
             expected = (
-                None
-                if row["n"] == 0
-                else payment(row["p"], row["n"], row["c"], config.grade, row["new_cell"])
+                None if row["n"] == 0 else payment(row["p"], row["n"], row["c"], rules, row["new_cell"])
             )
             if expected and expected > 0.0:
                 expected *= min(1.0, config.grade.niche / row["alike"])

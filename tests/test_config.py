@@ -49,6 +49,10 @@ def _file(tmp_path: Path, text: str) -> Path:
         ("[base]\npath = 'nowhere'", ["base.path", "nowhere"]),
         ("[compute]\nbackend = 'ray'\n[base]\ndevice = 'cuda'", ["compute.shard_gpus", "0.5"]),
         ("[run\nseed = 1", ["not valid TOML", "line 1"]),
+        (
+            'grade.teacher_reward = ["zone", "azr"]\npopulation.teachers = 3',
+            ["names 2 rewards", "3 teachers", "one for each"],
+        ),
     ],
 )
 def test_a_bad_config_is_refused_by_name(tmp_path: Path, text: str, parts: list[str]) -> None:

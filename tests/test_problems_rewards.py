@@ -173,6 +173,12 @@ def reward(
     return teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance, new_cell, attempts)
 
 
+def test_teachers_of_different_slots_are_paid_by_different_rewards() -> None:
+    rules = GradeSection(teacher_reward=("one_minus_p", "learnability", "zone"))
+    paid = [teacher_reward(ProposalVerdict.VALID, 0.125, rules, slot=slot) for slot in range(3)]
+    assert paid == [0.875, 0.4375, 0.125] and rules.reward_of(1) == "learnability"
+
+
 @pytest.mark.parametrize("verdict", list(AttemptVerdict))
 def test_a_student_earns_by_its_verdict(verdict: AttemptVerdict) -> None:
     special = {

@@ -88,6 +88,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_reward_for_each_slot(self) -> Config:
+        given = self.grade.teacher_reward
+        if not isinstance(given, str) and len(given) != self.population.proposers:
+            raise ValueError(
+                f"grade.teacher_reward names {len(given)} rewards, but the population has "
+                f"{self.population.proposers} teachers; name one for each, or one for all as a text"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _peers_there(self) -> Config:
         if self.anchors.share and self.anchors.source == "peers":
             if self.population.students < 2:

@@ -250,8 +250,10 @@ class SolveSection(Section):
 class GradeSection(Section):
     """Rewards of teachers and students (grade)."""
 
-    teacher_reward: str = Field(
-        "one_minus_p", description="of a problem's solve rate: learnability, zone, azr, or module:function"
+    teacher_reward: str | tuple[str, ...] = Field(
+        "one_minus_p",
+        description="of a problem's solve rate: learnability, zone, azr, or module:function; or a list, one for the "
+        "teacher of each slot",
     )
     chance: Literal["off", "subtract", "discount", "reject"] = Field(
         "off",
@@ -280,6 +282,15 @@ class GradeSection(Section):
     eligible_window: Count = Field(
         4, description="generations with a match but no success before a member ranks last"
     )
+
+    @property
+    def teacher_rewards(self) -> tuple[str, ...]:
+        """The one that all teachers share, or one for each slot."""
+        return (self.teacher_reward,) if isinstance(self.teacher_reward, str) else self.teacher_reward
+
+    def reward_of(self, slot: int) -> str:
+        """Name of the reward of the teacher in a slot."""
+        return self.teacher_rewards[slot % len(self.teacher_rewards)]
 
 
 class UpdateSection(Section):

@@ -1,7 +1,7 @@
 """Rewards of teachers and students (PopuLoRA, section on rewards; the constants are AZR's).
 
-A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1, that
-`grade.teacher_reward` names: one of `TEACHER_REWARDS`, of another package's entry points, or a place.
+A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1. `grade.teacher_reward`
+names it, for all teachers or for each slot: one of `TEACHER_REWARDS`, of another package's entry points, or a place.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def teacher_reward(
     chance: float = 0.0,
     new_cell: bool = False,
     attempts: int = 1,
+    slot: int = 0,
 ) -> float | None:
     """The reward of one proposal, or None where infrastructure failed.
 
@@ -62,6 +63,7 @@ def teacher_reward(
         chance: how often a blind guess solves the problem.
         attempts: how many attempts were judged; only the test of luck (`rules.chance = "reject"`) asks.
         new_cell: whether the bonus for a new cell is due, where the solve rate that is paid is neither 0 nor 1.
+        slot: the teacher's, where `rules` pay each slot by its own reward.
 
     Raises:
         PopulationError: `rules` name no teacher's reward.
@@ -72,7 +74,7 @@ def teacher_reward(
         return rules.teacher_invalid
     if solve_rate is None:
         return None
-    pay: TeacherReward = TEACHER_REWARDS.find(rules.teacher_reward)
+    pay: TeacherReward = TEACHER_REWARDS.find(rules.reward_of(slot))
     rate = _without_luck(solve_rate, chance, attempts, rules)
     paid = pay(rate, rules)
     if new_cell and 0.0 < rate < 1.0:

@@ -133,7 +133,8 @@ def _fallen(figures: Figures) -> Iterable[Note]:
 
 def _types(figures: Figures) -> Iterable[Note]:
     """Types that no one solves, or everybody, or whose solve rate moved."""
-    solve, reward = figures.run.config.solve, figures.run.config.grade.teacher_reward
+    solve = figures.run.config.solve
+    pays_softly = set(figures.run.config.grade.teacher_rewards) != {"one_minus_p"}
     for problem_type in figures.types():
         name = plain(problem_type)
         rows = where(figures["figures_type"], problem_type=problem_type)
@@ -161,9 +162,9 @@ def _types(figures: Figures) -> Iterable[Note]:
             yield Note(
                 "watch",
                 f"{name} is too easy: {percent(always)} of its problems in the last {_span(figures)} were always "
-                "solved." + (" Pay teachers for harder ones:" if reward != "one_minus_p" else ""),
+                "solved." + (" Pay teachers for harder ones:" if pays_softly else ""),
                 "learning",
-                _fork(figures, 'grade.teacher_reward="one_minus_p"') if reward != "one_minus_p" else "",
+                _fork(figures, 'grade.teacher_reward="one_minus_p"') if pays_softly else "",
             )
         if before is not None and figures.last >= 3 and changed(before, now):
             rose = changed(before, now) > 0

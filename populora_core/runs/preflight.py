@@ -186,7 +186,7 @@ def check_names(config: Config, source: str) -> None:
         (DIALECTS, (config.base.dialect,)),
         (SCHEMES, (config.match.scheme,)),
         (PROBLEM_TYPES, config.propose.types),
-        (TEACHER_REWARDS, (config.grade.teacher_reward,)),
+        (TEACHER_REWARDS, config.grade.teacher_rewards),
         (ESTIMATORS, (config.update.estimator,)),
         (MUTATIONS, evolve.mutations),
         (CROSSOVERS, evolve.crossovers),
@@ -232,7 +232,7 @@ def places(config: Config) -> list[str]:
     """Every name of the configuration that is the place of code, "package.module:name"."""
     evolve = config.evolve
     names = (
-        *(config.base.dialect, config.match.scheme, config.grade.teacher_reward, config.update.estimator),
+        *(config.base.dialect, config.match.scheme, *config.grade.teacher_rewards, config.update.estimator),
         *config.propose.types,
         *(*evolve.mutations, *evolve.crossovers, evolve.fitness, evolve.selection, evolve.replacement),
         config.anchors.source,

@@ -21,6 +21,7 @@ from populora_core.store.rows import (
     ProposalRow,
     RatingRow,
 )
+from populora_core.support.ids import slot_of
 
 
 def run(ctx: StageContext) -> None:
@@ -92,6 +93,7 @@ def _proposal_grades(
             chance=problem["chance"] if problem else 0.0,
             new_cell=problem_id in opening,
             attempts=result["n_attempts"] if result else 0,
+            slot=slot_of(proposal["teacher_id"]),
         )
         rewards.append(reward)
         crowds.append((proposal["teacher_id"], problem["problem_type"] if problem else None))
