@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,16 @@ def test_what_was_spent_on_lost_rows_was_spent(planted: Path) -> None:
 def rows_of(directory: Path, view: str) -> Iterator[dict[str, object]]:
     with Catalogue(directory) as catalogue:
         yield from catalogue.rows(f"FROM {view}")
+
+
+def test_the_line_of_a_generation_tells_what_students_made_of_anchors(planted: Path) -> None:
+    (summary,) = generation_summaries(planted, 1, 1)
+    (played,) = summary.types
+    none_valid = replace(summary, types=[played | {"valid": 0.0, "solve_rate": None}])
+    anchored = replace(none_valid, types=[none_valid.types[0] | {"anchors": 4, "anchor_solve_rate": 0.25}])
+    assert "no one learns" in generation_line(none_valid, 1)
+    assert "solved –  │  anchors solved 25%" in generation_line(anchored, 1)
+    assert "no one learns" not in generation_line(anchored, 1)
 
 
 def test_a_generation_that_only_infrastructure_answered_has_no_shares(planted: Path, tmp_path: Path) -> None:

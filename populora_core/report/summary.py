@@ -108,7 +108,7 @@ def generation_lines(directory: Path, generation: int, generations: int) -> list
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:
-    """One line a person understands: valid proposals, solve rates, compute; below it a line per replacement."""
+    """One line for a person: valid proposals, solve rates, compute; below it a line per replacement."""
 
     def by_type(key: str) -> str:
         told = ["–" if row[key] is None else f"{row[key]:.0%}" for row in summary.types]
@@ -122,6 +122,8 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
         f"generation {figures['generation']:>3}/{generations}  valid {by_type('valid')}",
         f"solved {by_type('solve_rate')}",
     ]
+    if any(row["anchors"] for row in summary.types):
+        parts.append(f"anchors solved {by_type('anchor_solve_rate')}")
     if figures["members"]:
         tokens = figures["trained_tokens"] / 1000
         parts.append(f"trained {tokens:.1f}k tokens, {tokens / figures['members']:.1f}k per member")
@@ -132,6 +134,6 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
     unheard = [
         f"    {row['problem_type']}: no proposal is valid, so no one learns anything of this type yet"
         for row in summary.types
-        if row["valid"] == 0
+        if row["valid"] == 0 and not row["anchors"]
     ]
     return "\n".join(["  │  ".join([*parts, f"{figures['wall_seconds']:.0f} s"]), *unheard, *replaced])
