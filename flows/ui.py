@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -29,6 +30,8 @@ from populora_core.support.shipped import REPOSITORY
 
 START_SECONDS = 300.0
 """A server that makes its database again on a busy two-core machine."""
+READY_SECONDS = 60.0
+"""After that the link is printed without a worker that has asked for runs; the page says so."""
 RUN_STOP_SECONDS = 30.0
 """A run that is being ended gives up its stage and stops its sandboxes."""
 PART_STOP_SECONDS = 5.0
@@ -66,7 +69,9 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
         _deploy(environment, limit)
         worker = _start(["flows.worker"], environment, WORKER_LOG)
         try:
-            with flows.announced(environment["PREFECT_API_URL"]):
+            api = environment["PREFECT_API_URL"]
+            _wait(lambda: worker.poll() is not None or _is_ready(api, key), READY_SECONDS, every=0.5)
+            with flows.announced(api):
                 say(f"http://{HOST}:{port}", reports + index_path(key, runs))
                 _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
         finally:
@@ -161,6 +166,15 @@ def _deploy(environment: Mapping[str, str], limit: int) -> None:
         )
 
 
+def _is_ready(api: str, key: str) -> bool:
+    """True once the worker has asked for runs: until then the first page marks every deployment in red."""
+    known = {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
+    with suppress(httpx.HTTPError):
+        answer = httpx.get(f"{api}/deployments/name/train/train", headers=known, timeout=5.0)
+        return answer.is_success and answer.json()["status"] == "READY"
+    return False
+
+
 def _watch(parts: Mapping[str, tuple[subprocess.Popen[bytes], str]]) -> None:
     while True:
         for name, (process, log) in parts.items():
@@ -220,7 +234,7 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _wait(condition: Callable[[], bool], seconds: float) -> None:
+def _wait(condition: Callable[[], bool], seconds: float, every: float = 0.1) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(every)

@@ -110,10 +110,12 @@ def keep(browser: Any, path: Path, width: int, selector: str = "") -> None:
         if selector
         else (0, 0, width, browser.execute_script("return document.documentElement.scrollHeight"))
     )
+    # Only where it must: it resizes the page, and a list of Prefect's may then draw itself for ever.
+    beyond = browser.execute_script("return arguments[0] > innerHeight || scrollY > 0", y + height)
     clip = {"x": x, "y": y, "width": wide, "height": height, "scale": 1}
     kind = {"format": path.suffix[1:]} | ({"quality": 70} if path.suffix == ".webp" else {})
     shot = browser.execute_cdp_cmd(
-        "Page.captureScreenshot", kind | {"clip": clip, "captureBeyondViewport": True}
+        "Page.captureScreenshot", kind | {"clip": clip, "captureBeyondViewport": beyond}
     )
     path.write_bytes(base64.b64decode(shot["data"]))
 

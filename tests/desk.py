@@ -41,6 +41,10 @@ TITLES = {
     "suite": "Suite",
     "members": "Members",
 }
+ALARMS = (
+    "//*[contains(@class,'p-toast')][normalize-space(.)!='']"
+    " | //*[contains(@class,'deployment-status-badge--not-ready')]"
+)
 PROPERTY = (
     "//div[contains(@class,'p-label') and contains(@class,'schema-form-property')]"
     "[.//span[@class='schema-form-property__label' and {}]]"
@@ -62,6 +66,10 @@ class Desk:
     def shown(self, xpath: str) -> list[Any]:
         """The elements that are visible now."""
         return [each for each in self.browser.find_elements("xpath", xpath) if each.is_displayed()]
+
+    def alarms(self) -> list[str]:
+        """The alarms of the page: messages that popped up, and deployments that nobody runs."""
+        return [each.text for each in self.shown(ALARMS)]
 
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
         """The first visible element, once it is there."""

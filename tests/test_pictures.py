@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from browser import (
     set_width,
 )
 from conftest import PATIENCE, wait_for
-from desk import ROOT, Desk, at_the_desk
+from desk import ASKED, ROOT, Desk, at_the_desk
 from test_study_claims import write_planted
 
 from flows.reports import index_path, serve_reports
@@ -58,13 +60,14 @@ report_problems = 40
 yardstick = 24
 """
 # Prefect's own pages are dark until a person changes that, and a graph keeps its colours; ours ask the browser.
-PREFECTS = "localStorage.setItem('color-scheme', JSON.stringify(arguments[0])); "
-PREFECTS += "window.left = true; location.reload()"
+SCHEME = "localStorage.setItem('color-scheme', JSON.stringify(arguments[0])); "
+PREFECTS = SCHEME + "window.left = true; location.reload()"
 DRAWN = 4.0  # seconds for a page of Prefect's to draw a run's graph and log again
 COLOURED = """
-const there = !window.left && document.body.innerText.length > 100;
+const there = !window.left && document.body?.innerText.length > 100;
 return there && document.documentElement.classList.contains(arguments[0]);
 """
+GROUND = "return getComputedStyle(document.body).backgroundColor"
 # As from the project's folder.
 SHORTENED = """
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -100,6 +103,25 @@ def _two(browser: Any, name: str, scheme: str, ours: bool, settle: float, height
         assert len(browser.find_element("tag name", "body").text) > 100, f"{name} at {width} pixels"
 
 
+def take_first_screen(desk: Desk) -> None:
+    """Four pictures of where the printed link leads, opened again for each: a list of Prefect's may hang if resized."""
+    browser = desk.browser
+    grounds: dict[str, str] = {}
+    for scheme, width in product(("light", "dark"), (DESK, PHONE)):
+        browser.execute_script(SCHEME, scheme)
+        browser.get("about:blank")
+        set_width(browser, width)
+        browser.get(desk.link)
+        wait_for(partial(browser.execute_script, COLOURED, scheme), every=ASKED)
+        time.sleep(1.0)  # fades and lazy parts
+        keep(browser, screenshots() / f"prefect-first-screen-{width}-{scheme}.png", width)
+        assert desk.alarms() == [] and overhang(browser) <= 0, f"the first screen at {width} pixels"
+        grounds[scheme] = browser.execute_script(GROUND)
+    assert grounds["light"] != grounds["dark"]
+    browser.get("about:blank")
+    set_width(browser, DESK)
+
+
 def show(browser: Any, address: str, name: str) -> None:
     """Open a page in either scheme, since some pages ask for it once, and take it."""
     for scheme in ("light", "dark"):
@@ -130,6 +152,7 @@ def first(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run, given = runs / "first", runs.parent / "first.toml"
     given.write_text(RUN)
     with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
+        take_first_screen(desk)
         desk.launch("train", "train-form", run_dir=str(run), config_file=str(given))
         _watch(desk, run)
         given.write_text("[solve]\natempts = 4\n")
