@@ -31,7 +31,7 @@ from populora_core.support.shipped import REPOSITORY
 START_SECONDS = 300.0
 """A server that makes its database again on a busy two-core machine."""
 READY_SECONDS = 60.0
-"""After that the link is printed without a worker that has asked for runs; the page says so."""
+"""The longest that the link waits for the worker; then the page says which deployments are not ready."""
 RUN_STOP_SECONDS = 30.0
 """A run that is being ended gives up its stage and stops its sandboxes."""
 PART_STOP_SECONDS = 5.0

@@ -68,7 +68,7 @@ class Desk:
         return [each for each in self.browser.find_elements("xpath", xpath) if each.is_displayed()]
 
     def alarms(self) -> list[str]:
-        """The alarms of the page: messages that popped up, and deployments that nobody runs."""
+        """The alarms of the page: messages that popped up, and deployments that no one runs."""
         return [each.text for each in self.shown(ALARMS)]
 
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
