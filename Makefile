@@ -100,7 +100,7 @@ base-model: install ## train the bundled base from nothing, under an hour on two
 
 docs: install ## render the pages of commands, columns and settings, and the types of rows, from their declarations
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m typer populora_core.commands.app utils docs --name populora --title Commands --output docs/commands.md > /dev/null
-	@$(BIN)/python -m populora_core.report.data_contract docs/data-contract.md
+	@$(BIN)/python tests/data_contract.py docs/data-contract.md
 	@$(BIN)/python tests/row_types.py populora_core/store/rows.py
 	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
 

@@ -37,7 +37,8 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import LOOP
-from populora_core.store.artifacts import generation_dir, read_table, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import generation_dir, stage_dir
 from populora_core.support.aliases import Say
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY

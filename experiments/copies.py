@@ -31,7 +31,8 @@ from populora_core.population.replacement import Replacement
 from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session
 from populora_core.stages import evolve
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import stage_dir
 from populora_core.support.aliases import Row
 from populora_core.support.revision import code_revision
 from populora_plugins.study.config import load_study

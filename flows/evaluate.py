@@ -18,11 +18,11 @@ from prefect.states import Completed, Failed, State
 from flows.choices import CHOICES, FOLDERS, GROUPS
 from flows.forms import launched, separate, titled
 from flows.train import as_task
+from flows.trend import trend
 from populora_core.benchmarks.scores import NOTHING, YARDSTICK, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
 from populora_core.lifecycle.standing import newest_generation
-from populora_core.lifecycle.trend import trend
 from populora_core.report.guard import Fall, falls
 from populora_core.report.text import percent, signed
 from populora_core.report.write import refresh, report_address

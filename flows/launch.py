@@ -29,7 +29,7 @@ from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
 from populora_core.stages.engine import run_generation as run_alone
 from populora_core.stages.table import stages_of
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, ServerUnreachable
 from populora_core.support.shipped import REPOSITORY
 

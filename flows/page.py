@@ -15,8 +15,14 @@ from prefect.client.schemas.actions import ArtifactUpdate
 
 from flows.server import answers
 from populora_core.report.figures import Figures, read_figures
-from populora_core.report.overview import overview
-from populora_core.report.summary import generation_lines
+from populora_core.report.notes import headline, notes
+from populora_core.report.summary import (
+    MOST_LINES,
+    generation_line,
+    generation_lines,
+    generation_summaries,
+)
+from populora_core.report.text import visible
 from populora_core.report.write import report_address
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import Run
@@ -54,7 +60,7 @@ class RunPage(Observer):
         directory, done = self._run.directory, 0.0
         text = f"# {self._run.name}\n\nThe population is being founded.\n"
         if figures is not None:
-            text, done = overview(figures), 100.0 * figures.last / self._generations
+            text, done = _overview(figures), 100.0 * figures.last / self._generations
         text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
         if self._summary is None or self._progress is None:
             self._progress = _made(
@@ -73,6 +79,17 @@ class RunPage(Observer):
         update_progress_artifact(self._progress, progress=done)
         with get_client(sync_client=True) as client:
             client.update_artifact(self._summary, ArtifactUpdate(data=text))
+
+
+def _overview(figures: Figures) -> str:
+    """The run on one screen of Markdown: headline, what to look at, its newest generations."""
+    parts = [f"# {visible(figures.run.name)}", *headline(figures)]
+    if found := notes(figures):
+        items = (f"- {note.text}" + (f" `{note.command}`" if note.command else "") for note in found)
+        parts += ["## What to look at", "\n".join(items)]
+    newest = generation_summaries(figures.run.directory, figures.last - MOST_LINES + 1, figures.last)
+    lines = [generation_line(summary, figures.target) for summary in reversed(newest)]
+    return "\n\n".join([*parts, *(["\n".join(["```", *lines, "```"])] if lines else [])]) + "\n"
 
 
 def _made(artifact: object) -> UUID:

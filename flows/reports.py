@@ -21,10 +21,10 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from flows.door import run_forms
 from flows.guard import NAMES
+from flows.index_page import COMPARE, RUN, index_page, no_forms
 from populora_core.report import configuration
 from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
-from populora_core.report.index_page import COMPARE, RUN, index_page, no_forms
 from populora_core.report.page import render
 from populora_core.report.write import REPORT, token_of
 from populora_core.support.errors import PopuloraError

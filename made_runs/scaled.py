@@ -26,7 +26,8 @@ from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.status import Status
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import LOOP, STAGES
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import ids
 from populora_core.support.aliases import Row

@@ -24,8 +24,7 @@ from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import read_manifest
-from populora_core.store.manifest import stage_folders
+from populora_core.store.manifest import read_manifest, stage_folders
 from populora_core.support import owner, trust
 
 PATIENCE = 600.0

@@ -25,7 +25,8 @@ from populora_core.stages.engine import StageResult, run_stage
 from populora_core.stages.table import Stage
 from populora_core.store.adapters import MOMENTS as MOMENTS_FILE
 from populora_core.store.adapters import WEIGHTS, Probe, write_probe
-from populora_core.store.artifacts import StageWriter, stage_dir
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import stage_dir
 from populora_plugins.cluster.sweeping import DAY
 
 MEMBER = "student-00-g0000"

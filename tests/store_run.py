@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from made_runs.filled import filled
-from populora_core.store.artifacts import Manifest, StageWriter
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import Manifest
 from populora_core.store.schema import to_table
 
 Row = dict[str, Any]

@@ -29,7 +29,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.store.adapters import MOMENTS
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import ids
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from store_run import item_row
 
+from flows.trend import trend
 from populora_core.benchmarks.scores import (
     ALL,
     group_interval,
@@ -16,7 +17,6 @@ from populora_core.benchmarks.scores import (
     tells_nothing,
 )
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.lifecycle.trend import trend
 from populora_core.runs.run import Run
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import EVALUATION

@@ -22,8 +22,8 @@ from populora_core.runs.session import Session
 from populora_core.sampler.requests import Served
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import open_objects
-from populora_core.store.artifacts import read_manifest, sweep
-from populora_core.store.manifest import MANIFEST, shards_dir, stage_dir, stage_folders
+from populora_core.store.artifacts import sweep
+from populora_core.store.manifest import MANIFEST, read_manifest, shards_dir, stage_dir, stage_folders
 from populora_core.support.aliases import Progress
 from populora_core.support.errors import ArtifactError
 from populora_plugins.cluster.parcels import Inbox, Outbox

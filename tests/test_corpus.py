@@ -24,7 +24,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.engine import run_generation
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, ProblemError
 
 TEXTS = [{"prompt": f"<so>def f(a):\n return a+{n}\n#1\n:", "completion": f"\n={1 + n}"} for n in range(3)]

@@ -15,7 +15,8 @@ from conftest import PATIENCE
 from own_suite import name_own_suite
 
 from populora_core.benchmarks.scores import BASE
-from populora_core.store.artifacts import StageWriter, read_manifest, read_table, stage_dir
+from populora_core.store.artifacts import StageWriter, read_table
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support.shipped import REPOSITORY
 

@@ -18,7 +18,7 @@ from conftest import CORPUS, PATIENCE, alive, commits, contents, small_config, s
 
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import leftovers
 from populora_core.support.digest import file_sha256
 from populora_core.support.processes import Owner, descendants

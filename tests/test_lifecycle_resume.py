@@ -22,7 +22,8 @@ from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.engine import run_generation
 from populora_core.stages.table import LOOP, STAGE_NAMES
-from populora_core.store.artifacts import Manifest, StageWriter, link_tree, stage_dir
+from populora_core.store.artifacts import StageWriter, link_tree
+from populora_core.store.manifest import Manifest, stage_dir
 from populora_core.support.durable import TEMPORARY_PREFIX
 from populora_core.support.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
 

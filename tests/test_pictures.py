@@ -34,7 +34,7 @@ from test_study_claims import write_planted
 
 from flows.reports import index_path, serve_reports
 from populora_core.report.write import REPORT, write_report
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_plugins.study.report import write_report as write_study_report
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]

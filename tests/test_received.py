@@ -24,8 +24,8 @@ from populora_core.runs.heartbeat import Beat
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing.places import LocalObjects
-from populora_core.store.artifacts import StageWriter, stage_dir, supersede
-from populora_core.store.manifest import read_manifest
+from populora_core.store.artifacts import StageWriter, supersede
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import ArtifactError, PopuloraError, RunDirectoryError
 from populora_core.support.received import below

@@ -17,8 +17,8 @@ from browser import DESK, MARKS, PHONE, accessibility_faults, chromium, coloured
 from browser import screenshots as screenshots_folder
 from test_study_claims import write_planted
 
+from flows.index_page import index_page
 from populora_core.report.index import runs_in
-from populora_core.report.index_page import index_page
 from populora_core.report.write import write_report
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.report import write_report as write_study_report

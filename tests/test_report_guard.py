@@ -14,7 +14,8 @@ from populora_core.report.guard import Fall, Standing, falls, falls_of, standing
 from populora_core.report.write import REPORT
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import BelowBase
 from populora_core.support.shipped import REPOSITORY
 

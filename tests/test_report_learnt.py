@@ -41,8 +41,8 @@ from populora_core.report.scored import Scored, Yardstick, scored, telling_nothi
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
 from populora_core.support.shipped import shipped
 from populora_core.terminal.screen import console

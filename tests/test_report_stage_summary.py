@@ -16,7 +16,8 @@ from populora_core.commands.app import app
 from populora_core.report.stage_summary import StageSummary, stage_summary
 from populora_core.sampler.proof import MemberProof, ProofResult
 from populora_core.stages.table import stages_of
-from populora_core.store.artifacts import read_table, stage_dir
+from populora_core.store.artifacts import read_table
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import ArtifactError
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]

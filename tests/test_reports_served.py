@@ -15,8 +15,8 @@ from conftest import PATIENCE, small_config
 from store_run import write_run
 
 from flows import reports
+from flows.index_page import COMPARE
 from flows.reports import SETTINGS, index_path, serve_reports
-from populora_core.report.index_page import COMPARE
 from populora_core.report.write import REPORT, SERVED, SERVED_KEY, report_address, token_of
 from populora_core.runs.run import Run
 from populora_core.store.record import RECORD

@@ -18,8 +18,8 @@ from populora_core.stages.engine import is_done
 from populora_core.stages.plan import Past, plan_stage
 from populora_core.stages.table import Stage, stages_of
 from populora_core.store import manifest as manifests
-from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
-from populora_core.store.manifest import MANIFEST
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.store.schema import to_table
 
 LONGEST = 1000

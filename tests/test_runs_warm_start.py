@@ -34,8 +34,8 @@ from populora_core.runs.preflight import load_runnable, preflight
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import is_done
-from populora_core.store.artifacts import read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import AdapterError, ConfigError
 
 RANK, ALPHA = 4, 8.0  # of the small configuration

@@ -24,7 +24,7 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.vllm_engine import engine_arguments
 from populora_core.stages.plan import deciding, key_of
 from populora_core.stages.table import LOOP
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import AdapterNotServed, ConfigError
 
 

@@ -14,7 +14,7 @@ from conftest import GENERATIONS, contents
 from populora_core.lifecycle.loop import train
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import stage_dir
+from populora_core.store.manifest import stage_dir
 
 pytest.importorskip("docker")
 from populora_core.sandbox import containers  # it imports docker

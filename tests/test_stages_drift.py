@@ -17,8 +17,8 @@ from populora_core.runs.session import Session
 from populora_core.stages.drift import ASKED, UNRECORDED, drift, moved
 from populora_core.stages.plan import plan_stage
 from populora_core.stages.table import FOUND
-from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
-from populora_core.store.manifest import Manifest
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import Manifest, read_manifest, stage_dir
 
 OLD, NEW = "1" * 64, "2" * 64
 DECIDES: dict[str, Any] = {

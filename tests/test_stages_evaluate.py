@@ -30,8 +30,8 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluate import learnable_shares
 from populora_core.stages.plan import deciding, key_of, plan_stage
 from populora_core.stages.table import LOOP
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
 from populora_core.support.shipped import REPOSITORY
 

@@ -20,8 +20,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.drift import drift
 from populora_core.stages.plan import plan_stage
-from populora_core.store.artifacts import read_manifest, stage_dir
-from populora_core.store.manifest import MANIFEST
+from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.shipped import REPOSITORY
 

@@ -15,19 +15,9 @@ import pyarrow as pa
 import pytest
 from store_run import STUDENT, TEACHER, adapter_row, commit_stage, generation_tables, member_row
 
-from populora_core.store.artifacts import (
-    StageWriter,
-    committed_stages,
-    content_hash,
-    generation_dir,
-    link_tree,
-    read_manifest,
-    read_table,
-    stage_dir,
-    supersede,
-    sweep,
-)
-from populora_core.store.manifest import intact
+from populora_core.store.artifacts import StageWriter, link_tree, read_table, supersede, sweep
+from populora_core.store.hashing import content_hash
+from populora_core.store.manifest import committed_stages, generation_dir, intact, read_manifest, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support import durable
 from populora_core.support.durable import write_atomically

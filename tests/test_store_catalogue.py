@@ -18,8 +18,8 @@ from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, 
 
 from populora_core.runs.run import Run
 from populora_core.store.answer import Answer
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue, publish, stale
+from populora_core.store.manifest import stage_dir
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.tables import TABLES

@@ -14,9 +14,9 @@ import pytest
 from store_run import commit_stage, generation_tables, write_run
 
 from populora_core.store import publication
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.blocks import APART, compact
 from populora_core.store.catalogue import CATALOGUE, Catalogue, publish, stale
+from populora_core.store.manifest import stage_dir
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.tables import TABLES

@@ -25,7 +25,7 @@ from browser import MARKS
 from conftest import PATIENCE, alive, commits, wait_for
 from desk import ASKED, ROOT, Desk, at_the_desk, command
 
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.processes import descendants
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]

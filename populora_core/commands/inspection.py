@@ -33,9 +33,8 @@ from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
 from populora_core.stages.redoable import redoable
 from populora_core.stages.table import folder_name, stages_of
-from populora_core.store.artifacts import intact, read_manifest, stage_dir
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import pruned
+from populora_core.store.manifest import intact, pruned, read_manifest, stage_dir
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import typed

@@ -23,16 +23,10 @@ from populora_core.stages.engine import StageResult, is_done, run_generation, ru
 from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
 from populora_core.stages.table import STAGES, stages_of
-from populora_core.store.artifacts import (
-    FileRecord,
-    generation_dir,
-    link_tree,
-    read_manifest,
-    stage_dir,
-    supersede,
-)
+from populora_core.store.artifacts import link_tree, supersede
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
+from populora_core.store.manifest import FileRecord, generation_dir, read_manifest, stage_dir
 from populora_core.support import durable
 from populora_core.support.errors import RunDirectoryError
 

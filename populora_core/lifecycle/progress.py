@@ -26,7 +26,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import seeded
 from populora_core.stages.table import folder_name
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import ProblemRow, StageTables
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.ids import ANCHOR

@@ -21,9 +21,16 @@ from populora_core.stages.engine import StageResult, is_done, run_stage
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, SuiteItems, players_of
 from populora_core.stages.measure import SANDBOX, SELECTION, measure
 from populora_core.stages.table import Stage, file_name
-from populora_core.store.artifacts import intact, read_manifest, stage_dir, supersede
+from populora_core.store.artifacts import supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import EVALUATION, Manifest, generation_dir
+from populora_core.store.manifest import (
+    EVALUATION,
+    Manifest,
+    generation_dir,
+    intact,
+    read_manifest,
+    stage_dir,
+)
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 

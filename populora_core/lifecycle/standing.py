@@ -11,7 +11,7 @@ from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
 from populora_core.stages.table import giver, stages_of
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 

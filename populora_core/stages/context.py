@@ -30,7 +30,8 @@ from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
-from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import AdapterRow, ProblemRow, RetiredRow, RowReader
 from populora_core.store.schema import to_table
 from populora_core.support import ids

@@ -15,14 +15,8 @@ from populora_core.stages.plan import Past, StagePlan, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
 from populora_core.store.adapters import place_adapters, staged_adapters
-from populora_core.store.artifacts import (
-    FileRecord,
-    Manifest,
-    StageWriter,
-    read_manifest,
-    stage_dir,
-)
-from populora_core.store.manifest import shards_dir
+from populora_core.store.artifacts import StageWriter
+from populora_core.store.manifest import FileRecord, Manifest, read_manifest, shards_dir, stage_dir
 from populora_core.support.devices import watched
 from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision

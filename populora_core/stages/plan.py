@@ -14,7 +14,7 @@ from populora_core.problems.types import problem_type
 from populora_core.runs.run import Run
 from populora_core.stages.decisive import decisive
 from populora_core.stages.table import FOUND, Stage, When, as_configured, file_name, giver, stages_of
-from populora_core.store.artifacts import intact, read_manifest, stage_dir
+from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.errors import ArtifactError
 

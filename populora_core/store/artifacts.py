@@ -20,9 +20,6 @@ from populora_core.store.manifest import (
     SHARDS_PREFIX,
     FileRecord,
     Manifest,
-    committed_stages,
-    generation_dir,
-    intact,
     read_manifest,
     stage_dir,
 )
@@ -31,22 +28,6 @@ from populora_core.support import durable
 from populora_core.support.digest import file_sha256, files_below
 from populora_core.support.errors import ArtifactError
 from populora_core.support.received import below, require_no_way_out
-
-__all__ = [
-    "FileRecord",
-    "Manifest",
-    "StageWriter",
-    "committed_stages",
-    "content_hash",
-    "generation_dir",
-    "intact",
-    "link_tree",
-    "read_manifest",
-    "read_table",
-    "stage_dir",
-    "supersede",
-    "sweep",
-]
 
 _SCRATCH = ".scratch"
 _SUPERSEDED = "superseded"

@@ -22,8 +22,8 @@ from populora_core.stages.drift import is_whole
 from populora_core.stages.engine import commit_shared
 from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
 from populora_core.stages.table import as_configured, stages_of
-from populora_core.store.artifacts import Manifest, read_manifest, stage_dir
 from populora_core.store.catalogue import publish
+from populora_core.store.manifest import Manifest, read_manifest, stage_dir
 from populora_core.support.durable import write_atomically, writing
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.trust import remember

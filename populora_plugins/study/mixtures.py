@@ -15,8 +15,7 @@ from populora_core.population.member import Role
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Exam, answers
-from populora_core.store.artifacts import stage_dir
-from populora_core.store.manifest import shards_dir
+from populora_core.store.manifest import shards_dir, stage_dir
 from populora_core.store.rows import StageTables
 from populora_core.support.aliases import Say
 from populora_plugins.study.config import COPIES_AFTER

@@ -35,7 +35,7 @@ from populora_core.runs.session import Session
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
-from populora_core.store.artifacts import read_manifest, stage_dir
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import leftovers
 from populora_core.support.errors import (
     AdapterError,

@@ -25,8 +25,9 @@ from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.stages.engine import run_stage
 from populora_core.stages.table import file_name
-from populora_core.store.artifacts import StageWriter, read_manifest, stage_dir
+from populora_core.store.artifacts import StageWriter
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support.errors import (
     ConfigError,

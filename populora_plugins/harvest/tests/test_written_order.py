@@ -15,8 +15,8 @@ from populora_core.benchmarks.files import read_rows
 from populora_core.lifecycle.loop import train
 from populora_core.report.write import REPORT
 from populora_core.runs.session import Session
-from populora_core.store.artifacts import stage_dir
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import stage_dir
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 WRITTEN = [f"({{'b': {number}, 'a': 2}}, {{8, 0}})" for number in range(1, 6)]

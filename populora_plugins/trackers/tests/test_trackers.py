@@ -24,8 +24,9 @@ from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.runs.trackers import TRACKERS, Trackers, TrackerWarning
-from populora_core.store.artifacts import generation_dir, supersede
+from populora_core.store.artifacts import supersede
 from populora_core.store.catalogue import publish
+from populora_core.store.manifest import generation_dir
 from populora_core.support.errors import ConfigError
 from populora_core.support.processes import descendants
 from populora_plugins.trackers.once import RECORD

@@ -17,8 +17,7 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.suite import Suite
 from populora_core.lifecycle.run_evaluation import selection
 from populora_core.runs.run import Run
-from populora_core.store.artifacts import intact, read_manifest, stage_dir
-from populora_core.store.manifest import EVALUATION, generation_dir
+from populora_core.store.manifest import EVALUATION, generation_dir, intact, read_manifest, stage_dir
 from populora_core.store.rows import EvaluationItemRow, StageTables
 
 
