@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
 TESTS = {file.name: file for file in files_of_tests()}
 
 ELSEWHERE = {
-    "play": "test_lifecycle_play.py",
+    "play": "test_play.py",
     "serve": "test_serving.py",
     "environment": "test_environment.py",
     "assemble": "test_lifecycle_assemble.py",

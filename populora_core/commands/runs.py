@@ -183,29 +183,6 @@ def report(
 
 
 @runs_app.command(rich_help_panel=LOOK)
-def play(
-    directory: RunDir,
-    teacher: Annotated[
-        str | None, typer.Option(help="who asks, or best (default: another each time)")
-    ] = None,
-    student: Annotated[
-        str | None, typer.Option(help="who answers for you, or best (default: another each time)")
-    ] = None,
-    type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
-    trust: Trust = None,
-) -> None:
-    """Play with a run's members: a teacher asks, you or a student answers, the verifier decides.
-
-    Nothing is written to the run.
-    """
-    from populora_core.commands.play import play as play_run
-    from populora_core.terminal.trusting import trusted_run
-
-    play_run(trusted_run(directory, trust), teacher, student, type, seed)
-
-
-@runs_app.command(rich_help_panel=LOOK)
 def evaluate(
     directory: Annotated[
         Path,

@@ -1,4 +1,4 @@
-"""Commands that put to use what a run made: one model of its members, a data set and an environment of its problems."""
+"""Commands that put to use what a run made: its members to play with or as one model, its problems as a data set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.terminal.options import LOOK, Push, RunDirs, Trust
+from populora_core.terminal.options import LOOK, Push, RunDir, RunDirs, Trust
 
 app = typer.Typer()
 
@@ -151,3 +151,26 @@ def environment(
     count = "problems without end" if done.problems is None else f"{done.problems} problems"
     print(f"{done.folder} holds the package {done.package}: {count}")
     print(f"pip install -e {done.folder}, then see {done.folder / 'README.md'}")
+
+
+@app.command(rich_help_panel=LOOK)
+def play(
+    directory: RunDir,
+    teacher: Annotated[
+        str | None, typer.Option(help="who asks, or best (default: another each time)")
+    ] = None,
+    student: Annotated[
+        str | None, typer.Option(help="who answers for you, or best (default: another each time)")
+    ] = None,
+    type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+    trust: Trust = None,
+) -> None:
+    """Play with a run's members: a teacher asks, you or a student answers, the verifier decides.
+
+    Nothing is written to the run.
+    """
+    from populora_core.terminal.trusting import trusted_run
+    from populora_plugins.harvest.play import play as play_run
+
+    play_run(trusted_run(directory, trust), teacher, student, type, seed)

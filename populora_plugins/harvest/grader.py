@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.config.sections import GradeSection
-from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
@@ -29,6 +28,7 @@ from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted
 from populora_plugins.harvest.environment import PROBLEMS, read_settings
+from populora_plugins.harvest.play_table import PlayTable
 
 WORKERS = 2
 KNOWN = 4096

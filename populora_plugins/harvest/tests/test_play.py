@@ -11,7 +11,6 @@ from conftest import contents
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
-from populora_core.lifecycle.play import Asked, PlayTable
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.verdicts import AttemptVerdict
@@ -19,6 +18,7 @@ from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support.errors import RunDirectoryError
+from populora_plugins.harvest.play_table import Asked, PlayTable
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 WRONG = {

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from rich.padding import Padding
 from rich.text import Text
 
-from populora_core.lifecycle.play import PlayTable
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import AnswerForm, problem_type
@@ -17,6 +16,7 @@ from populora_core.report.text import visible
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.terminal.screen import console, narrated
+from populora_plugins.harvest.play_table import PlayTable
 
 QUESTIONS = {
     AnswerForm.OUTPUT: "What does it return? (a Python literal)",
