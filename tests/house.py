@@ -37,7 +37,7 @@ FLOORS: dict[str, int] = {
         7: "report",
         6: "stages terminal",
         5: "runs base_model",
-        4: "compute benchmarks",
+        4: "compute benchmarks vllm",
         3: "problems sampler learner population sharing",
         2: "sandbox verifier_image store model config planning",
         1: "support populora_plugins",

@@ -37,7 +37,7 @@ LIGHT = (
     "populora_core.runs.reap",
     "populora_core.runs.warm_start",
     "populora_core.lifecycle.export",
-    "populora_core.sampler.vllm_sampler",
+    "populora_plugins.vllm.sampler",
     "populora_core.stages.table",
     "populora_core.stages.engine",
     "populora_core.lifecycle.loop",

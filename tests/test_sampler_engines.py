@@ -21,11 +21,11 @@ from populora_core.sampler import engines as opening
 from populora_core.sampler import torch_sampler
 from populora_core.sampler.engines import choose_engine
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sampler.vllm_engine import engine_arguments
 from populora_core.stages.plan import deciding, key_of
 from populora_core.stages.table import LOOP
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import AdapterNotServed, ConfigError
+from populora_plugins.vllm.engine import engine_arguments
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from populora_core.config.sections import BUNDLED
 from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run
 from populora_core.runs.warm_start import start_folders
-from populora_core.sampler.vllm_engine import RANKS
+from populora_core.sampler.engines import RANKS
 from populora_core.store.catalogue import Catalogue
 
 LONGEST_TABLE = 10

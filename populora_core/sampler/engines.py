@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from populora_core.support.errors import ConfigError
+from populora_core.support.registry import Registry
 
 if TYPE_CHECKING:
     from populora_core.model.base import Vocabulary
@@ -17,6 +16,10 @@ if TYPE_CHECKING:
     from populora_core.sampler.spec import ModelSpec
 
 Engine = Literal["torch", "vllm"]
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be
+
+ENGINES = Registry({}, group="populora.engines", what="engine", setting="sampler.engine", error=ConfigError)
+"""Name -> a function of a `ModelSpec` and a `Vocabulary` that opens a sampler with a base of its own."""
 
 
 def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: int = 16) -> Engine:
@@ -32,7 +35,8 @@ def choose_engine(wanted: Literal["auto", "torch", "vllm"], device: str, bits: i
             got='sampler.engine = "vllm"',
             fix='set sampler.engine = "torch", or base.bits = 16',
         )
-    installed = find_spec("vllm") is not None  # by module: the CPU build has another distribution name
+    # By module: the CPU build has another distribution name.
+    installed = find_spec("vllm") is not None and "vllm" in ENGINES.names()
     if wanted == "vllm" and not installed:
         raise ConfigError(
             'sampler.engine is "vllm", which is not installed here',
@@ -67,26 +71,5 @@ def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], 
         from populora_core.sampler.torch_sampler import TorchSampler
 
         return TorchSampler(stacked(), vocabulary.stop_ids, rows=spec.sampler.rows, decode=vocabulary.text)
-    from populora_core.sampler.engine_process import EngineProcess
-    from populora_core.sampler.vllm_sampler import VllmSampler
-
-    refuse_segments(spec, os.environ)
-    make = partial(VllmSampler, spec, vocabulary.stop_ids)
-    return EngineProcess("vllm", make, spec.sampler.recycle_after, spec.members)
-
-
-def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
-    """Raise ConfigError where an engine is to sleep and PyTorch is configured to let its memory grow in place."""
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if (
-            spec.sleeps
-            and spec.base.device == "cuda"
-            and "expandable_segments:true" in environment.get(name, "").lower()
-        ):
-            raise ConfigError(
-                f"{name} asks for expandable segments, with which vLLM cannot sleep",
-                expected="an allocator of fixed segments, since engine and learner do not fit this GPU together",
-                got=f"{name}={environment[name]}",
-                fix=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
-                "longest first, which leaves the allocator few gaps",
-            )
+    opened: Sampler = ENGINES.find(spec.sampler.engine)(spec, vocabulary)
+    return opened

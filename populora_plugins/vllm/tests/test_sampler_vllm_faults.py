@@ -17,9 +17,9 @@ from populora_core.model.adapter_files import CONFIG
 from populora_core.sampler.probe import BASE, REFUSE, WARN, prove, serve
 from populora_core.sampler.proof import MismatchLimits
 from populora_core.sampler.requests import Served, Text
-from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.adapters import PROBE, WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed
+from populora_plugins.vllm.sampler import VllmSampler
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"

@@ -26,25 +26,25 @@ from populora_core.model.base import BaseModel, Vocabulary, load_base, load_voca
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
-from populora_core.sampler import vllm_sampler
-from populora_core.sampler.engine_process import EngineProcess
 from populora_core.sampler.engines import open_sampler
 from populora_core.sampler.requests import Completion, Request, Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
-from populora_core.sampler.vllm_sampler import VllmSampler
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.processes import descendants
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.vllm import sampler as vllm_sampler
+from populora_plugins.vllm.process import EngineProcess
+from populora_plugins.vllm.sampler import VllmSampler
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
 )
 pytestmark = [pytest.mark.vllm, needs_vllm]
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Config().base.folder()
 RANK, ALPHA = 8, 16.0
 MEMBERS = tuple(f"m{number}" for number in range(8))
@@ -548,7 +548,11 @@ def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> N
         str(tmp_path / "config.toml"),
     ]
     done = subprocess.run(
-        [*command, "--run-dir", str(directory)], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
+        [*command, "--run-dir", str(directory)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     for stage in ("propose", "solve"):

@@ -24,12 +24,13 @@ from populora_core.learner.update import update_members
 from populora_core.model.base import base_digest
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
-from populora_core.sampler import engines, vllm_sampler
-from populora_core.sampler.engine_process import EngineProcess
 from populora_core.sampler.requests import Request, Served
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import digest
 from populora_core.support.errors import ConfigError
+from populora_plugins.vllm import engine
+from populora_plugins.vllm import sampler as vllm_sampler
+from populora_plugins.vllm.process import EngineProcess
 
 ON_GPU = ModelSpec(BaseSection(device="cuda"), AdapterSection(), "none", SamplerSection(engine="vllm"))
 
@@ -190,10 +191,10 @@ def test_micro_batches_go_longest_first_and_hold_the_same_rows() -> None:
 def test_segments_that_grow_are_refused_where_the_engine_must_sleep(name: str) -> None:
     environment = {name: "max_split_size_mb:128,expandable_segments:True"}
     with pytest.raises(ConfigError, match=f"{name} asks for expandable segments"):
-        engines.refuse_segments(ON_GPU, environment)
-    engines.refuse_segments(replace(ON_GPU, sleeps=False), environment)
-    engines.refuse_segments(ON_GPU, {name: "expandable_segments:False"})
-    engines.refuse_segments(ON_GPU, {})
+        engine.refuse_segments(ON_GPU, environment)
+    engine.refuse_segments(replace(ON_GPU, sleeps=False), environment)
+    engine.refuse_segments(ON_GPU, {name: "expandable_segments:False"})
+    engine.refuse_segments(ON_GPU, {})
 
 
 def test_a_checkpoint_is_read_by_one_process_and_known_to_its_workers(

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from fake_engine import EndlessEngine, FakeEngine, broken
 
-from populora_core.sampler.engine_process import ENDED_BUSY, EngineProcess
 from populora_core.sampler.requests import Request, Served, Text
 from populora_core.support.errors import PopulationError, PopuloraError, WorkerLost
+from populora_plugins.vllm.process import ENDED_BUSY, EngineProcess
 
 MEMBERS = [Served(f"m{number}", Path("none"), f"{number:064x}") for number in range(4)]
 ASKED = [Request(f"m{number % 4}", (1, 2), seed=number) for number in range(12)]
@@ -187,7 +187,7 @@ def test_two_hundred_generations_leave_one_process_and_no_open_file_more() -> No
         pids.add(engine.pid)
         opened.append(len(os.listdir("/proc/self/fd")))
     children = subprocess.run(
-        ["pgrep", "-c", "-P", str(os.getpid()), "-f", "engine_process"], capture_output=True, text=True
+        ["pgrep", "-c", "-P", str(os.getpid()), "-f", "vllm.process"], capture_output=True, text=True
     )
     engine.close()
     assert len(pids) == 200 * 4 // 200
@@ -199,7 +199,7 @@ ALONE = """
 import sys, time
 from functools import partial
 from fake_engine import FakeEngine
-from populora_core.sampler.engine_process import EngineProcess
+from populora_plugins.vllm.process import EngineProcess
 from populora_core.sampler.requests import Served
 from pathlib import Path
 from typing import Any
