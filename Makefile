@@ -100,9 +100,9 @@ base-model: install ## train the bundled base from nothing, under an hour on two
 
 docs: install ## render the pages of commands, columns and settings, and the types of rows, from their declarations
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m typer populora_core.commands.app utils docs --name populora --title Commands --output docs/commands.md > /dev/null
-	@$(BIN)/python tests/data_contract.py docs/data-contract.md
+	@$(BIN)/python tests/data_contract_page.py docs/data-contract.md
 	@$(BIN)/python tests/row_types.py populora_core/store/rows.py
-	@$(BIN)/python -m populora_core.report.configuration docs/configuration.md
+	@$(BIN)/python tests/configuration_page.py docs/configuration.md
 
 sbom: install $(VENV_SUPPLY)/.installed ## write sbom.json: every package in .venv, with version and licence (CycloneDX)
 	@$(VENV_SUPPLY)/bin/cyclonedx-py environment $(BIN)/python --output-file sbom.json

@@ -32,8 +32,8 @@ from bench.real_work import GrpoStep, RealDecoding, RealLearning
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import output_layer
 from populora_core.model.stacked import StackedAdapters
-from populora_core.runs.named_bases import NAMED, named_base
 from populora_core.support.aliases import Say
+from populora_plugins.gguf_bases.named import NAMED, named_base
 
 BASES = os.environ.get("POPULORA_BENCH_BASES", ",".join(NAMED)).split(",")
 ROWS = (16, 64)

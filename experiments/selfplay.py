@@ -27,13 +27,13 @@ from base_model.steps.suite import rows as suite_rows
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
-from populora_core.problems.steps import counting
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 from populora_core.support.revision import code_revision
+from populora_plugins.study.steps import counting
 
 WINDOW = 10  # generations at either end of a run
 MEASURED = 400  # problems of a window whose slack and steps are measured

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from populora_core.report.index import ORDERS, RunGlance, in_order
+from populora_core.report.index import RunGlance
 from populora_core.report.text import percent, seconds, visible
 from populora_core.report.write import REPORT
 
@@ -33,6 +34,24 @@ input { width: 1.2rem; height: 1.2rem }
 """
 COLUMNS = ("run", "state", "started", "length", "generations", "base", "seed", "solvers", "headline")
 NUMBERS = ("length", "generations", "seed", "solvers")
+
+
+ORDERS: dict[str, Callable[[RunGlance], Any]] = {
+    "run": lambda run: run.name,
+    "started": lambda run: run.started,
+    "length": lambda run: run.outcome.seconds,
+    "generations": lambda run: run.generation,
+    "base": lambda run: run.base,
+    "seed": lambda run: -1 if run.seed is None else run.seed,
+    "solvers": lambda run: -1.0 if run.outcome.solvers is None else run.outcome.solvers,
+}
+"""Orders of a list of runs, by name."""
+
+
+def in_order(runs: Sequence[RunGlance], by: str) -> list[RunGlance]:
+    """The runs in one of ORDERS, the largest first behind a minus; as they are for any other name."""
+    key = ORDERS.get(by.removeprefix("-"))
+    return list(runs) if key is None else sorted(runs, key=key, reverse=by.startswith("-"))
 
 
 def no_forms(directory: Path) -> Mapping[str, str]:

@@ -22,12 +22,12 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from flows.door import run_forms
 from flows.guard import NAMES
 from flows.index_page import COMPARE, RUN, index_page, no_forms
-from populora_core.report import configuration
 from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
-from populora_core.report.page import render
 from populora_core.report.write import REPORT, token_of
 from populora_core.support.errors import PopuloraError
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.pages.report import render
 
 SETTINGS = "configuration"
 NOTHING_TICKED = (
@@ -95,7 +95,8 @@ class Reports(BaseHTTPRequestHandler):
             return None
         asked = unquote(parts.path)
         if asked == f"/{SETTINGS}":
-            return f"<!doctype html><title>Configuration</title><pre>{escape(configuration.render())}</pre>".encode()
+            text = escape((REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8"))
+            return f"<!doctype html><title>Configuration</title><pre>{text}</pre>".encode()
         index = index_path(self._key, self._runs)
         for place, page in ((index, self._index), (index + COMPARE, self._comparison)):
             if hmac.compare_digest(asked.encode(), place.encode()):

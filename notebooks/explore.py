@@ -21,14 +21,13 @@ def _():
     from populora_core import open_run
     from populora_core.report.charts import Series, line_plot
     from populora_core.report.figures import read_figures
-    from populora_core.report.lead import lead_plots
-    from populora_core.report.lineage import lineage_plot
     from populora_core.report.notes import headline
-    from populora_core.report.page import page
+    from populora_core.report.page import ReportSection, page
     from populora_core.report.palette import LINES
-    from populora_core.report.sections import ReportSection
     from populora_core.report.text import plain, visible
     from populora_core.runs.run import open_runs
+    from populora_plugins.pages.lead import lead_plots
+    from populora_plugins.pages.lineage import lineage_plot
 
     return (
         LINES,

@@ -31,13 +31,13 @@ FLOORS: dict[str, int] = {
         13: "commands experiments",
         12: "bench",
         11: "flows made_runs",
-        10: "study serving harvest cluster populora_core",  # the latter is its __init__.py: the public names
+        10: "study serving harvest cluster trial populora_core",  # the latter is its __init__.py: the public names
         9: "lifecycle",
-        8: "trackers tasks public_benchmarks",
+        8: "trackers tasks public_benchmarks pages",
         7: "report",
-        6: "stages terminal",
+        6: "stages terminal gguf_bases",
         5: "runs base_model",
-        4: "compute benchmarks vllm",
+        4: "compute benchmarks vllm repl",
         3: "problems sampler learner population sharing",
         2: "sandbox verifier_image store model config planning",
         1: "support populora_plugins",

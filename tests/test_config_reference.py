@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from configuration_page import render
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.config.load import build_config
 from populora_core.config.reference import groups, matching
-from populora_core.report.configuration import render
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
 

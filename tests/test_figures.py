@@ -12,17 +12,17 @@ from conftest import small_config
 from store_run import STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline, notes
 from populora_core.report.scalars import by_generation
-from populora_core.report.sections import sections
 from populora_core.report.stage_summary import stage_summary
 from populora_core.report.summary import generation_line, generation_summaries
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
+from populora_plugins.pages.comparison import comparison_sections
+from populora_plugins.pages.sections import sections
 from populora_plugins.study.measures import measure
 
 # Of three proposals one is valid, one trivial, one was lost; of three attempts at its problem one is right, one wrong,

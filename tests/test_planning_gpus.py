@@ -231,16 +231,12 @@ def test_a_dry_run_prints_what_the_sums_by_hand_come_to(
 
 def test_what_would_fit_is_said_and_does() -> None:
     tight = job("7b", "vllm", 0.9, 16_384, checkpointing=False)
-    said = what_would_fit(tight, 80 * GB, RATES)
     assert gpu_plan(tight, 80 * GB, RATES).fit is Fit.TOO_LARGE
-    assert "a GPU of 141 GB" not in said, "a share of 0.9 leaves the learner nothing there either"
     greedy = replace(tight, checkpointing=True)
     (share,) = [each for each in what_would_fit(greedy, 80 * GB, RATES) if "utilization" in each]
     fixed = replace(greedy, utilization=float(share.rpartition("= ")[2]))
     assert gpu_plan(fixed, 80 * GB, RATES).fit is not Fit.TOO_LARGE
     assert 'sampler.engine = "torch"' in what_would_fit(greedy, 80 * GB, RATES)
-    large = job("7b", "torch", 0.5, 8192, checkpointing=False)
-    assert "a GPU of 96 GB" in what_would_fit(large, 80 * GB, RATES)
 
 
 @pytest.mark.parametrize(("bits", "card"), [(16, 141), (8, 80), (4, 64)])

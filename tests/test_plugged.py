@@ -54,7 +54,7 @@ def test_the_core_plays_without_any_plug_in(tmp_path: Path) -> None:
     few = ("--generations", "1", "--set", "propose.per_type=2", "--run-dir", str(tmp_path / "run"))
     done = populora("run", "--plain", "--preset", "quick", *few, without=("populora_plugins",))
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run/report.html").exists()
+    assert not (tmp_path / "run/report.html").exists() and "the extra `pages`" in done.stderr
     refused = populora(
         "run", "--plain", "--preset", "quick", "--set", "compute.backend=ray", without=("populora_plugins",)
     )

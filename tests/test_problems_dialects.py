@@ -318,7 +318,7 @@ def test_compact_encodes_the_prompt_alone(tokenizer):
 # both
 
 
-@pytest.mark.parametrize("name", sorted(DIALECTS))
+@pytest.mark.parametrize("name", DIALECTS.names())
 @pytest.mark.parametrize("kind", sorted(PROBLEM_TYPES))
 @given(text=st.text(alphabet="def f(x):\n #=1,'[]`<>/answerthink", max_size=60))
 def test_arbitrary_completions_are_read_or_refused(name, kind, text):
@@ -333,7 +333,7 @@ def test_arbitrary_completions_are_read_or_refused(name, kind, text):
             read()
 
 
-@pytest.mark.parametrize("name", sorted(DIALECTS))
+@pytest.mark.parametrize("name", DIALECTS.names())
 @pytest.mark.parametrize("kind", sorted(PROBLEM_TYPES))
 def test_marks_inside_a_problem_are_not_marks_of_the_template(name, kind):
     program = "def f(x):\n return '$output ${program} $$ {inputs} %s' + x"

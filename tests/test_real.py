@@ -12,9 +12,9 @@ import pytest
 from command import populora
 from safetensors.torch import load_file
 
-from populora_core.runs.named_bases import NAMED, named_base
 from populora_core.support.errors import BaseModelError
 from populora_core.support.user_cache import dequantised_folder
+from populora_plugins.gguf_bases.named import NAMED, named_base
 
 ANCHORS = (
     {"code": "def f(n):\n    return n * 2 + 1", "input": "4", "output": "9", "id": "c"},

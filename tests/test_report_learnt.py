@@ -24,7 +24,6 @@ from populora_core.lifecycle.progress import suite_for
 from populora_core.report import learnt
 from populora_core.report.figures import read_figures
 from populora_core.report.index import glance
-from populora_core.report.lead import lead_plots
 from populora_core.report.learnt import (
     Won,
     brief,
@@ -46,6 +45,7 @@ from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
 from populora_core.support.shipped import shipped
 from populora_core.terminal.screen import console
+from populora_plugins.pages.lead import lead_plots
 
 PROBLEMS = 3  # of each of the three benchmarks
 OWN = 5  # of the run's own problems, of each era

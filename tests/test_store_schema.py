@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from store_run import STUDENT, generation_tables, member_row
 
-from populora_core.store.schema import TABLES, check, to_table
+from populora_core.store.schema import check, to_table
+from populora_core.store.tables import TABLES
 from populora_core.support.errors import SchemaError
 
 MATCH = {

@@ -30,10 +30,11 @@ from populora_core.report.summary import (
     generation_lines,
     run_rows,
 )
-from populora_core.report.text import percent, visible
+from populora_core.report.text import visible, with_interval
 from populora_core.runs.observer import Observer
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
 from populora_core.support.typed import shown, typed
+from populora_core.terminal.screen import titled_table
 
 if TYPE_CHECKING:
     from populora_core.runs.run import Run
@@ -142,14 +143,10 @@ def styled(line: str) -> Text:
 
 def answer_table(directory: Path, title: str, sql: str) -> Table:
     """The rows of a query of `report.summary` as a table, numbers to the right."""
-    table = Table(title=title, title_justify="left")
     rows = run_rows(directory, sql)
-    for name in rows[0] if rows else ():
-        left = name in ("member", "made by", "type")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(str(WORDS.get(value, value)) for value in row.values()))
-    return table
+    header = list(rows[0]) if rows else []
+    cells = [[str(WORDS.get(value, value)) for value in row.values()] for row in rows]
+    return titled_table(title, header, cells, {*header} - {"member", "made by", "type"})
 
 
 def population_table(directory: Path) -> Table:
@@ -189,31 +186,23 @@ def questions(directory: Path) -> list[tuple[str, str]]:
 
 def yardstick_table(item: Yardstick) -> Table:
     """Solvers and base on the first problems of the run and on the newest: down, problems; across, members."""
-    table = Table(
-        title=f"the yardstick after generation {item.generation}: problems solved", title_justify="left"
-    )
-    for name in ("", "first problems", "newest problems"):
-        table.add_column(name, justify="right" if name else "left")
-    for who, own in (("base, which never changes", BASE), ("population now", "solvers")):
-        scores = [getattr(era, own) for era in (item.first, item.newest)]
-        table.add_row(
-            who,
-            *(f"{percent(score.value)} ({percent(score.low)} to {percent(score.high)})" for score in scores),
-        )
-    return table
+    header = ("", "first problems", "newest problems")
+    rows = [
+        (who, *(with_interval(getattr(era, own)) for era in (item.first, item.newest)))
+        for who, own in (("base, which never changes", BASE), ("population now", "solvers"))
+    ]
+    title = f"the yardstick after generation {item.generation}: problems solved"
+    return titled_table(title, header, rows, header[1:])
 
 
 def strata_table(item: Scored) -> Table:
     """Base and solvers at each stratum of a suite."""
-    table = Table(title=f"{item.suite} by stratum: problems solved", title_justify="left")
-    for name in ("", "problems", BASE, "solvers", "solvers minus base"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, of in item.by_stratum().items():
-        scores = (
-            f"{percent(s.value)} ({percent(s.low)} to {percent(s.high)})" for s in (of.base, of.solvers)
-        )
-        table.add_row(name, str(of.problems), *scores, learnt.points(of.gain()))
-    return table
+    header = ("", "problems", BASE, "solvers", "solvers minus base")
+    rows = [
+        (name, str(of.problems), with_interval(of.base), with_interval(of.solvers), learnt.points(of.gain()))
+        for name, of in item.by_stratum().items()
+    ]
+    return titled_table(f"{item.suite} by stratum: problems solved", header, rows, header[1:])
 
 
 def show_learnt(console: Console, run: Run) -> None:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from rich.markup import escape
-from rich.table import Table
 
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.devices import CUDA_13_DRIVER, gpus
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
-from populora_core.terminal.screen import console, narrated
+from populora_core.terminal.screen import console, narrated, titled_table
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 BFLOAT16 = 8.0  # the first capability that computes in it
@@ -41,12 +40,8 @@ def examine(require: Literal["nothing", "sandbox"]) -> bool:
     """Print what works. Returns whether everything required does."""
     with narrated("trying the sandboxes ..."):
         backends = describe_backends()
-    table = Table(title="what this machine can do", title_justify="left")
-    for name in ("part", "state", "detail"):
-        table.add_column(name)
-    for part, works, detail in _rows(backends):
-        table.add_row(part, MARKS[works], escape(typed(detail)))
-    console.print(table)
+    rows = ((part, MARKS[works], escape(typed(detail))) for part, works, detail in _rows(backends))
+    console.print(titled_table("what this machine can do", ("part", "state", "detail"), rows))
     if any(backend.works for backend in backends):
         return True
     console.print("[red]no sandbox works here, and model-written code never runs without one.[/]")

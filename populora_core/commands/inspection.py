@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
@@ -38,7 +37,7 @@ from populora_core.store.manifest import intact, pruned, read_manifest, stage_di
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import typed
-from populora_core.terminal.screen import console
+from populora_core.terminal.screen import console, say, titled_table
 
 UPDATE = "update"
 
@@ -47,13 +46,17 @@ def show_runs(folder: Path) -> bool:
     """List the runs in a folder; return False if it is not a folder of runs."""
     found = [] if (folder / RECORD).exists() else runs_in(folder)
     if found:
-        table = Table(title=escape(visible(f"the runs in {folder}")), title_justify="left")
-        for name in ("run", "state", "generations", "headline"):
-            table.add_column(name, overflow="fold")
-        for each in found:
-            done = f"{each.generation} / {each.target}"
-            table.add_row(escape(visible(each.directory.name)), each.state, done, escape(each.headline))
-        console.print(table)
+        rows = [
+            (
+                escape(visible(each.name)),
+                each.state,
+                f"{each.generation} / {each.target}",
+                escape(each.headline),
+            )
+            for each in found
+        ]
+        title = escape(visible(f"the runs in {folder}"))
+        console.print(titled_table(title, ("run", "state", "generations", "headline"), rows))
     return bool(found)
 
 
@@ -75,7 +78,7 @@ def show_run(run: Run) -> None:
     if origin:
         console.print(f"forked from generation {origin['generation']} of {origin['run']}")
     for line in headline(read_figures(run.directory, samples=False)):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(line)
     generations = _generations(run)
     if generations:
         _show_lines(run)
@@ -105,11 +108,8 @@ def _show_lines(run: Run) -> None:
 def show_generation(run: Run, generation: int) -> None:
     """The stages of one generation, whether their files are whole, and what each member's learning took."""
     _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
-    table = Table(title=f"generation {generation}", title_justify="left")
-    for name in ("stage", "state", "seconds", "attempt", "table", "rows"):
-        table.add_column(
-            name, overflow="fold", justify="right" if name in ("seconds", "attempt", "rows") else "left"
-        )
+    header = ("stage", "state", "seconds", "attempt", "table", "rows")
+    table = titled_table(f"generation {generation}", header, (), ("seconds", "attempt", "rows"))
     why: list[str] = []
     beside = [folder.name for folder, _ in evaluations_of(run, generation)]
     for stage in (*(stage.name for stage in stages_of(generation)), *beside):
@@ -127,7 +127,7 @@ def show_generation(run: Run, generation: int) -> None:
             why.append(f"{stage} was made again: {'; '.join(again)}")
     console.print(table)
     for line in why:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(line)
     _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
     if (update := read_manifest(stage_dir(run.directory, generation, UPDATE))) is not None:
         _print_rows(proof_rows(update))

@@ -37,52 +37,15 @@ def config(
     ] = None,
 ) -> None:
     """Every setting of a run, or those of one name: default, what it may be, what it means."""
-    from rich.table import Table
     from rich.text import Text
 
     from populora_core.config.reference import groups, matching
-    from populora_core.terminal.screen import console
+    from populora_core.terminal.screen import console, titled_table
 
     for group in groups() if key is None else matching(key):
-        table = Table(title=f"[bold]{group.name}[/]  {group.meaning}", title_justify="left", box=None)
-        for name in ("key", "default", "value", "meaning"):
-            table.add_column(name, overflow="fold")
-        for item in group.settings:
-            table.add_row(*map(Text, (item.key, item.default, item.kind, item.meaning)))
-        console.print(table)
-
-
-@machine_app.command("try", rich_help_panel=SCIENCE)
-def try_(
-    base: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME_OR_FOLDER",
-            help="as for `populora run`: a name of the hub, a folder, a GGUF file, qwen2.5-coder-0.5b ...",
-        ),
-    ],
-    kind: Annotated[
-        Literal["code_o", "code_i", "code_f"], typer.Option("--type", help="the problem type to try")
-    ] = "code_o",
-    dialect: Annotated[
-        str | None, typer.Option(help="assert, repl, repl-thoughts or instruct (default: what fits the base)")
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="all types, 300 proposals and attempts of each: hours on a CPU")
-    ] = False,
-    threads: Annotated[int, typer.Option(min=0, help="of the sampler; 0: one a core")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
-) -> None:
-    """Check in two minutes whether a base can play: what it proposes and answers before any training.
-
-    Each share has its interval. Exit status 1 where the base cannot play.
-    """
-    from populora_core.commands.trial import TYPES, try_base
-    from populora_core.lifecycle.trial import Ability
-
-    kinds = TYPES if full else (kind,)
-    if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed) is Ability.CANNOT:
-        raise typer.Exit(1)
+        rows = (map(Text, (item.key, item.default, item.kind, item.meaning)) for item in group.settings)
+        title = f"[bold]{group.name}[/]  {group.meaning}"
+        console.print(titled_table(title, ("key", "default", "value", "meaning"), map(tuple, rows), box=None))
 
 
 @machine_app.command(rich_help_panel=SCIENCE)

@@ -36,7 +36,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Exam, seeded
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support.typed import shown, typed
-from populora_core.terminal.screen import console, narrated
+from populora_core.terminal.screen import console, narrated, say, titled_table
 
 NAMED = 20  # problems that could not be judged
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
@@ -52,7 +52,7 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         found = _made(evaluation_of(session, suite, members, generation))
     show = _show_yardstick if suite.suite == YARDSTICK else _show_scores
     show(run, suite, found)
-    _say(typed(where(shown(found.folder), shown(run.directory))))
+    say(typed(where(shown(found.folder), shown(run.directory))))
 
 
 def show_adapter(
@@ -69,7 +69,7 @@ def show_adapter(
     chosen = chosen if sample is None else chosen.sampled(sample)
     with narrated("loading base and adapter ..."), adapter_session(folder, base) as session:
         asked = evaluation_of(session, chosen, SOLVERS)
-        _say(cost_line(asked.exam))
+        say(cost_line(asked.exam))
         with progress_bar(console) as session.observer:
             found = asked.run()
         name = folder.resolve().name
@@ -83,44 +83,40 @@ def _show_table(rows: Sequence[EvaluationRow], suite: Suite, found: Evaluated) -
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(rows), sep="\n")
     if tells_nothing(rows, suite):
-        _say(f"suite {suite.suite}: {NOTHING}; choose another with --suite")
+        say(f"suite {suite.suite}: {NOTHING}; choose another with --suite")
     answered = of_items(found.generation, suite, found.items())
     if answered is not None and answered.strata:
         console.print(strata_table(answered))
         for claim in (level_claim(answered), fallen_most(answered)):
-            _say(f"{claim}." if claim else "")
+            say(f"{claim}." if claim else "")
     for line in unjudged_lines(found.items(), suite):
-        _say(line)
-    _say(f"programs were judged in {found.judged_in}")
+        say(line)
+    say(f"programs were judged in {found.judged_in}")
 
 
 def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
     _show_table(found.rows, suite, found)
     for line in population_lines(found.rows, found.items(), suite):
-        _say(line)
+        say(line)
     with narrated("comparing the suite with the run's problems ..."):
         shared = overlap(run, suite, found.generation)
-    _say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
+    say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
 
 
 def _show_yardstick(run: Run, suite: Suite, found: Evaluated) -> None:
     for shows in yardsticks(run.directory, found.generation):  # none where infrastructure lost every answer
         for line in told(shows):
-            _say(line)
+            say(line)
         console.print(yardstick_table(shows))
 
 
 def _made(asked: RunEvaluation) -> Evaluated:
     """The evaluation, once it is made, in the report too."""
-    _say(cost_line(asked.exam))
+    say(cost_line(asked.exam))
     with progress_bar(console) as asked.session.observer:
         found = asked.run()
     refresh(asked.session.run.directory)
     return found
-
-
-def _say(line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def cost_line(exam: Exam) -> str:
@@ -189,10 +185,7 @@ def benchmark_tables(rows: Sequence[EvaluationRow]) -> Iterator[Table]:
     names = list(dict.fromkeys(_column(row) for row in rows if row["benchmark"] != ALL))
     for start in range(0, len(names), COLUMNS):
         shown = names[start : start + COLUMNS]
-        table = Table(title="by benchmark" if start == 0 else None, title_justify="left")
-        table.add_column("member", overflow="fold")
-        for name in shown:
-            table.add_column(name, justify="right")
+        table = titled_table("by benchmark" if start == 0 else None, ("member", *shown), (), shown)
         for member in dict.fromkeys(row["member_id"] for row in rows):
             own = {_column(row): f"{row['score']:.3f}" for row in rows if row["member_id"] == member}
             table.add_row(member, *(own.get(name, "") for name in shown))

@@ -186,16 +186,7 @@ def what_would_fit(job: GpuJob, card: float, rates: Rates, gpus: int = 1) -> lis
     least = replace(job, checkpointing=True, token_budget=min(job.token_budget, job.longest))
     if not found and fits(least):
         found.append(f"update.gradient_checkpointing = true with update.token_budget = {least.token_budget}")
-    larger = next(
-        (size for size in (24, 48, 80, 96, 141) if size * GB > card and _on(job, size, rates, gpus)), None
-    )
-    if larger:
-        found.append(f"a GPU of {larger} GB")
     return found
-
-
-def _on(job: GpuJob, size: int, rates: Rates, gpus: int) -> bool:
-    return gpu_plan(job, size * GB, rates, gpus).fit is not Fit.TOO_LARGE
 
 
 def _fit(peak: float, kept: float, engine: float, card: float) -> Fit:

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from populora_core.report import svg
 from populora_core.report.palette import Style
+from populora_core.report.series import Points
 from populora_core.report.text import Format, number, percent
 
-Points = Sequence[tuple[float, float | None]]
 GENERATION = "generation"
 CELL_TEXT = 13  # columns of a heat map up to which a number fits into a cell
 MOST_ROWS = 100  # of the table behind a plot; a longer run shows every second generation, or fewer

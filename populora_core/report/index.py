@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import one_line
@@ -64,28 +62,10 @@ class RunGlance:
         return self.outcome.headline
 
 
-ORDERS: dict[str, Callable[[RunGlance], Any]] = {
-    "run": lambda run: run.name,
-    "started": lambda run: run.started,
-    "length": lambda run: run.outcome.seconds,
-    "generations": lambda run: run.generation,
-    "base": lambda run: run.base,
-    "seed": lambda run: -1 if run.seed is None else run.seed,
-    "solvers": lambda run: -1.0 if run.outcome.solvers is None else run.outcome.solvers,
-}
-"""Orders of a list of runs, by name."""
-
-
 def runs_in(folder: Path) -> list[RunGlance]:
     """The runs of a folder, the one that went on last first."""
     found = [path.parent for path in folder.glob(f"*/{RECORD}")]
     return [glance(directory) for directory in sorted(found, key=_newest, reverse=True)]
-
-
-def in_order(runs: Sequence[RunGlance], by: str) -> list[RunGlance]:
-    """The runs in one of ORDERS, the largest first behind a minus; as they are for any other name."""
-    key = ORDERS.get(by.removeprefix("-"))
-    return list(runs) if key is None else sorted(runs, key=key, reverse=by.startswith("-"))
 
 
 def glance(directory: Path) -> RunGlance:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Literal
 
-from populora_core.report.charts import Points, Series
 from populora_core.report.figures import Figures
-from populora_core.report.palette import Style
 from populora_core.report.series import (
-    SMOOTHED,
+    Points,
     SampleMean,
     column,
-    one_error,
     role_means,
     sample_mean,
-    smoothed,
     where,
 )
 from populora_core.report.text import Format, number, percent, seconds, signed
@@ -62,25 +58,6 @@ class Metric:
             return role_means(figures, part, self.key)
         found = column(self._rows(figures, part), self.key)
         return [(generation, value if generation >= self.since else None) for generation, value in found]
-
-    def line(
-        self, figures: Figures, part: str | None, label: str, style: Style, rates: bool = False
-    ) -> Series:
-        """A line with one standard error round it, where that is known, and without its noise, where it is long.
-
-        Args:
-            rates: of `rates` in place of `points`.
-        """
-        points = self.rates(figures, part) if rates else self.points(figures, part)
-        smooth = () if self.cumulative else smoothed(points)
-        return Series(label, style, points, one_error(points, self.errors(figures, part)), smooth)
-
-    def reading(self, lines: Sequence[Series], bands: str = "Bands are") -> str:
-        """The caption of a plot of such lines: what the figure means, and what bands and thick lines are."""
-        says = self.says + (f" {bands} one standard error." if any(line.bands for line in lines) else "")
-        if any(line.smooth for line in lines):
-            says += f" Thick lines are means of {SMOOTHED} generations."
-        return says
 
     def errors(self, figures: Figures, part: str | None) -> Mapping[int, float]:
         """generation -> standard error, where it is known."""

@@ -14,11 +14,11 @@ from shlex import quote
 from typing import Literal
 
 from populora_core.report import metrics
-from populora_core.report.charts import Points
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
 from populora_core.report.learnt import brief, measured
 from populora_core.report.series import (
+    Points,
     changed,
     column,
     first_generations,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -14,28 +14,48 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from populora_core.report.comparison import comparison_sections
-from populora_core.report.figures import Figures
-from populora_core.report.notes import Note, headline, notes
+from populora_core.report.charts import Plot
+from populora_core.report.figures import SampleProblem
 from populora_core.report.palette import variables
-from populora_core.report.sections import ReportSection, sections
-from populora_core.report.text import excerpt, number, percent, plain, seconds, signed, visible
-from populora_core.store.catalogue import run_labels
+from populora_core.report.text import percent, plain, signed, visible
 from populora_core.support.version import VERSION
 
-VIEWS = "Every figure comes from the run's DuckDB views; populora query answers what it leaves open."
+SHORTEST = 8000  # characters of one prompt or completion that a report shows
 
 
-def render(runs: Sequence[Figures]) -> str:
-    """The report of one run, or the comparison of several."""
-    labels = run_labels([figures.run.directory for figures in runs])
-    return page(
-        labels[0] if len(runs) == 1 else f"{len(runs)} runs compared",
-        [_card(label, figures) for label, figures in zip(labels, runs, strict=True)],
-        sections(runs[0]) if len(runs) == 1 else comparison_sections(runs),
-        VIEWS,
-        config=_described(runs[0]) if len(runs) == 1 else "",
-    )
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """Rows of text by column, all with the same columns; `folded` ones open on a click."""
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    folded: bool = True
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return tuple(self.rows[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """Plots and tables that answer one question; `folded` ones open on a click."""
+
+    key: str
+    title: str
+    says: str
+    plots: tuple[Plot, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
+    samples: tuple[SampleProblem, ...] = field(default=())
+    folded: bool = True
+
+    @property
+    def empty(self) -> bool:
+        return not (self.plots or self.samples or any(table.rows for table in self.tables))
+
+
+def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
+    """Drop empty plots."""
+    return tuple(plot for plot in plots if plot is not None)
 
 
 def page(
@@ -73,27 +93,11 @@ def page(
     )
 
 
-def _card(label: str, figures: Figures) -> dict[str, Any]:
-    """A run's headline, its figures at a glance and its notes."""
-    played = [row["seconds"] + row["before"] for row in figures["stages"]]
-    living = [row for row in figures["members"] if row["died_generation"] is None]
-    tiles = [
-        (f"{figures.last} / {figures.target}", "generations"),
-        *((str(sum(row["role"] == role for row in living)), f"{role}s alive") for role in figures.roles()),
-        *(
-            (number(sum(row[what] for row in figures["figures_generation"])), what)
-            for what in ("problems", "attempts")
-        ),
-        (seconds(sum(played)), "by the clock"),
-    ]
-    found: list[Note] = notes(figures)
-    return {"label": label, "headline": headline(figures), "tiles": tiles, "notes": found}
-
-
-def _described(figures: Figures) -> str:
-    record = figures.run.record
-    kept = {key: record[key] for key in ("created_at", "code_revision", "versions", "forked_from", "config")}
-    return json.dumps(kept, indent=1)
+def excerpt(text: str, limit: int = SHORTEST) -> str:
+    """The visible text, cut where it is longer than `limit` characters, saying so."""
+    if len(text) <= limit:
+        return visible(text)
+    return f"{visible(text[:limit])}\n[… {len(text) - limit:,} more characters; `populora inspect --problem` shows all]"
 
 
 @cache

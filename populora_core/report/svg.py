@@ -14,7 +14,7 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from populora_core.report.palette import Style
-from populora_core.report.text import Format, number, tick_labels
+from populora_core.report.text import NARROW, Format, number, percent, signed
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
@@ -106,6 +106,25 @@ def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float
             if last - first < most:
                 return [index * size for index in range(first, last + 1)]
     return [low]
+
+
+def tick_labels(values: Sequence[float], form: Format) -> list[str]:
+    """The values along an axis, all with as many decimals as tell each of them exactly, up to four.
+
+    Large ones are short, as elsewhere, where that tells them apart.
+    """
+    short = [form(value) for value in values]
+    if form not in (percent, number, signed) or (
+        max(map(abs, values)) >= 1e4 and len({*short}) == len(short)
+    ):
+        return short
+    scale, unit = (100, f"{NARROW}%") if form is percent else (1, "")
+    shown = [scale * value for value in values]
+    near = 1e-9 * max(1.0, *map(abs, shown))
+    exact = (d for d in range(4) if all(abs(value - round(value, d)) <= near for value in shown))
+    digits = next(exact, 4)
+    sign = "+" if form is signed else ""
+    return [f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−") for value in shown]
 
 
 def value_range(values: Iterable[float], zero: bool) -> tuple[float, float]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from populora_core.problems.types import PROBLEM_TYPES
+
+if TYPE_CHECKING:
+    from populora_core.benchmarks.metrics import Interval
 
 Format = Callable[[float], str]
 
 NARROW = "\u00a0"  # between a number and its unit, which stay on one line
-SHORTEST = 8000  # characters of one prompt or completion that a report shows
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DIRECTION = re.compile("[\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -31,25 +34,6 @@ def number(value: float) -> str:
     return (f"{value:.0f}" if abs(short) >= 1000 else f"{short:.3g}").replace("-", "−")
 
 
-def tick_labels(values: Sequence[float], form: Format) -> list[str]:
-    """The values along an axis, all with as many decimals as tell each of them exactly, up to four.
-
-    Large ones are short, as elsewhere, where that tells them apart.
-    """
-    short = [form(value) for value in values]
-    if form not in (percent, number, signed) or (
-        max(map(abs, values)) >= 1e4 and len({*short}) == len(short)
-    ):
-        return short
-    scale, unit = (100, f"{NARROW}%") if form is percent else (1, "")
-    shown = [scale * value for value in values]
-    near = 1e-9 * max(1.0, *map(abs, shown))
-    exact = (d for d in range(4) if all(abs(value - round(value, d)) <= near for value in shown))
-    digits = next(exact, 4)
-    sign = "+" if form is signed else ""
-    return [f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−") for value in shown]
-
-
 def seconds(value: float) -> str:
     """Seconds up to two minutes, then minutes, then hours."""
     if value < 120:
@@ -59,6 +43,11 @@ def seconds(value: float) -> str:
     if minutes < 120:
         return f"{minutes}{NARROW}min"
     return f"{minutes // 60}{NARROW}h{NARROW}{minutes % 60:02d}{NARROW}min"
+
+
+def with_interval(score: Interval) -> str:
+    """A share with its interval."""
+    return f"{percent(score.value)} ({percent(score.low)} to {percent(score.high)})"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -82,13 +71,6 @@ def visible(text: str) -> str:
     """The text with a sign in place of each character that a page would swallow, reorder or choke on."""
     text = _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text)
     return _DIRECTION.sub(lambda found: f"\u27e8U+{ord(found[0]):04X}\u27e9", text)
-
-
-def excerpt(text: str, limit: int = SHORTEST) -> str:
-    """The visible text, cut where it is longer than `limit` characters, saying so."""
-    if len(text) <= limit:
-        return visible(text)
-    return f"{visible(text[:limit])}\n[… {len(text) - limit:,} more characters; `populora inspect --problem` shows all]"
 
 
 def listed(parts: list[str]) -> str:

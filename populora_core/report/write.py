@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from populora_core.support.durable import write_atomically
+from populora_core.support.errors import ConfigError
+from populora_core.support.registry import Registry
 
 if TYPE_CHECKING:
     from populora_core.report.figures import Figures
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 REPORT = "report.html"
 SERVED, SERVED_KEY = "POPULORA_REPORTS", "POPULORA_REPORTS_KEY"
 """The address under which reports are served, where somebody serves them (`populora ui`), and the key of its links."""
+
+PAGES = Registry({}, group="populora.pages", what="page", setting="populora.pages", error=ConfigError)
+"""Name -> a function that renders the figures of a run, or of several to compare, as HTML; ours is `report`."""
 
 
 class ReportWarning(UserWarning):
@@ -32,10 +37,9 @@ def write_report(directories: Sequence[Path], output: Path) -> Path:
         ArtifactError: a catalogue cannot be built, or the file cannot be written; an older one stays.
     """
     from populora_core.report.figures import read_figures
-    from populora_core.report.page import render
 
     single = len(directories) == 1
-    write_atomically(output, render([read_figures(directory, samples=single) for directory in directories]))
+    write_atomically(output, _render([read_figures(directory, samples=single) for directory in directories]))
     return output
 
 
@@ -48,10 +52,9 @@ def refresh(directory: Path) -> Figures | None:
     figures = None
     try:
         from populora_core.report.figures import read_figures
-        from populora_core.report.page import render
 
         figures = read_figures(directory)
-        write_atomically(directory / REPORT, render([figures]))
+        write_atomically(directory / REPORT, _render([figures]))
     except Exception as error:
         warnings.warn(
             f"{directory / REPORT} was not brought up to date: {type(error).__name__}: {error}",
@@ -59,6 +62,11 @@ def refresh(directory: Path) -> Figures | None:
             stacklevel=2,
         )
     return figures
+
+
+def _render(runs: Sequence[Figures]) -> str:
+    page: str = PAGES.find("report")(runs)
+    return page
 
 
 def outdated(directory: Path) -> bool:

@@ -1,17 +1,44 @@
-"""Any base in one word: a folder, a GGUF file, a short name, a name of the hub; and the settings that fit it."""
+"""Any base in one word: a folder, a name of the hub, or what a plug-in knows; and the settings that fit it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Protocol
 
 from populora_core.config.sections import BUNDLED, BaseSection
-from populora_core.model.gguf import dequantised, is_gguf
 from populora_core.planning.memory import read_shape
-from populora_core.runs.named_bases import NAMED, named_base
 from populora_core.runs.precision import choose_dtype
-from populora_core.support.hub import pinned
+from populora_core.support.errors import BaseModelError
+from populora_core.support.hub import HUB, how_to_get, pinned
+from populora_core.support.registry import Registry
 from populora_core.support.shipped import shipped
 
+
+class BaseSource(Protocol):
+    """A source of bases beside folders, the hub and the bundled ones.
+
+    Attributes:
+        names: short names that it knows.
+    """
+
+    names: Collection[str]
+
+    def path(self, name: str) -> str | None:
+        """Return `base.path` for what a person named, once the base is there; None for what it does not know."""
+
+    def fix(self, path: str) -> str:
+        """Say how to get the base of this path again; nothing for another source's."""
+
+
+SOURCES = Registry(
+    {},
+    group="populora.bases",
+    what="source of bases",
+    setting="--base",
+    error=BaseModelError,
+    protocol=BaseSource,
+)
 SMALL = 2.5e9
 """Bytes of weights below which a base follows no long instruction: a billion parameters in half precision."""
 
@@ -55,9 +82,24 @@ def _path(name: str, weights: bool) -> str:
     place = Path(name).expanduser()
     if place.is_dir():
         return str(place.resolve())
-    if name in NAMED:
-        return named_base(name)
-    return dequantised(place) if is_gguf(place) else pinned(name, weights)
+    return next(filter(None, (source.path(name) for source in sources())), None) or pinned(name, weights)
+
+
+def sources() -> list[BaseSource]:
+    """The sources of bases that are installed."""
+    return [found for name in SOURCES.names() if (found := SOURCES.known(name)) is not None]
+
+
+def how_to_get_base(path: str) -> str:
+    """The fix for an error about a base whose folder is not there."""
+    if path.startswith(HUB):
+        return how_to_get(*path.removeprefix(HUB).split("@"))
+    found = sources()
+    names = [name for source in found for name in source.names]
+    return next(filter(None, (source.fix(path) for source in found)), None) or (
+        "give the folder of a transformers checkpoint, or bundled:tiny or bundled:frontier; --base takes names of the "
+        f"hub, GGUF files, and {', '.join(names)}"
+    )
 
 
 def _spoken(folder: Path) -> str:

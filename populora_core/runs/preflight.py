@@ -15,15 +15,13 @@ from populora_core.benchmarks.anchors import DATASET, dataset, require_types
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
+from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.gpus import tell_of_card
-from populora_core.runs.named_bases import NAMED
 from populora_core.runs.run import sources
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
-from populora_core.support.hub import HUB, how_to_get
 from populora_core.support.registry import Registry, is_place, settings_of
 from populora_core.support.trust import remember
-from populora_core.support.user_cache import GGUF
 
 
 def load_runnable(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -66,7 +64,7 @@ def check_folders(config: Config, source: str) -> None:
             f"{source}: base.path names no folder",
             expected="a folder with config.json, model weights and a tokenizer; for a plan, config.json alone",
             got=f"{config.base.path} (looked in {folder})",
-            fix=_how_to_get(config.base.path),
+            fix=how_to_get_base(config.base.path),
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
@@ -83,21 +81,6 @@ def check_folders(config: Config, source: str) -> None:
             from populora_core.model.adopt import plain_config
 
             plain_config(folder)
-
-
-def _how_to_get(path: str) -> str:
-    """The fix for an error about a base whose folder is not there."""
-    if path.startswith(HUB):
-        return how_to_get(*path.removeprefix(HUB).split("@"))
-    for name, base in NAMED.items():
-        if path == base.path:
-            return f"populora try --base {name} fetches it and makes it"
-    if path.startswith(GGUF):
-        return "populora try --base FILE.gguf makes it again from the file with this sha256"
-    return (
-        "give the folder of a transformers checkpoint, or bundled:tiny or bundled:frontier; --base takes names of the "
-        f"hub, GGUF files, and {', '.join(NAMED)}"
-    )
 
 
 class NoChatTemplate(UserWarning):

@@ -14,8 +14,6 @@ from populora_core.store.columns import BOOL, FLOAT, INT, LONG, TEXT, Column, Ta
 from populora_core.store.tables import TABLES
 from populora_core.support.errors import SchemaError
 
-__all__ = ["TABLES", "Column", "Table", "check", "table_of", "to_table"]
-
 _ACCEPTED: dict[pa.DataType, tuple[type, ...]] = {
     INT: (Integral,),
     LONG: (Integral,),

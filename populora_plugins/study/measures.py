@@ -16,11 +16,11 @@ from typing import Any
 from populora_core.benchmarks.scores import headline_rows, headlines
 from populora_core.benchmarks.suite import Suite
 from populora_core.problems.grading import RunJobs
-from populora_core.problems.steps import counting
 from populora_core.sandbox.jobs import Job
 from populora_core.sandbox.status import Status
 from populora_core.store.catalogue import Catalogue
 from populora_plugins.study.heldout import held_out_by_level
+from populora_plugins.study.steps import counting
 from populora_plugins.study.summary import ALL, HELD_OUT, Value
 
 # The mean over types of these and of what is said of problems is the part `all`.

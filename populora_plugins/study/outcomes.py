@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from populora_core.benchmarks.scores import BASE
-from populora_core.report.sections import ReportTable
+from populora_core.report.page import ReportTable
 from populora_plugins.study.budget import Basis, spent, window
 from populora_plugins.study.frontier import EDGE, SOLVED
 from populora_plugins.study.heldout import best_of

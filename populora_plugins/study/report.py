@@ -10,9 +10,8 @@ from typing import Any
 from populora_core.benchmarks.scores import BASE
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.notes import Note
-from populora_core.report.page import page
+from populora_core.report.page import ReportSection, drawn, page
 from populora_core.report.palette import GREY, Style
-from populora_core.report.sections import ReportSection, drawn
 from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.support.durable import write_atomically
 from populora_plugins.study.budget import Basis, common_budget, spent

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from populora_core.benchmarks.scores import BASE
-from populora_core.report.sections import ReportTable
+from populora_core.report.page import ReportTable
 from populora_core.report.text import percent, seconds, signed
 from populora_plugins.study.budget import Basis, common_budget, window
 from populora_plugins.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict

@@ -3,24 +3,13 @@
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.problems.dialects.dialect import Dialect, seeds_of, stops_of, thought_of
 from populora_core.problems.dialects.instruct import InstructDialect
-from populora_core.problems.dialects.notation import ASSERT
-from populora_core.problems.dialects.repl import ReplDialect
 from populora_core.support.errors import ProblemError
 from populora_core.support.registry import Registry
 
 __all__ = ["DIALECTS", "Dialect", "dialect", "seeds_of", "stops_of", "thought_of"]
 
 DIALECTS = Registry(
-    {
-        known.name: known
-        for known in (
-            CompactDialect(),
-            InstructDialect(),
-            ReplDialect("assert", ASSERT),
-            ReplDialect(),
-            ReplDialect("repl-thoughts", thoughts=True),
-        )
-    },
+    {known.name: known for known in (CompactDialect(), InstructDialect())},
     group="populora.dialects",
     what="dialect",
     setting="base.dialect",

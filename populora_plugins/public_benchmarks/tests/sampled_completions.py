@@ -21,9 +21,9 @@ from populora_core.benchmarks.benchmark import Item, benchmark
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
-from populora_core.runs.named_bases import named_base
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
+from populora_plugins.gguf_bases.named import named_base
 
 SAMPLED = "sampled.jsonl"
 ASKED = {

@@ -254,7 +254,7 @@ def test_an_answer_is_right_by_value_and_an_input_by_what_it_gives(sandbox: Sand
     assert judged(whole, "{'a': {4, 3}, 'b': [2, 1]}") is AttemptVerdict.WRONG
 
 
-@pytest.mark.parametrize("name", sorted(DIALECTS))
+@pytest.mark.parametrize("name", DIALECTS.names())
 @pytest.mark.parametrize("kind", sorted(PROBLEM_TYPES))
 def test_a_prompt_shows_what_runs_in_the_order_that_was_written(name: str, kind: str) -> None:
     spoken, typed = dialect(name), problem_type(kind)

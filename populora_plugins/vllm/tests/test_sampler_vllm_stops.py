@@ -21,7 +21,6 @@ from populora_core.problems.dialects import dialect, stops_of
 from populora_core.problems.grading import AttemptJudgement, CutAnswers, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.runs.named_bases import NAMED
 from populora_core.sampler.requests import Completion, Request, Sampler
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import open_sandbox
@@ -29,6 +28,7 @@ from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
+from populora_plugins.gguf_bases.named import NAMED
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"

@@ -1,6 +1,6 @@
 """docs/data-contract.md, rendered from the declared tables and views.
 
-`python tests/data_contract.py docs/data-contract.md` writes it again.
+`python tests/data_contract_page.py docs/data-contract.md` writes it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from populora_core.support.finish import FinishReason
 _INTRODUCTION = """# Data contract
 
 Rendered from `tables.py`, `record_tables.py`, `views.py` and `figure_views.py` of `populora_core/store/` by
-`python tests/data_contract.py docs/data-contract.md`; a test fails when this page, the declarations and
+`python tests/data_contract_page.py docs/data-contract.md`; a test fails when this page, the declarations and
 DuckDB differ. Columns may be added, never renamed.
 
 `RUN/catalogue.duckdb` holds the rows of the committed stages and these views over them. Every DuckDB client from

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from populora_core.problems.parsing import ProgramSyntaxError
-from populora_core.problems.steps import counting
 from populora_core.sandbox.policy import refuse_program
+from populora_plugins.study.steps import counting
 
 
 def steps(program: str, *arguments: object) -> int:

@@ -17,14 +17,14 @@ from test_cli import populora
 from populora_core.config.load import build_config
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import load_base
-from populora_core.model.gguf import SOURCE, dequantised, is_gguf
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.named_bases import NAMED, NamedBase, named_base
 from populora_core.runs.preflight import check_folders
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError, ConfigError
-from populora_core.support.package_index import WheelPart, joined
 from populora_core.support.user_cache import FOLDER_VARIABLE
+from populora_plugins.gguf_bases.dequantise import SOURCE, dequantised, is_gguf
+from populora_plugins.gguf_bases.named import NAMED, NamedBase, named_base
+from populora_plugins.gguf_bases.package_index import WheelPart, joined
 
 WIDTH, INNER, HEADS = 32, 64, 4
 WORDS = ["<s>", "</s>", "<pad>", *map(chr, range(33, 127)), "Ġ", "Ċ", "ab"]
@@ -122,7 +122,7 @@ def test_dequantising_draws_no_bar(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_two_processes_dequantise_one_file(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     llama(file, None)
-    code = f"import populora_core.model.gguf as g, pathlib; g.dequantised(pathlib.Path({str(file)!r}))"
+    code = f"import populora_plugins.gguf_bases.dequantise as g, pathlib; g.dequantised(pathlib.Path({str(file)!r}))"
     both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [each.wait() for each in both] == [0, 0]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
-from populora_core.lifecycle.trial import LEAST, Ability, Trying, TypeTrial
 from populora_core.report.text import visible
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
-from populora_core.terminal.screen import console, narrated
+from populora_core.terminal.screen import console, narrated, titled_table
+from populora_plugins.trial.trial import LEAST, Ability, Trying, TypeTrial
 
 SECONDS = 120
 """Seconds of a trial that is not full, half for proposals and half for answers; a round that began is finished."""
@@ -71,9 +69,8 @@ def _in_time(done: int, seconds: float) -> bool:
 
 
 def _show(trial: TypeTrial) -> None:
-    table = Table(title=trial.problem_type, title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "share", "95 %", "of", "needed", ""):
-        table.add_column(heading)
+    header = ("", "share", "95 %", "of", "needed", "")
+    table = titled_table(trial.problem_type, header, (), box=None, pad_edge=False)
     for share in trial.shares():
         low, high = share.interval
         needed = f">= {share.least:.0%}" if share.most == 1.0 else f"{share.least:.0%} to {share.most:.0%}"

@@ -28,23 +28,25 @@ from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.report import metrics, text
 from populora_core.report.charts import Plot, Series, line_plot
-from populora_core.report.comparison import comparison_sections
 from populora_core.report.figures import Figures, read_figures
-from populora_core.report.lead import lead_plots
 from populora_core.report.notes import headline, notes
-from populora_core.report.page import render
+from populora_core.report.page import excerpt
 from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
 from populora_core.report.scalars import by_generation
-from populora_core.report.sections import sections
-from populora_core.report.series import SampleMean, changed, sample_mean, smoothed
-from populora_core.report.svg import spread, ticks
-from populora_core.report.write import REPORT, ReportWarning, refresh, write_report
+from populora_core.report.series import SampleMean, changed, sample_mean
+from populora_core.report.svg import spread, tick_labels, ticks
+from populora_core.report.write import PAGES, REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.table import STAGES as LOOP
 from populora_core.store.catalogue import CATALOGUE, publish, run_labels
 from populora_core.store.record import RECORD
 from populora_core.support.errors import ArtifactError, RunDirectoryError
+from populora_plugins.pages.comparison import comparison_sections
+from populora_plugins.pages.lead import lead_plots
+from populora_plugins.pages.lines import smoothed
+from populora_plugins.pages.report import render
+from populora_plugins.pages.sections import sections
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 HOSTILE = "</pre></details><script>alert(1)</script><img src=x onerror=alert(2)>\x00\x1b[31m\u202e & &lt;"
@@ -176,8 +178,8 @@ def test_numbers_have_three_digits_and_never_an_exponent_for_what_rounds_up(valu
 
 
 def test_long_text_is_cut_and_says_so() -> None:
-    assert text.excerpt("x" * 11, 10).startswith("x" * 10 + "\n[… 1 more characters")
-    assert text.excerpt("x" * 10, 10) == "x" * 10
+    assert excerpt("x" * 11, 10).startswith("x" * 10 + "\n[… 1 more characters")
+    assert excerpt("x" * 10, 10) == "x" * 10
 
 
 def test_a_report_shows_every_part_that_the_run_has_rows_for(finished: Path) -> None:
@@ -401,7 +403,7 @@ def test_ticks_are_few_rising_and_inside(low: float, span: float, most: int) -> 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.sampled_from([text.number, text.percent, text.signed]))
 def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.Format) -> None:
     values = ticks(low, low + span, 6)
-    labels = text.tick_labels(values, form)
+    labels = tick_labels(values, form)
     if max(map(abs, values)) < 1e4:
         scale = 100 if form is text.percent else 1
         said = [float(label.rstrip("%").strip().replace("−", "-")) / scale for label in labels]
@@ -411,13 +413,13 @@ def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.For
 
 def test_ticks_around_ten_thousand_are_told_apart() -> None:
     """9995 and 10000 were both shown as 10k."""
-    assert text.tick_labels([9990.0, 9995.0, 10000.0], text.number) == ["9990", "9995", "10000"]
-    assert text.tick_labels([0.0, 5000.0, 10000.0], text.number) == ["0", "5000", "10k"]
+    assert tick_labels([9990.0, 9995.0, 10000.0], text.number) == ["9990", "9995", "10000"]
+    assert tick_labels([0.0, 5000.0, 10000.0], text.number) == ["0", "5000", "10k"]
 
 
 def test_ticks_of_two_and_a_half_per_cent_are_told_apart() -> None:
     """They were shown as 32, 30, 28 and 25 %."""
-    labels = text.tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)
+    labels = tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)
     assert [label.replace(text.NARROW, " ") for label in labels] == ["25.0 %", "27.5 %", "30.0 %", "32.5 %"]
 
 
@@ -508,7 +510,7 @@ def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.Mo
     def broken(*_: object) -> str:
         raise ZeroDivisionError("in a plot")
 
-    monkeypatch.setattr("populora_core.report.page.render", broken)
+    monkeypatch.setitem(PAGES.made, "report", broken)
     run = start(tmp_path / "run", small_config(propose={"per_type": 2}))
     with Session(run) as session, pytest.warns(ReportWarning, match="ZeroDivisionError: in a plot"):
         train(session, 1)

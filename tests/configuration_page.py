@@ -1,6 +1,6 @@
 """docs/configuration.md, rendered from the sections of the configuration.
 
-`python -m populora_core.report.configuration docs/configuration.md` writes it again.
+`python tests/configuration_page.py docs/configuration.md` writes it again.
 """
 
 from __future__ import annotations

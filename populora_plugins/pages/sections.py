@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from populora_core.benchmarks.scores import YARDSTICK
 from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
-from populora_core.report.figures import Figures, SampleProblem
-from populora_core.report.lead import BASE_STYLE, lead_plots
-from populora_core.report.lineage import averages, lineage_plot, replacements
+from populora_core.report.figures import Figures
 from populora_core.report.metrics import Metric
+from populora_core.report.page import ReportSection, ReportTable, drawn
 from populora_core.report.palette import (
     BLUE,
     GREEN,
@@ -28,15 +26,18 @@ from populora_core.report.palette import (
     VERMILLION,
     styled,
 )
-from populora_core.report.series import (
+from populora_core.report.series import totals, where
+from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
+from populora_plugins.pages.lead import BASE_STYLE, lead_plots
+from populora_plugins.pages.lineage import averages, lineage_plot, replacements
+from populora_plugins.pages.lines import (
     births,
     grouped_verdicts,
+    metric_line,
     rating_series,
+    reading,
     role_band,
-    totals,
-    where,
 )
-from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
 
 TOKEN_PARTS = {
     "proposals, read": ("proposal_prompt_tokens", PURPLE),
@@ -48,36 +49,6 @@ TOKEN_PARTS = {
 """Token counts to draw: name -> column of `figures_generation` and colour."""
 BETWEEN = "between stages"
 MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
-
-
-@dataclass(frozen=True, slots=True)
-class ReportTable:
-    """Rows of text by column, all with the same columns; `folded` ones open on a click."""
-
-    title: str
-    rows: Sequence[Mapping[str, str]]
-    folded: bool = True
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        return tuple(self.rows[0])
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSection:
-    """Plots and tables that answer one question; `folded` ones open on a click."""
-
-    key: str
-    title: str
-    says: str
-    plots: tuple[Plot, ...] = ()
-    tables: tuple[ReportTable, ...] = ()
-    samples: tuple[SampleProblem, ...] = field(default=())
-    folded: bool = True
-
-    @property
-    def empty(self) -> bool:
-        return not (self.plots or self.samples or any(table.rows for table in self.tables))
 
 
 def sections(figures: Figures) -> list[ReportSection]:
@@ -142,19 +113,14 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
     """One run's plot of a metric: a line a type, or a role with the range of its members."""
     parts = metric.parts_of(figures)
     if metric.parts == "none":
-        lines = [metric.line(figures, None, "", LINES[0])]
+        lines = [metric_line(metric, figures, None, "", LINES[0])]
     elif metric.parts == "roles":
         lines = [role_band(figures, role, metric.key, ROLES[role]) for role in parts]
     else:
         styles = styled(parts)
-        lines = [metric.line(figures, part, plain(part), styles[part]) for part in parts]
-    says = metric.says if metric.parts == "roles" else metric.reading(lines)
+        lines = [metric_line(metric, figures, part, plain(part), styles[part]) for part in parts]
+    says = metric.says if metric.parts == "roles" else reading(metric, lines)
     return line_plot(metric.title, says, metric.unit, lines, metric.form, metric.zero)
-
-
-def drawn(plots: Iterable[Plot | None]) -> tuple[Plot, ...]:
-    """Drop empty plots."""
-    return tuple(plot for plot in plots if plot is not None)
 
 
 def _ratings(figures: Figures) -> ReportSection:

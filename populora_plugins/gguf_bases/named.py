@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-from populora_core.model.gguf import dequantised
 from populora_core.runs.space import free_bytes
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import pinned
-from populora_core.support.package_index import WheelPart, joined
 from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
+from populora_plugins.gguf_bases.dequantise import dequantised, is_gguf
+from populora_plugins.gguf_bases.package_index import WheelPart, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,26 @@ NAMED = {
         ),
     ),
 }
+
+
+class GgufBases:
+    """The source of bases that are made of GGUF files (`runs.any_base.BaseSource`)."""
+
+    names = tuple(NAMED)
+
+    def path(self, name: str) -> str | None:
+        if name in NAMED:
+            return named_base(name)
+        file = Path(name).expanduser()
+        return dequantised(file) if is_gguf(file) else None
+
+    def fix(self, path: str) -> str:
+        for name, base in NAMED.items():
+            if path == base.path:
+                return f"populora try --base {name} fetches it and makes it"
+        if path.startswith(GGUF):
+            return "populora try --base FILE.gguf makes it again from the file with this sha256"
+        return ""
 
 
 def named_base(name: str) -> str:

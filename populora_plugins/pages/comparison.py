@@ -6,17 +6,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.strata import in_order
 from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
+from populora_core.report.page import ReportSection, ReportTable, drawn
 from populora_core.report.palette import styled
 from populora_core.report.scored import scored
-from populora_core.report.sections import ReportSection, ReportTable, drawn
 from populora_core.report.series import SampleMean, changed, noise, where
-from populora_core.report.text import NARROW, finite, percent, plain
+from populora_core.report.text import NARROW, finite, percent, plain, with_interval
 from populora_core.store.catalogue import run_labels
+from populora_plugins.pages.lines import metric_line, reading
 
 UNKNOWN = "–"
 
@@ -59,11 +59,11 @@ def _facets(metric: Metric, runs: Sequence[Figures]) -> list[str | None]:
 def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: Sequence[str]) -> Plot | None:
     styles = styled(labels)
     lines = [
-        metric.line(figures, part, label, styles[label], rates=True)
+        metric_line(metric, figures, part, label, styles[label], rates=True)
         for label, figures in zip(labels, runs, strict=True)
     ]
     return line_plot(
-        _title(metric, part), metric.reading(lines), metric.unit, lines, metric.form, metric.zero
+        _title(metric, part), reading(metric, lines), metric.unit, lines, metric.form, metric.zero
     )
 
 
@@ -103,16 +103,12 @@ def _levels(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
             row = {"suite": suite, "stratum": name}
             for label in labels:
                 of = asked.get(label, {}).get(name)
-                row[label] = UNKNOWN if of is None else _solved(of.solvers)
+                row[label] = UNKNOWN if of is None else with_interval(of.solvers)
                 row[f"{label}, base"] = UNKNOWN if of is None else percent(of.base.value)
             rows.append(row)
     says = "Mean of the solvers with its 95 % interval, after each run's last score; beside it the base."
     table = ReportTable("Held-out problems by level", rows, folded=False)
     return ReportSection("levels", "Which problems do they solve?", says, tables=(table,), folded=False)
-
-
-def _solved(score: Interval) -> str:
-    return f"{percent(score.value)} ({percent(score.low)} to {percent(score.high)})"
 
 
 def _difference_row(

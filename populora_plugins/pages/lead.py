@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from populora_core.benchmarks.metrics import Interval
 from populora_core.report import metrics
 from populora_core.report.charts import Plot, Series, line_plot
-from populora_core.report.dumbbell import Dumbbell, dumbbell_plot
 from populora_core.report.figures import Figures
 from populora_core.report.learnt import held_out_claim, yardstick_claim
 from populora_core.report.metrics import Metric
@@ -22,6 +21,8 @@ from populora_core.report.series import (
     window,
 )
 from populora_core.report.text import percent
+from populora_plugins.pages.dumbbell import Dumbbell, dumbbell_plot
+from populora_plugins.pages.lines import metric_line, reading
 
 LEAD = 4  # plots
 BASE_STYLE = Style(GREY, "4 4", "diamond")
@@ -116,7 +117,7 @@ def _measured(label: str, style: Style, points: Sequence[tuple[float, Interval]]
 
 def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     """A metric of the whole run under where it went, with one standard error where it is known."""
-    line = metric.line(figures, None, "", LINES[0])
+    line = metric_line(metric, figures, None, "", LINES[0])
     start, now = (
         metric.mean(figures, None, part) for part in (first_generations(figures), last_generations(figures))
     )
@@ -126,7 +127,7 @@ def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     title = f"{after} {words}, " + _went(before, after, start, now)
     size = window(figures)
     ends = "generation" if size == 1 else f"{size} generations"
-    says = f"{metric.reading([line], 'The band is')} The title compares the first {ends} with the last."
+    says = f"{reading(metric, [line], 'The band is')} The title compares the first {ends} with the last."
     return line_plot(
         title,
         says,

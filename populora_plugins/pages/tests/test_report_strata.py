@@ -12,13 +12,13 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.strata import by_stratum, in_order, level_of
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.commands.console import strata_table
-from populora_core.report.dumbbell import Dumbbell, dumbbell_plot
-from populora_core.report.lead import strata_plot
 from populora_core.report.learnt import fallen_most, level_claim
 from populora_core.report.scored import Scored, of_items
 from populora_core.report.text import NARROW
 from populora_core.store.catalogue import Catalogue
 from populora_core.terminal.screen import console
+from populora_plugins.pages.dumbbell import Dumbbell, dumbbell_plot
+from populora_plugins.pages.lead import strata_plot
 
 SUITE = Suite(suite="tiny", benchmarks=(Entry(benchmark="tiny_code_o", dataset="bundled:tiny.parquet"),))
 STUDENTS = ("student-00-g0000", "student-01-g0000")

@@ -24,17 +24,18 @@ from pathlib import Path
 
 from populora_core.problems import types
 from populora_core.problems.dialects.dialect import Tokenizer, unspelt
-from populora_core.problems.dialects.notation import REPL, Notation
-from populora_core.problems.dialects.seeds import SEEDS, SHOWN, Seed
-from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
+from populora_core.problems.dialects.templates import TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_program
 from populora_core.problems.types import AnswerForm, TypeRules
+from populora_plugins.repl.notation import ASSERT, REPL, Notation
+from populora_plugins.repl.seeds import SEEDS, SHOWN, Seed
 
 GRAMMAR_VERSION = "3"
 END, LINE_END = "\n\n", "\n"
 NO_MORE = "<|endoftext|>"
 """The end of a text that is no turn of a chat, for many bases; a GGUF file does not count it among the end tokens."""
+TEMPLATES = Path(__file__).with_name("templates") / "repl"
 OPENING = "def f"
 COMMENT = "#"
 
@@ -55,7 +56,7 @@ class ReplDialect:
         name: str = "repl",
         notation: Notation = REPL,
         thoughts: bool = False,
-        folder: Path = TEMPLATE_ROOT / "repl",
+        folder: Path = TEMPLATES,
     ) -> None:
         self.name, self._notation, self._thoughts = name, notation, thoughts
         self._templates = TemplateFolder(folder)
@@ -165,3 +166,8 @@ def _comments(text: str) -> list[str]:
     """The comments that a text begins with."""
     lines = text.split("\n")
     return lines[: next((at for at, line in enumerate(lines) if not line.startswith(COMMENT)), len(lines))]
+
+
+asserting = ReplDialect("assert", ASSERT)
+session = ReplDialect()
+thoughtful = ReplDialect("repl-thoughts", thoughts=True)

@@ -1,0 +1,1 @@
+"""A base on trial: whether it can play, untrained."""
