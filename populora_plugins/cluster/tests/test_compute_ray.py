@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -53,7 +54,8 @@ from populora_core.support.trust import remember
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
 
-from populora_plugins.cluster.actor_pool import Actor, ActorPool, Call, Site  # it needs Ray
+from populora_plugins.cluster import actor_pool  # it needs Ray
+from populora_plugins.cluster.actor_pool import Actor, ActorPool, Call, Site
 
 pytestmark = [pytest.mark.ray, pytest.mark.foreign, pytest.mark.thorough]
 
@@ -188,18 +190,23 @@ def ray_compute(session: Session, spec: ModelSpec = SPEC, **plan: Any) -> Any:
 def test_a_worker_that_hangs_is_ended_after_its_deadline(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The clock jumps when the second shard is handed out: past the deadline of the first, whose worker hangs."""
     compute = ray_compute(session, shard_seconds=PATIENCE)
     Shards(compute, "warm", tmp_path / "warm").map(founding(1, 2))
-    submit, frozen = ActorPool.submit, []
+    submit, frozen, jump = ActorPool.submit, [], 0.0
 
     def freezing(actor: Actor, call: Call) -> Any:
+        nonlocal jump
         if not frozen:
             frozen.append(actor.site.pid)
             os.kill(actor.site.pid, signal.SIGSTOP)
+        else:
+            jump = 2 * PATIENCE
         return submit(actor, call)
 
     monkeypatch.setattr(ActorPool, "submit", staticmethod(freezing))
-    compute.plan = compute.plan.model_copy(update={"shard_seconds": 40.0})
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + jump, sleep=time.sleep)
+    monkeypatch.setattr(actor_pool, "time", clock)
     shards = Shards(compute, "hangs", tmp_path / "hangs")
     shards.map(founding(3, 4))
     assert sorted(record["attempts"] for record in shards.records) == [1, 2]
