@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import CORPUS, PATIENCE, alive, commits, contents, small_config, start, wait_for
+from forked import COMMAND, Forked
 
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.stages.table import stages_of
@@ -90,7 +91,7 @@ def _start(directory: Path, home: Path, *options: str) -> subprocess.Popen[bytes
     )
 
 
-def _reached(directory: Path, process: subprocess.Popen[bytes], position: tuple[int, str]) -> bool:
+def _reached(directory: Path, process: subprocess.Popen[bytes] | Forked, position: tuple[int, str]) -> bool:
     """Whether the process is at the position, beyond it, or has ended."""
     beat = Beat.read(directory)
     if process.poll() is not None:
@@ -167,7 +168,13 @@ def test_killed_at_random_moments_a_run_ends_equal_and_leaves_nothing(
     through_prefect = set(rng.sample(range(kills), round(kills / SHARE)))
     pids, hit = set(), []
     for number, (position, seconds) in enumerate(_moments(undisturbed, kills, rng)):
-        process = _start(directory, home, "--prefect" if number in through_prefect else "--plain")
+        process: subprocess.Popen[bytes] | Forked
+        if number in through_prefect:
+            process = _start(directory, home, "--prefect")
+        elif position is None or number == 0:
+            process = _start(directory, home, "--plain")
+        else:  # as any process, but that the modules of its start are there
+            process = Forked(COMMAND, "resume", directory, "--plain", cwd=ROOT)
         pids.add(process.pid)
         if position is not None:
             wait_for(lambda: _reached(directory, process, position))  # noqa: B023  # called at once
