@@ -203,12 +203,13 @@ def test_a_served_member_is_scored_as_it_should_when_it_is_right_wrong_crashes_o
             answers[prompt] = right(problem) if turn[0] == "right" else turn[0]
             worth[problem.problem_id] = turn[1]
     assert len(worth) == 10, "each kind of answer is given once"
+    asked = 1 + max(number for number, problem in enumerate(problems) if problem.problem_id in worth)
     base = taught(answers, tmp_path / "base")
     run = start(tmp_path / "run", small_config(base={"path": str(base)}))
     with Session(run) as session:
         train(session, 0)  # newborn members say what the base says
     with populora_serve(run.directory, tmp_path / "key") as (address, key):
-        traces = evaluated(package, address, "S0", len(problems), tmp_path, key, temperature=0.0)
+        traces = evaluated(package, address, "S0", asked, tmp_path, key, temperature=0.0)
     found = {trace["task"]["data"]["id"]: trace for trace in traces}
     prompts = {problem.problem_id: SPEECH.solve_prompt(problem) for problem in problems}
     assert {name: said(found[name]) for name in worth} == {name: answers[prompts[name]] for name in worth}
