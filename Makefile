@@ -64,8 +64,9 @@ real: install sandbox ## a real model plays: Qwen2.5-Coder-0.5B, two hours at mo
 ui: install sandbox ## launch, watch, resume and retry runs in Prefect's UI, until Ctrl-C
 	@$(BIN)/populora ui
 
-# Compiled modules are kept, whatever the environment says: every process of the tests imports the same ones.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10 \
+# Compiled modules are kept, whatever the environment says: every process of the tests imports the same ones. There are
+# more of these than processors, and torch's threads, where a test names no number, would spin while they wait for each other.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=10 \
   $(if $(JUNIT),--junitxml=$(JUNIT))
 
 test: install extras sandbox ## run the tests that answer in minutes; the end says how many cases are left
