@@ -169,11 +169,11 @@ def test_progress_is_reported_from_within_shards(disturbed: tuple[Path, Faults])
     assert disturbed[1].partial > 0
 
 
-@pytest.fixture
-def session(nodes: TwoNodes, tmp_path: Path) -> Iterator[Session]:
-    """A session of a run on the two nodes, which starts no stage."""
+@pytest.fixture(scope="module")
+def session(nodes: TwoNodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session of a run on the two nodes, which starts no stage; whatever a test starts in it, it ends."""
     config = small_config(compute={"backend": "ray", "address": nodes.address})
-    with Session(start(tmp_path / "run", config)) as session:
+    with Session(start(tmp_path_factory.mktemp("session") / "run", config)) as session:
         yield session
 
 
@@ -313,6 +313,8 @@ def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch: pytest.Mon
     pytest.importorskip("ray")
     from populora_plugins.cluster.ray_cluster import RayCluster
 
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # the session of the other tests stays
+    monkeypatch.setattr("ray.shutdown", lambda: None)
     monkeypatch.setattr("ray.init", lambda **options: pytest.fail("Ray itself tries for minutes"))
     with pytest.raises(ClusterUnavailable, match=r"at 127.0.0.1:1 cannot be joined"):
         RayCluster("127.0.0.1:1")
