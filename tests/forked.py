@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver, util
 from pathlib import Path
@@ -21,24 +21,14 @@ COMMAND = "from populora_core.commands.app import main; main()"
 
 
 class Forked:
-    """What `python -c CODE ARGUMENTS` would be; what it prints goes to a file.
+    """What `python -c CODE ARGUMENTS` would be, in a folder; no one hears what it prints.
 
     Has of `subprocess.Popen` what a test needs that kills it.
     """
 
-    def __init__(
-        self,
-        code: str,
-        *arguments: object,
-        cwd: Path = Path(),
-        output: str | Path = os.devnull,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, code: str, *arguments: object, cwd: Path) -> None:
         words = [str(argument) for argument in arguments]
-        environment = dict(os.environ if env is None else env)
-        self._process = with_models("cpu").Process(
-            target=_run, args=(code, words, str(cwd.resolve()), str(output), environment)
-        )
+        self._process = with_models("cpu").Process(target=_run, args=(code, words, cwd, dict(os.environ)))
         begin(self._process)
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -54,12 +44,12 @@ class Forked:
         return self._process.exitcode
 
 
-def _run(code: str, words: list[str], cwd: str, output: str, environment: dict[str, str]) -> None:
+def _run(code: str, words: list[str], cwd: Path, environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    with open(output, "w") as said:
-        os.dup2(said.fileno(), 1)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
     sys.argv = ["-c", *words]
     _own_server()
     exec(code, {"__name__": "__main__"})
