@@ -279,7 +279,7 @@ class GradeSection(Section):
         "refuse",
         description="what max_tokens cut off is no answer; judge: it is one where what was written can be read",
     )
-    eligible_window: Count = Field(4, description="generations without success before a member ranks last")
+    eligible_window: Count = Field(4, description="generations of matches without success until ranked last")
 
     @property
     def teacher_rewards(self) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import duckdb
+
 from populora_core.store.blocks import APART, JOINED, MERGED, CatalogueBlock, stages_in
 from populora_core.store.columns import Table, View
 from populora_core.store.figure_views import FIGURES
@@ -117,7 +119,7 @@ def over_files(found: StageRows, asked: str | None = None) -> Iterator[str]:
     for declared, rows in found.manifest_rows():
         if needed(f"tables.{declared.name}"):
             yield f"CREATE VIEW tables.{declared.name} AS {rows}"
-    recorded = record_rows(found.run_dir)
+    recorded = record_rows(found.run_dir) if any(needed(f"tables.{name}") for name in RECORD_TABLES) else {}
     for name, declared in RECORD_TABLES.items():
         if needed(f"tables.{name}"):
             yield f"CREATE VIEW tables.{name} AS {literal(declared, recorded[name])}"
@@ -130,14 +132,17 @@ def over_files(found: StageRows, asked: str | None = None) -> Iterator[str]:
             yield shown(view, found.run_dir, rows, "TABLE" if once else "VIEW")
 
 
-def _read_by(sql: str) -> set[str]:
+@cache
+def _read_by(sql: str) -> frozenset[str]:
     """The views and `tables.…` that SQL reads, and those that these views read."""
     found: set[str] = set()
-    new = {*tables_read(sql)}
-    while new:
-        found |= new
-        new = {name for view in new if view in VIEWS for name in tables_read(VIEWS[view].sql())} - found
-    return found
+    with duckdb.connect() as connection:
+        new = tables_read(connection, sql)
+        while new:
+            found |= new
+            views = (VIEWS[name].sql() for name in new if name in VIEWS)
+            new = set().union(*(tables_read(connection, view) for view in views)) - found
+    return frozenset(found)
 
 
 def recent_views(found: StageRows) -> Iterator[str]:

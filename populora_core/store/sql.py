@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,11 +124,9 @@ def literal(table: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     return f"SELECT unnest({document}::STRUCT({fields})[], recursive := true)"
 
 
-@cache
-def tables_read(selects: str) -> frozenset[str]:
+def tables_read(connection: duckdb.DuckDBPyConnection, selects: str) -> set[str]:
     """The tables and views that SELECT statements read, as `name` or `schema.name`; names of CTEs are among them."""
-    with duckdb.connect() as connection:
-        row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [selects]).fetchone()
+    row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [selects]).fetchone()
     assert row is not None
     found: set[str] = set()
     nodes = [json.loads(row[0])]
@@ -141,7 +138,7 @@ def tables_read(selects: str) -> frozenset[str]:
             nodes += node.values()
         elif isinstance(node, list):
             nodes += node
-    return frozenset(found)
+    return found
 
 
 def has_database(path: Path) -> bool:
