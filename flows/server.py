@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -155,12 +155,16 @@ def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
             if run.deployment_id is not None and not _is_at_work(run)
         }
         for flow_run_id in left & gone:
-            states = sorted(client.read_flow_run_states(flow_run_id), key=lambda state: state.timestamp)
-            before = [state for state in states if state.type is not StateType.CANCELLING][-1]
+            before = before_cancelling(client.read_flow_run_states(flow_run_id))
             ended = before if before.is_final() else Cancelled(message="its process had ended")
             again = State(type=ended.type, name=ended.name, message=ended.message)
             client.set_flow_run_state(flow_run_id, again, force=True)
     return frozenset(left)
+
+
+def before_cancelling(states: Iterable[State]) -> State:
+    """The newest state of a flow run but for Cancelling."""
+    return max((state for state in states if not state.is_cancelling()), key=lambda state: state.timestamp)
 
 
 def _is_at_work(run: FlowRun) -> bool:

@@ -4,7 +4,8 @@
 
 By itself Prefect's runner keeps in mind what it has cancelled, and passes over a second request: a flow run that was
 retried in between would go on, and the server would show it as Cancelled five minutes later. Nor does anybody settle
-a flow run that ended before its cancelling was heard of: it would stay Cancelling.
+a flow run that ended before its cancelling was heard of: it would stay Cancelling, or, where its process had not quite
+gone, become Cancelled.
 """
 
 from __future__ import annotations
@@ -15,23 +16,29 @@ from threading import Thread
 from typing import Any
 from uuid import UUID
 
+from prefect.client.schemas.objects import FlowRun
 from prefect.logging import get_logger
 from prefect.runner import Runner
 
 from flows.choices import lists, offer
 from flows.deploy import POOL
-from flows.server import settle_cancelled_flow_runs
+from flows.server import before_cancelling, settle_cancelled_flow_runs
 from populora_core.support.shipped import REPOSITORY
 
 EVERY = 5.0  # seconds
 
 
 class Forgetful(Runner):
-    """A runner that forgets what it has cancelled once that starts again."""
+    """A runner that forgets what it has cancelled once that starts again, and cancels nothing that has ended."""
 
     async def execute_flow_run(self, flow_run_id: UUID, *how: Any, **more: Any) -> Any:
         self._cancelling_flow_run_ids.discard(flow_run_id)
         return await super().execute_flow_run(flow_run_id, *how, **more)
+
+    async def _mark_flow_run_as_cancelled(self, flow_run: FlowRun, *how: Any, **more: Any) -> bool:
+        if before_cancelling(await self._client.read_flow_run_states(flow_run.id)).is_final():
+            return False  # settled by `keep_order`
+        return await super()._mark_flow_run_as_cancelled(flow_run, *how, **more)
 
 
 def keep_order() -> None:

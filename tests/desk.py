@@ -41,6 +41,7 @@ TITLES = {
     "suite": "Suite",
     "members": "Members",
 }
+YES = "//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']"  # of an open dialogue
 ALARMS = (
     "//*[contains(@class,'p-toast')][normalize-space(.)!='']"
     " | //*[contains(@class,'deployment-status-badge--not-ready')]"
@@ -113,22 +114,25 @@ class Desk:
         self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
 
     def confirmed(self, name: str) -> None:
-        """Press a button, and say yes in the dialogue that it opens, again until that has gone."""
-        yes = "//*[contains(@class,'p-modal__footer')]//button[normalize-space(.)!='Close']"
+        """Press a button, and say yes in the dialogue that it opens."""
+        self.button(name, opens=YES)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Say yes in the open dialogue, again until that has gone."""
 
         def gone() -> bool:
             try:
-                return not self.shown(yes)
+                return not self.shown(YES)
             except REDRAWN:
                 return False
 
-        self.button(name, opens=yes)
         for _ in range(round(PATIENCE / ANSWERS)):
-            self.click(yes)
+            self.click(YES)
             with suppress(AssertionError):
                 wait_for(gone, ANSWERS)
                 return
-        raise AssertionError(f"the dialogue of {name} stays")
+        raise AssertionError("the dialogue stays")
 
     def keep(self, name: str) -> None:
         time.sleep(1.0)  # fades and lazy parts
@@ -219,6 +223,11 @@ class Desk:
     def runs(self, **where: Any) -> list[Any]:
         asked = {"flow_runs": where, "sort": "START_TIME_DESC"}
         return self.api("POST", "flow_runs/filter", asked).json()
+
+    def states(self, name: str) -> list[str]:
+        """The types of the states that a flow run has been in, one after another."""
+        past = self.api("GET", f"flow_run_states/?flow_run_id={self.run(name)['id']}").json()
+        return [state["type"] for state in sorted(past, key=lambda state: str(state["timestamp"]))]
 
     def api(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Ask the server, again where it is too busy: SQLite may be locked for a minute after a client was killed."""

@@ -23,7 +23,7 @@ import httpx
 import pytest
 from browser import MARKS
 from conftest import PATIENCE, alive, commits, wait_for
-from desk import ASKED, ROOT, Desk, at_the_desk, command
+from desk import ASKED, ROOT, YES, Desk, at_the_desk
 
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.processes import descendants
@@ -166,13 +166,25 @@ def test_a_quick_run_is_a_click_and_plays_the_quick_preset_in_a_folder_of_its_ow
         shutil.rmtree(run)
 
 
-def test_a_run_that_is_cancelled_after_its_end_stays_as_it_ended(desk: Desk, runs: Path) -> None:
-    name = f"{made(runs, 'first').name} train"
-    wait_for(lambda: not any("prefect.engine" in command(pid) for pid in living(desk)))
-    late = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}  # as the page sends it
-    desk.api("POST", f"flow_runs/{desk.run(name)['id']}/set_state", late)
-    assert desk.run(name)["state_name"] == "Cancelling"
-    wait_for(lambda: desk.run(name)["state_name"] == "Completed", PATIENCE, ASKED)
+def test_a_run_that_ends_before_its_cancelling_is_confirmed_stays_as_it_ended(desk: Desk, runs: Path) -> None:
+    run = fresh(runs, "late")
+    shutil.copytree(made(runs, "first"), run)
+    desk.launch("resume", "resume-form-late", run_dir=str(run), generations=3)
+    wait_for(lambda: committed(run, 3, "match"))
+    engine, name = desk.flow_process(), f"{run.name} resume"
+    os.kill(engine, signal.SIGSTOP)  # until the dialogue is open
+    try:
+        desk.open_run(name)
+        desk.button("Cancel", opens=YES)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    with desk.looking_away():
+        wait_for(lambda: desk.run(name)["state_name"] == "Completed", PATIENCE)
+    desk.confirm()  # most often before the process has gone
+    late = ["COMPLETED", "CANCELLING", "COMPLETED"]
+    wait_for(lambda: desk.states(name)[-3:] == late, PATIENCE, ASKED)
+    wait_for(lambda: not alive(engine))
+    desk.wait_state(name, "Completed")
 
 
 def test_a_cancelled_run_leaves_nothing_behind_and_goes_on_by_retry(desk: Desk, runs: Path) -> None:
