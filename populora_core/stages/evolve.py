@@ -14,6 +14,7 @@ from populora_core.population.islands import island_of
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import Replacement, evolves, plan_evolution
+from populora_core.stages.adapters import updated_folders
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.store.rows import AdapterRow, RatingRow, RetiredRow
 from populora_core.support import ids
@@ -33,7 +34,7 @@ def run(ctx: StageContext) -> None:
     bred: dict[str, Any] = {}
     if plan:
         parents = sorted({parent for item in plan for parent in item.parent_ids})
-        before = ctx.updated_folders([updated[parent] for parent in parents])
+        before = updated_folders(ctx, [updated[parent] for parent in parents])
         asked = [_child(ctx, item, children[item.removed_id]) for item in plan]
         (bred,) = ctx.shards.map([Breed(before, asked, ctx.config.evolve.inherit)])
     newborn = {child: bred[child]["hashes"] for child in children.values()}

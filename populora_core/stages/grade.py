@@ -9,7 +9,9 @@ from populora_core.population.rating import Match, Outcome, Rating, lower_bound,
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.rewards import fitness_sharing, student_reward, teacher_reward
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.stages.adapters import past_members
 from populora_core.stages.context import StageContext
+from populora_core.stages.history import read_problems
 from populora_core.store.rows import (
     AttemptGradeRow,
     AttemptRow,
@@ -26,7 +28,7 @@ from populora_core.support.ids import slot_of
 
 def run(ctx: StageContext) -> None:
     ctx.extra["sandbox"] = ctx.session.sandbox.identity
-    problems = {problem.problem_id: problem for problem in ctx.problems()}
+    problems = {problem.problem_id: problem for problem in read_problems(ctx)}
     attempts = ctx.rows("attempts", "attempt_id", "problem_id", "student_id", "completion", "finish_reason")
     judgements = judge_attempts(
         ctx.dialect,
@@ -184,7 +186,7 @@ def _ratings(
     ]
     before = {member.member_id: member.rating for member in members}
     players = {player for match in matches for player in (match.teacher_id, match.student_id)}
-    past = ctx.past(players - before.keys())  # whose ratings stay: nothing more is written of them
+    past = past_members(ctx, players - before.keys())  # whose ratings stay: nothing more is written of them
     before |= {name: Rating(row["mu"], row["sigma"]) for name, row in past.items()}
     ratings = rate(matches, before, ctx.config.rating)
     rows: list[RatingRow] = []

@@ -9,6 +9,8 @@ from populora_core.population.islands import island_of
 from populora_core.population.member import Role
 from populora_core.problems.archive import Archive
 from populora_core.stages.context import StageContext
+from populora_core.stages.history import read_buffer, read_graded
+from populora_core.stages.sampling import generate
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -53,13 +55,13 @@ def run(ctx: StageContext) -> None:
                         max_tokens=settings.max_tokens,
                     )
                 )
-    ctx.write("proposals", rows, ctx.generate(prompts))
+    ctx.write("proposals", rows, generate(ctx, prompts))
 
 
 def _references(ctx: StageContext, island: int) -> Buffer | Archive:
     """Rebuild the pool that an island's references are drawn from, out of the rows of all earlier generations."""
     if ctx.config.propose.reference_source == "buffer":
-        return ctx.buffer(ctx.config.propose.buffer_capacity, island)
+        return read_buffer(ctx, ctx.config.propose.buffer_capacity, island)
     archive = Archive()
-    archive.add(ctx.graded(island))
+    archive.add(read_graded(ctx, island))
     return archive

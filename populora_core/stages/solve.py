@@ -16,7 +16,9 @@ from populora_core.population.islands import island_of, island_of_problem
 from populora_core.problems.grading import Completed, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.stages.context import PROBLEM, StageContext
+from populora_core.stages.context import StageContext
+from populora_core.stages.history import PROBLEM
+from populora_core.stages.sampling import generate
 from populora_core.store.rows import MatchRow, ProblemRow
 from populora_core.support import ids
 
@@ -25,11 +27,11 @@ def run(ctx: StageContext) -> None:
     settings = ctx.config.solve
     asked = _asked(ctx)
     rows, prompts = _attempts(ctx, asked, range(settings.attempts))
-    answers = ctx.generate(prompts)
+    answers = generate(ctx, prompts)
     if settings.extra_attempts and answers is not None:
         left = _unsolved(ctx, asked, answers)
         more, prompts = _attempts(ctx, left, range(settings.attempts, settings.most_attempts))
-        further = ctx.generate(prompts)
+        further = generate(ctx, prompts)
         if further is not None:
             rows, answers = rows + more, pa.concat_tables([answers, further])
     ctx.write("attempts", rows, answers)

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages, alike_by_type
 from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
+from populora_core.stages.adapters import earlier_folders, member_folders
 from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
+from populora_core.stages.sampling import shares
 from populora_core.store.rows import SampledRow
 from populora_core.support.finish import FinishReason
 
@@ -43,19 +46,46 @@ class _Completions:
     cohorts: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """All that a generation teaches.
+
+    Attributes:
+        played: the completions of each role.
+        advantages: of each completion of a role, None where infrastructure failed.
+        steps: one after another, the lessons of all members and the rules that they follow.
+        texts: the corpus texts that lessons name.
+        tokens: member_id -> the tokens that it learns from.
+    """
+
+    members: list[Member]
+    played: Mapping[Role, _Completions]
+    advantages: Mapping[Role, list[float | None]]
+    steps: list[tuple[list[Lesson], UpdateRules]]
+    texts: list[CorpusText]
+    tokens: Mapping[str, float]
+
+
 def run(ctx: StageContext) -> None:
+    plan = _plan(ctx)
+    _record(ctx, plan, _learn(ctx, plan))
+
+
+def _plan(ctx: StageContext) -> _Plan:
+    settings, members = ctx.config.update, ctx.members()
     played = {Role.TEACHER: _proposals(ctx), Role.STUDENT: _attempts(ctx)}
-    settings = ctx.config.update
     found = {role: _advantages(ctx, role, own) for role, own in played.items()}
     lessons = {role: _lessons(ctx, role, own, found[role]) for role, own in played.items()}
     if settings.roles != "both":
         lessons = {role: own if settings.roles == f"{role}s" else [] for role, own in lessons.items()}
-    members = ctx.members()
     steps = _steps(members, lessons, settings)
-    tokens = _tokens(steps, played)
-    texts = _add_corpus(ctx, steps)
+    tokens = _tokens(steps, played)  # of what was sampled: a corpus text is none of it
+    return _Plan(members, played, found, steps, _add_corpus(ctx, steps), tokens)
 
-    before = ctx.member_folders()
+
+def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
+    """The results of the shards, each of which updates its share of the members."""
+    before = member_folders(ctx)
     parts = [
         Update(
             members={member: before[member] for member in share},
@@ -68,36 +98,39 @@ def run(ctx: StageContext) -> None:
                 Role.TEACHER: ctx.config.propose.temperature,
                 Role.STUDENT: ctx.config.solve.temperature,
             },
-            steps=[([row for row in step if row.member_id in share], rules) for step, rules in steps],
-            earlier=ctx.earlier_folders(share),
-            texts=texts,
+            steps=[([row for row in step if row.member_id in share], rules) for step, rules in plan.steps],
+            earlier=earlier_folders(ctx, share),
+            texts=plan.texts,
         )
-        for share in ctx.shares({member: tokens[member] for member in before})
+        for share in shares(ctx, {member: plan.tokens[member] for member in before})
     ]
-    learned = sum(len(moving(step, settings.kl)) for step, _ in steps)
-    done = ctx.shards.map(parts, towards(ctx.progress, learned))
+    learned = sum(len(moving(step, ctx.config.update.kl)) for step, _ in plan.steps)
+    return ctx.shards.map(parts, towards(ctx.progress, learned))
 
-    stats = {member: values for part in done for member, values in part["stats"].items()}
-    ctx.extra["tokens"] = int(sum(tokens.values()))
+
+def _record(ctx: StageContext, plan: _Plan, done: Sequence[Mapping[str, Any]]) -> None:
+    """Write what each member learnt, and its new adapter."""
+    ctx.extra["tokens"] = int(sum(plan.tokens.values()))
     if reached := [(part["mfu"], part["seconds"]) for part in done if part.get("mfu") is not None]:
         ctx.extra["mfu"] = fmean(*zip(*reached, strict=True))  # weighed by how long each took
-    if texts:
+    if plan.texts:
         ctx.extra["corpus_tokens"] = sum(part["corpus_tokens"] for part in done)
     ctx.extra["member_seconds"] = {member: part["seconds"] for part in done for member in part["stats"]}
     ctx.extra["proof"] = {member: told for part in done for member, told in part["proof"].items()}
+    stats = {member: values for part in done for member, values in part["stats"].items()}
     ctx.write(
         "updates",
         [
             {"generation": ctx.generation, "member_id": member.member_id, "role": role, **values}
-            for member in members
+            for member in plan.members
             for role, values in zip(member.role.plays, stats[member.member_id], strict=False)
         ],
     )
-    proposals, attempts = (list(zip(own.ids, found[role], strict=True)) for role, own in played.items())
-    ctx.write("proposal_advantages", [{"proposal_id": name, "advantage": value} for name, value in proposals])
-    ctx.write("attempt_advantages", [{"attempt_id": name, "advantage": value} for name, value in attempts])
+    for role, name in ((Role.TEACHER, "proposal"), (Role.STUDENT, "attempt")):
+        rows = zip(plan.played[role].ids, plan.advantages[role], strict=True)
+        ctx.write(f"{name}_advantages", [{f"{name}_id": own, "advantage": value} for own, value in rows])
     hashes = {member: own for part in done for member, own in part["hashes"].items()}
-    ctx.write_adapters(hashes | average(ctx, members))
+    ctx.write_adapters(hashes | average(ctx, plan.members))
 
 
 def _steps(

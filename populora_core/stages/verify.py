@@ -22,6 +22,7 @@ from populora_core.problems.types.rules import echoes
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.stages.decisive import kept_out
+from populora_core.stages.history import read_buffer, read_graded
 from populora_core.store.rows import ProblemRow, ProposalRow
 from populora_core.support import ids
 
@@ -33,7 +34,7 @@ def run(ctx: StageContext) -> None:
     )
     # The capacity bounds references only, not what is known, so it is not part of this stage's key.
     islands = range(ctx.config.population.islands)
-    buffers = [ctx.buffer(ctx.config.propose.buffer_capacity, island) for island in islands]
+    buffers = [read_buffer(ctx, ctx.config.propose.buffer_capacity, island) for island in islands]
     anchors = {
         anchor_id: draft
         for island, buffer in enumerate(buffers)
@@ -81,7 +82,7 @@ def _anchors(
     islands = ctx.config.population.islands
     own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
     asked = Counter(row["problem_type"] for row in own)
-    past = ctx.graded(island) if ctx.config.anchors.source in AGAIN else []
+    past = read_graded(ctx, island) if ctx.config.anchors.source in AGAIN else []
     stream = ("anchors", island) if islands > 1 else ("anchors",)
     found = {}
     for problem_type, drafts in draw_anchors(
@@ -107,7 +108,7 @@ def _of_peers(
     teachers: dict[int, set[str]] = defaultdict(set)
     for match in ctx.rows("matches", "teacher_id", "student_id"):
         teachers[ids.slot_of(match["student_id"])].add(match["teacher_id"])
-    past, found, population = ctx.graded(island), {}, ctx.config.population
+    past, found, population = read_graded(ctx, island), {}, ctx.config.population
     for slot, own in sorted(teachers.items()):
         if island_of(slot, population.islands) != island:
             continue
