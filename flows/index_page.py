@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from populora_core.report.index import RunGlance
-from populora_core.report.text import percent, seconds, visible
+from populora_core.report.text import percent, seconds
 from populora_core.report.write import REPORT
+from populora_core.support.visible import visible
 
 COMPARE, RUN = "compare", "run"
 """The page that compares, below the index, and the name under which the form gives it runs."""

@@ -22,10 +22,10 @@ from populora_core.report.summary import (
     generation_lines,
     generation_summaries,
 )
-from populora_core.report.text import visible
 from populora_core.report.write import report_address
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import Run
+from populora_core.support.visible import visible
 from tasks.show import artifact_key, attempted
 
 

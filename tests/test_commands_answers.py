@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
 from populora_core.commands.answers import print_rows
+from populora_core.terminal.screen import Screen
 
 
 def test_a_column_that_is_named_by_its_expression_is_shown_as_it_is() -> None:
@@ -14,5 +13,5 @@ def test_a_column_that_is_named_by_its_expression_is_shown_as_it_is() -> None:
     name = "regexp_matches(program, '[/]')"
     wide = {name: "x", "second": "y" * 60, "third": "z" * 60}
     for terminal in (True, False):
-        print_rows([wide], Console(file=said, width=80, force_terminal=terminal, color_system=None))
+        print_rows([wide], Screen(file=said, width=80, force_terminal=terminal, color_system=None))
     assert said.getvalue().count(name) == 2

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,11 +22,13 @@ from store_run import commit_stage, generation_tables, write_run
 
 from populora_core.commands.answers import LONGEST, format_of, print_answer, row_table, save_answer
 from populora_core.config.load import load_config
+from populora_core.runs.heartbeat import HEARTBEAT, Beat
 from populora_core.runs.run import Run, open_runs
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.views import VIEWS
-from populora_core.support.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora_core.support.errors import EXIT_ERROR, ConfigError, PopuloraError, RunDirectoryError
 from populora_core.terminal.screen import console
+from populora_core.terminal.trusting import settle
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = "def f(s):\n    return s[a:b:c]  # :boom: \x1b[2J\x07\u202e"
@@ -88,6 +93,79 @@ def test_a_terminal_obeys_nothing_that_a_model_wrote(hostile_run: Path, argument
     assert "[2J" in shown
     assert "\x1b[2J" not in shown
     assert not set("\x07\u202e") & set(shown)
+
+
+NAMED = "x[/b]\x1b]0;mine\x07\x1b[31m\u202e"
+"""What a file of a run may call things: markup without a beginning, a title and a colour for the terminal."""
+
+
+def record(**values: Any) -> Callable[[Path], Path]:
+    """A change of run.json; values of a section are joined to it."""
+
+    def change(run: Path) -> Path:
+        document = json.loads((run / "run.json").read_text())
+        for key, value in values.items():
+            document[key] = document[key] | value if key == "config" else value
+        (run / "run.json").write_text(json.dumps(document))
+        return run
+
+    return change
+
+
+def killed(run: Path) -> Path:
+    """A heartbeat that another machine left."""
+    beat = Beat(1, NAMED, "1:1:1:1", 1, "solve", "2026-01-01T00:00:00+00:00", ended=False)
+    (run / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+    return run
+
+
+def renamed(run: Path) -> Path:
+    place = run.parent / NAMED
+    place.parent.mkdir()
+    return run.rename(place)
+
+
+TELLS: dict[str, tuple[Callable[[Path], Path], int]] = {
+    "revision": (record(code_revision=NAMED), 0),
+    "origin": (record(forked_from={"run": NAMED, "generation": 0}), 0),
+    "host": (killed, 0),
+    "folder": (renamed, 0),
+    "unknown setting": (record(config={NAMED: {}}), EXIT_ERROR),
+}
+
+
+@pytest.mark.parametrize("what", TELLS)
+def test_nothing_that_a_run_tells_of_itself_is_obeyed(hostile_run: Path, tmp_path: Path, what: str) -> None:
+    change, code = TELLS[what]
+    done = populora("inspect", change(Path(shutil.copytree(hostile_run, tmp_path / "run"))))
+    shown = done.stdout + done.stderr
+    assert done.returncode == code
+    assert "[/b]" in shown and "␛[31m⟨U+202E⟩" in shown
+    assert not set("\x1b\x07\u202e") & set(shown)
+
+
+def test_a_question_about_a_place_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, its = pty.openpty()
+    os.write(ours, b"n\n")
+    with os.fdopen(its) as answers, os.fdopen(os.dup(its), "w") as questions:
+        monkeypatch.setattr(sys, "stdin", answers)
+        monkeypatch.setattr(sys, "stderr", questions)
+        with pytest.raises(ConfigError, match="not named yourself"):
+            settle("run", [f"file:///{NAMED}\nUse mine?"], ())
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "[/b]" in shown and "␊Use mine?" in shown
+    assert not set("\x1b\x07\u202e") & set(shown)
+
+
+def test_every_command_prints_by_the_screen_that_obeys_no_text() -> None:
+    makers = [
+        str(file.relative_to(ROOT))
+        for room in ("populora_core", "populora_plugins", "flows", "tasks")
+        for file in (ROOT / room).rglob("*.py")
+        if re.search(r"\bConsole\(", file.read_text())
+    ]
+    assert makers == [], "each has a Screen"
 
 
 def test_a_pipe_gets_every_character_as_it_is(hostile_run: Path) -> None:

@@ -8,7 +8,7 @@ from populora_core.config.load import Config
 from populora_core.lifecycle.pace import SECONDS, measured, require_time
 from populora_core.report.text import seconds
 from populora_core.runs.space import GB, disk_needed, free_bytes, whole_run
-from populora_core.terminal.screen import console, narrated
+from populora_core.terminal.screen import narrated, say
 
 
 def announce(config: Config, folder: Path, hours: float) -> None:
@@ -21,10 +21,8 @@ def announce(config: Config, folder: Path, hours: float) -> None:
         pace = measured(config)
     needed = require_time(config, pace, hours)
     size = whole_run(config, disk_needed(config))
-    console.print(
+    say(
         f"{config.run.generations} generations of {config.proposals} proposals and at most {config.attempts} attempts: "
         f"about {seconds(needed)} here with {config.compute.shards * config.compute.threads} thread(s), and "
-        f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed.",
-        highlight=False,
-        soft_wrap=True,
+        f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed."
     )

@@ -15,15 +15,16 @@ from typing import Any, Literal, TextIO
 
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from populora_core.report.text import markdown_row, markdown_table, visible
+from populora_core.report.text import markdown_row, markdown_table
 from populora_core.store.answer import Answer
 from populora_core.support.aliases import Row
 from populora_core.support.durable import replacing, writing
 from populora_core.support.errors import ConfigError
-from populora_core.terminal.screen import console
+from populora_core.support.visible import visible
+from populora_core.terminal.screen import Screen, console
 
 AnswerFormat = Literal["table", "csv", "json", "markdown", "parquet"]
 SUFFIXES: Mapping[str, AnswerFormat] = {
@@ -82,7 +83,7 @@ def row_table(rows: Sequence[Mapping[str, Any]], folded: bool = False, widest: i
     """
     table = Table()
     cells = [[_cell(value, widest) for value in row.values()] for row in rows]
-    for place, name in enumerate(map(_escaped, rows[0])):
+    for place, name in enumerate(map(visible, rows[0])):
         needed = max((len(line) for row in cells for line in row[place].splitlines()), default=0)
         table.add_column(_folded(name, needed) if folded else name, no_wrap=True)
     for row in cells:
@@ -93,7 +94,7 @@ def row_table(rows: Sequence[Mapping[str, Any]], folded: bool = False, widest: i
 def print_rows(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
     """Rows with the same columns, none of them cut: where no table has the room, one under another."""
     if not to.is_terminal:
-        Console(file=to.file, width=UNBOUNDED, emoji=False).print(row_table(rows, widest=LONGEST))
+        Screen(file=to.file, width=UNBOUNDED).print(row_table(rows, widest=LONGEST))
         return
     boundless = to.options.update(max_width=UNBOUNDED)
     for folded in (False, True):
@@ -106,15 +107,8 @@ def print_rows(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
         for name, value in row.items():
             text = _cell(value)
             to.print(
-                f"[bold]{_escaped(name)}[/]" + ("\n" if "\n" in text else "  ") + text,
-                highlight=False,
-                soft_wrap=True,
+                Text.assemble((visible(name), "bold"), "\n" if "\n" in text else "  ", text), soft_wrap=True
             )
-
-
-def _escaped(name: str) -> str:
-    """A column's name for a terminal: DuckDB names one by its expression, which may look like markup."""
-    return escape(visible(name))
 
 
 def _folded(name: str, widest: int) -> str:
@@ -132,11 +126,11 @@ def _cell(value: Any, widest: int = WIDEST) -> str:
         return f"{value:.4g}"
     text = value if isinstance(value, str) else str(value)
     widest = LONGEST if "\n" in text[:LONGEST] else widest
-    return escape(visible(text if len(text) <= widest else text[: widest - 1] + "…"))
+    return visible(text if len(text) <= widest else text[: widest - 1] + "…")
 
 
 def _tables(answer: Answer, out: TextIO) -> None:
-    to, count = console if out is sys.stdout else Console(file=out, emoji=False), 0
+    to, count = console if out is sys.stdout else Screen(file=out), 0
     for batch in answer.batches(TABLE_ROWS):
         rows = batch.to_pylist()
         count += len(rows)

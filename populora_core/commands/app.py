@@ -25,6 +25,7 @@ from populora_core.commands.training import prefect_part, train, trainer, watche
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
+from populora_core.support.visible import visible
 from populora_core.terminal.options import MACHINES, RUNS, Overrides, Prefixed, RunDir, Trust
 
 app = typer.Typer(
@@ -193,17 +194,18 @@ def rerun(
 ) -> None:
     """Make one stage again, and what follows from it in its generation."""
     from populora_core.lifecycle.loop import rerun as rerun_stage
+    from populora_core.terminal.screen import say
     from populora_core.terminal.trusting import trusted_run
 
     opened = trusted_run(directory, trust)
-    print(f"making {stage} of generation {generation} again ...", flush=True)
+    say(f"making {stage} of generation {generation} again ...")
     with watched(opened, opened.config.run.generations) as session:
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
-        print(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
+        say(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
     if all(result.reused for result in results):
-        print(f"{stage} came out as it was, since its inputs and its seed are the same; --seed N draws again")
-    print(typed(f"populora resume {shown(directory)} goes on from here"))
+        say(f"{stage} came out as it was, since its inputs and its seed are the same; --seed N draws again")
+    say(typed(f"populora resume {shown(directory)} goes on from here"))
 
 
 @app.command(rich_help_panel=RUNS)
@@ -214,10 +216,11 @@ def reap(directory: RunDir) -> None:
     """
     from populora_core.runs.reap import reap as reap_run
     from populora_core.runs.run import Run
+    from populora_core.terminal.screen import say
 
     left = prefect_part().crash_left if IN_CLONE and find_spec("prefect") else lambda _: []
     for line in reap_run(Run.open(directory), left) or ["nothing was left behind"]:
-        print(line)
+        say(line)
 
 
 @app.command(rich_help_panel=MACHINES)
@@ -240,7 +243,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """Show a warning of the project by its message; the line of code that raised it helps no one here."""
     if category.__module__.startswith(("populora_core.", "populora_plugins.")):
-        print("populora:", typed(str(message)), file=sys.stderr)
+        print("populora:", visible(typed(str(message))), file=sys.stderr)
     else:
         _SHOW(message, category, *place, **more)
 
@@ -271,5 +274,5 @@ def main() -> None:
 
 
 def _fail(said: str) -> NoReturn:
-    print("populora:", said.encode(errors="backslashreplace").decode(), file=sys.stderr)
+    print("populora:", visible(said).encode(errors="backslashreplace").decode(), file=sys.stderr)
     sys.exit(EXIT_ERROR)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import (
     BarColumn,
@@ -30,10 +29,11 @@ from populora_core.report.summary import (
     generation_lines,
     run_rows,
 )
-from populora_core.report.text import visible, with_interval
+from populora_core.report.text import with_interval
 from populora_core.runs.observer import Observer
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
 from populora_core.support.typed import shown, typed
+from populora_core.support.visible import visible
 from populora_core.terminal.screen import titled_table
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ConsoleObserver(Observer):
 
     def stage_again(self, generation: int, stage: str, moved: Sequence[str]) -> None:
         line = f"{stage} of generation {generation} is made again: {'; '.join(moved)}"
-        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+        self._console.print(line, soft_wrap=True, highlight=False)
 
     def stage_progress(self, done: int, total: int) -> None:
         self._progress.update(self._bar, completed=done, total=total)
@@ -129,7 +129,8 @@ class ConsoleObserver(Observer):
 
     def _tell_found(self) -> None:
         if self._found:
-            self._console.print(f"[dim]{self._found} generations were done already and stay as they are[/]")
+            told = f"{self._found} generations were done already and stay as they are"
+            self._console.print(Text(told, "dim"))
             self._found = 0
 
 
@@ -162,8 +163,11 @@ def closing(console: Console, run: Run) -> None:
     show_learnt(console, run)
     place = shown(directory)
     console.print(
-        f"\neverything lies in [bold]{place}[/]: generations/ (Parquet), members/ (PEFT adapters), "
-        "catalogue.duckdb, report.html",
+        Text.assemble(
+            "\neverything lies in ",
+            (place, "bold"),
+            ": generations/ (Parquet), members/ (PEFT adapters), catalogue.duckdb, report.html",
+        ),
         soft_wrap=True,
     )
     console.print("what to try next:")
@@ -175,7 +179,8 @@ def closing(console: Console, run: Run) -> None:
         (f"populora resume {place} --generations {max(run.generations()) + 10}", "go on for ten more"),
         *([(ui, "resume, redo, evaluate and schedule runs in a browser, with Prefect")] if IN_CLONE else []),
     ):
-        console.print(f"  [green]{typed(command)}[/]\n      {meaning}", highlight=False, soft_wrap=True)
+        told = Text.assemble("  ", (typed(command), "green"), f"\n      {meaning}")
+        console.print(told, soft_wrap=True)
 
 
 def questions(directory: Path) -> list[tuple[str, str]]:
@@ -209,7 +214,7 @@ def show_learnt(console: Console, run: Run) -> None:
     """Print what was learnt, and a problem that the base gets wrong and the population now gets right."""
     directory = run.directory
     for line in learnt.lines(directory):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True, highlight=False)
     for item in yardsticks(directory)[-1:]:
         console.print(yardstick_table(item))
     for scores in scored(directory)[-1:]:
@@ -226,12 +231,12 @@ def _show_won(console: Console, example: learnt.Won, base: str) -> None:
     console.print(Padding(Text(visible(example.prompt)), (0, 0, 0, 4)))
     table = Table(box=None, pad_edge=False, padding=(0, 4, 0, 0))
     for mark, who, answer in (
-        ("[red]✗[/]", BASE, example.base_answer),
-        ("[green]✓[/]", example.solver_id, example.solver_answer),
+        (("✗", "red"), BASE, example.base_answer),
+        (("✓", "green"), example.solver_id, example.solver_answer),
     ):
         said = "gives no answer" if answer is None else f"answers {answer}"
-        table.add_column(f"{mark} {who} {escape(visible(said))}", overflow="fold")
+        table.add_column(Text.assemble(mark, f" {who} {visible(said)}"), overflow="fold")
     table.add_row(Text(visible(example.base)), Text(visible(example.solver)))
     console.print(Padding(table, (0, 0, 0, 4)))
     if legend := THOUGHTS.get(base):
-        console.print(f"    [dim]{legend}[/]")
+        console.print(Text(f"    {legend}", "dim"))

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from rich.markup import escape
+from rich.text import Text
 
 from populora_core.sandbox.backends import BackendReport, describe_backends
 from populora_core.support.devices import CUDA_13_DRIVER, gpus
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
-from populora_core.terminal.screen import console, narrated, titled_table
+from populora_core.terminal.screen import console, narrated, say, titled_table
 
 Check = tuple[str, bool | None, str]  # what, works (None: optional and absent), detail
 BFLOAT16 = 8.0  # the first capability that computes in it
@@ -33,21 +33,21 @@ EXTRAS = {
     "wandb": "wandb",
 }
 """Optional parts of the project, and a package that each brings."""
-MARKS = {True: "[green]works[/]", False: "[red]missing[/]", None: "[yellow]absent[/]"}
+MARKS = {True: Text("works", "green"), False: Text("missing", "red"), None: Text("absent", "yellow")}
 
 
 def examine(require: Literal["nothing", "sandbox"]) -> bool:
     """Print what works. Returns whether everything required does."""
     with narrated("trying the sandboxes ..."):
         backends = describe_backends()
-    rows = ((part, MARKS[works], escape(typed(detail))) for part, works, detail in _rows(backends))
+    rows = ((part, MARKS[works], typed(detail)) for part, works, detail in _rows(backends))
     console.print(titled_table("what this machine can do", ("part", "state", "detail"), rows))
     if any(backend.works for backend in backends):
         return True
-    console.print("[red]no sandbox works here, and model-written code never runs without one.[/]")
+    say(("no sandbox works here, and model-written code never runs without one.", "red"))
     for backend in backends:
         if backend.command:
-            console.print(f"  {backend.name}: [green]{escape(typed(backend.command))}[/]", soft_wrap=True)
+            say(f"  {backend.name}: ", (typed(backend.command), "green"))
     return require != "sandbox"
 
 

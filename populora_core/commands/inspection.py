@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text
 
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
@@ -27,7 +27,6 @@ from populora_core.report.summary import (
     generation_summaries,
     run_rows,
 )
-from populora_core.report.text import visible
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
 from populora_core.stages.redoable import redoable
@@ -37,6 +36,7 @@ from populora_core.store.manifest import intact, pruned, read_manifest, stage_di
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import typed
+from populora_core.support.visible import visible
 from populora_core.terminal.screen import console, say, titled_table
 
 UPDATE = "update"
@@ -48,14 +48,14 @@ def show_runs(folder: Path) -> bool:
     if found:
         rows = [
             (
-                escape(visible(each.name)),
+                visible(each.name),
                 each.state,
                 f"{each.generation} / {each.target}",
-                escape(each.headline),
+                each.headline,
             )
             for each in found
         ]
-        title = escape(visible(f"the runs in {folder}"))
+        title = visible(f"the runs in {folder}")
         console.print(titled_table(title, ("run", "state", "generations", "headline"), rows))
     return bool(found)
 
@@ -63,20 +63,16 @@ def show_runs(folder: Path) -> bool:
 def show_run(run: Run) -> None:
     """The run at a glance: one line a generation, the population, the totals."""
     origin = run.record.get("forked_from")
-    console.print(
-        f"[bold]{run.directory}[/], started {run.record['created_at']}, code {run.record['code_revision']}"
-    )
+    started, revision = run.record["created_at"], run.record["code_revision"]
+    say((str(run.directory), "bold"), f", started {started}, code {revision}")
     beat = Beat.read(run.directory)
     if beat is not None and beat.life is Life.ALIVE:
-        console.print(f"[green]at work[/]: {beat}", soft_wrap=True)
+        say(("at work", "green"), f": {beat}")
     elif beat is not None and beat.life is Life.DEAD:
-        console.print(
-            f"[red]killed[/]: {beat}; "
-            + typed("populora resume clears up and goes on, populora reap only clears up"),
-            soft_wrap=True,
-        )
+        remedy = typed("populora resume clears up and goes on, populora reap only clears up")
+        say(("killed", "red"), f": {beat}; {remedy}")
     if origin:
-        console.print(f"forked from generation {origin['generation']} of {origin['run']}")
+        say(f"forked from generation {origin['generation']} of {origin['run']}")
     for line in headline(read_figures(run.directory, samples=False)):
         say(line)
     generations = _generations(run)
@@ -102,7 +98,7 @@ def _show_lines(run: Run) -> None:
             for line in scores:
                 console.print(styled(f"    {line}"), soft_wrap=True)
     if step > 1:
-        console.print(f"[dim]one generation in {step}, and those with scores[/]")
+        say((f"one generation in {step}, and those with scores", "dim"))
 
 
 def show_generation(run: Run, generation: int) -> None:
@@ -174,12 +170,15 @@ def show_problem(run: Run, problem_id: str) -> None:
         )
     for index, attempt in enumerate(attempts):
         if index == 0:
-            console.print(f"\n[bold]prompt[/]\n{escape(visible(attempt['prompt']))}")
-        console.print(
-            f"\n[bold]attempt {attempt['sample_index']}[/] by {attempt['student_id']}: "
-            f"[cyan]{attempt['verdict']}[/]{attempt['cut']}, "
-            f"reward {attempt['reward']}, advantage {attempt['advantage']}\n{escape(visible(attempt['completion']))}"
+            console.print(Text.assemble(("\nprompt", "bold"), f"\n{visible(attempt['prompt'])}"))
+        told = Text.assemble(
+            (f"\nattempt {attempt['sample_index']}", "bold"),
+            f" by {attempt['student_id']}: ",
+            (str(attempt["verdict"]), "cyan"),
+            f"{attempt['cut']}, reward {attempt['reward']}, advantage {attempt['advantage']}\n",
+            visible(attempt["completion"]),
         )
+        console.print(told)
 
 
 def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
@@ -192,7 +191,7 @@ def show_plan(run: Run, plan: PrunePlan, dry_run: bool) -> None:
         console.print(f"{len(paths):6d} {what}")
         if dry_run:
             for path in paths:
-                console.print(f"         {path.relative_to(run.directory)}", highlight=False, soft_wrap=True)
+                say(f"         {path.relative_to(run.directory)}")
     verb = "would be" if dry_run else "are"
     console.print(f"{plan.freed / 1e6:,.1f} MB {verb} freed; tables, report and lineage stay as they are")
     if plan.oldest > 0:
@@ -209,8 +208,8 @@ def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_record(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
-        text = escape(visible(str(value)))
-        console.print(f"[bold]{name}[/]" + (f"\n{text}" if "\n" in text else f"  {text}"), highlight=False)
+        text = visible(str(value))
+        console.print(Text.assemble((name, "bold"), "\n" if "\n" in text else "  ", text))
 
 
 def _generations(run: Run) -> list[int]:

@@ -44,7 +44,7 @@ def config(
 
     for group in groups() if key is None else matching(key):
         rows = (map(Text, (item.key, item.default, item.kind, item.meaning)) for item in group.settings)
-        title = f"[bold]{group.name}[/]  {group.meaning}"
+        title = Text.assemble((group.name, "bold"), f"  {group.meaning}")
         console.print(titled_table(title, ("key", "default", "value", "meaning"), map(tuple, rows), box=None))
 
 

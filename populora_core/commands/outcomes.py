@@ -45,7 +45,7 @@ def export(
     """
     from populora_core.lifecycle.export import CARD, export_member
     from populora_core.runs.run import Run, bases
-    from populora_core.terminal.screen import narrated, pushed
+    from populora_core.terminal.screen import narrated, pushed, say
     from populora_core.terminal.trusting import settle
 
     run = Run.open(directory)
@@ -54,7 +54,7 @@ def export(
     with narrated(f"exporting {member} ..."):
         done = export_member(run, member, to, generation=generation, merge=merge, base_name=base_name)
     what = "merged checkpoint" if merge else "PEFT adapter"
-    print(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
-    print(f"from Python:  see {done.folder / CARD}")
-    print(f"with vLLM:    {done.command}")
+    say(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
+    say(f"from Python:  see {done.folder / CARD}")
+    say(f"with vLLM:    {done.command}")
     pushed(done.folder, push)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from functools import partial
 from pathlib import Path
 
 from populora_core.config.load import Config
@@ -30,7 +29,7 @@ from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError, ConfigError
-from populora_core.terminal.screen import console
+from populora_core.terminal.screen import say
 
 PARTS = {
     "base": "frozen weights",
@@ -51,15 +50,14 @@ LESS = (
     "To need less: update.gradient_checkpointing = true, a lower update.token_budget, base.dtype = bfloat16, "
     "base.bits = 8 or 4, fewer compute.shards, a lower adapters.rank."
 )
-
-say = partial(console.print, highlight=False, soft_wrap=True)
+NO_ROOM = "  It does not fit. ", "bold"
 
 
 def print_plan(config: Config, run_dir: Path) -> None:
     """Print every resolved setting, the stages, and the counts of one generation. Starts nothing."""
-    console.print(f"[bold]{run_dir}[/] would be made with this configuration:")
+    say((str(run_dir), "bold"), " would be made with this configuration:")
     for section, settings in config.as_json().items():
-        console.print(f"\n[bold]\\[{section}][/]")
+        say((f"\n[{section}]", "bold"))
         for key, value in settings.items():
             say(f"  {key} = {json.dumps(value)}")
 
@@ -75,12 +73,12 @@ def print_plan(config: Config, run_dir: Path) -> None:
 
 
 def _print_stages() -> None:
-    console.print("\n[bold]the stages of a generation[/], and what each is redone for when it changes:")
+    say(("\nthe stages of a generation", "bold"), ", and what each is redone for when it changes:")
     for stage in (FOUND, *LOOP):
-        sections = ", ".join(f"\\[{section}]" for section in stage.config)
+        sections = ", ".join(f"[{section}]" for section in stage.config)
         needs = ", ".join(stage.needs) or "nothing"
-        console.print(f"  [bold]{stage.name:<8}[/] {needs} -> {', '.join(stage.gives)}", soft_wrap=True)
-        console.print(f"           {sections}" + (", the base model" if stage.base else ""), soft_wrap=True)
+        say((f"  {stage.name:<8}", "bold"), f" {needs} -> {', '.join(stage.gives)}")
+        say(f"           {sections}" + (", the base model" if stage.base else ""))
 
 
 def _print_machine(config: Config) -> None:
@@ -89,11 +87,12 @@ def _print_machine(config: Config) -> None:
     there = [f"{gpu.name} (driver {gpu.driver})" for gpu in gpus()] if cuda else [f"{os.cpu_count()} cores"]
     built = f"for CUDA {cuda_build()}" if cuda_build() else "without CUDA"
     build = f"; torch is built {built}" if cuda else ""
-    say(f"\n[bold]device[/]: {config.base.device}; this machine has {', '.join(there) or 'no GPU'}{build}")
+    has = ", ".join(there) or "no GPU"
+    say(("\ndevice", "bold"), f": {config.base.device}; this machine has {has}{build}")
     try:
         require_device(config)
     except ConfigError as error:
-        say(f"  [bold]It cannot start here:[/] {error.problem}. {error.fix}")
+        say(("  It cannot start here:", "bold"), f" {error.problem}. {error.fix}")
 
 
 def _print_cpu_time(config: Config) -> None:
@@ -101,7 +100,7 @@ def _print_cpu_time(config: Config) -> None:
     job, rates = gpu_job(config, "torch"), cpu_rates()
     width, again = number_bytes(config.base), config.update.gradient_checkpointing
     rows = min(SAMPLER_ROWS, max(config.proposals, config.attempts))
-    say("\n[bold]time[/] of this machine, about, without the sandbox:")
+    say(("\ntime", "bold"), " of this machine, about, without the sandbox:")
     for written, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
         sampling = sum(
             sampling_seconds(job.shape, load, written, rows, width, "torch", rates, job.bits)
@@ -121,7 +120,7 @@ def _print_memory(config: Config) -> None:
     try:
         shape = read_shape(config.base.folder(), config.adapters.rank)
     except BaseModelError as error:  # a base that cannot be estimated may well be run
-        console.print(f"\n[bold]memory[/]: {error.problem}", soft_wrap=True)
+        say(("\nmemory", "bold"), f": {error.problem}")
         return
     if config.base.device == "cuda":
         _print_gpus(config)
@@ -145,7 +144,7 @@ def _print_memory(config: Config) -> None:
     capacity = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     shared, learner = (processes * (each + needed.states) for each in (needed.shared, needed.learner))
     on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
-    say(f"\n[bold]memory[/], at most; {processes} process(es) on this machine of {_size(capacity)}:")
+    say(("\nmemory", "bold"), f", at most; {processes} process(es) on this machine of {_size(capacity)}:")
     _print_parts(needed)
     say(f"  sampler and learner on one base (torch): {_size(shared)}: {on_one_base}")
     say(
@@ -153,7 +152,7 @@ def _print_memory(config: Config) -> None:
         f"{fit(learner, needed.sampler, capacity)}"
     )
     if on_one_base is Fit.TOO_LARGE:
-        say(f"  [bold]It does not fit.[/] {LESS}")
+        say(NO_ROOM, LESS)
     if config.compute.here:
         _print_cpu_time(config)
 
@@ -172,7 +171,7 @@ def _print_gpus(config: Config) -> None:
     plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
     shape = chosen.shape
     of_each = f"on one GPU of {_size(card)}" + (f", its engine on {vllm.spread}" if vllm.spread > 1 else "")
-    say(f"\n[bold]memory[/], at most; {gpus} process(es), each {of_each}:")
+    say(("\nmemory", "bold"), f", at most; {gpus} process(es), each {of_each}:")
     _print_parts(plan.needed)
     say(
         f"  sampler and learner on one base (torch), reserved: {_size(one_base.learner)}, room for "
@@ -192,12 +191,11 @@ def _print_gpus(config: Config) -> None:
     )
     if plan.fit is Fit.TOO_LARGE:
         fitting = what_would_fit(chosen, card, rates, gpus)
-        say(
-            f"  [bold]It does not fit.[/] {'What would: ' + '; or '.join(fitting) + '.' if fitting else ''} {LESS}"
-        )
+        say(NO_ROOM, f"What would: {'; or '.join(fitting)}. " if fitting else "", LESS)
     say(
-        f"\n[bold]time[/] of {gpus} GPU(s) at {config.compute.gpu_tflops:g} TFLOP/s and "
-        f"{config.compute.gpu_tb_per_s:g} TB/s each, without the sandbox:"
+        ("\ntime", "bold"),
+        f" of {gpus} GPU(s) at {config.compute.gpu_tflops:g} TFLOP/s and "
+        f"{config.compute.gpu_tb_per_s:g} TB/s each, without the sandbox:",
     )
     for written, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
         each = gpu_plan(chosen, card, rates, gpus, written)
@@ -215,7 +213,7 @@ def _print_disk(config: Config, run_dir: Path) -> None:
     except BaseModelError:  # `_print_memory` has said so
         return
     whole, free = whole_run(config, disk), free_bytes(run_dir)
-    say("\n[bold]disk[/], at most, per generation:")
+    say(("\ndisk", "bold"), ", at most, per generation:")
     say(f"  adapters     {_size(disk.adapters):>8}  float32 weights of every member")
     say(f"  states       {_size(disk.states):>8}  moments of their optimisers")
     say(
@@ -227,9 +225,7 @@ def _print_disk(config: Config, run_dir: Path) -> None:
         f"{store.keep_adapters}; {_size(free)} are free"
     )
     if whole > free:
-        say(
-            "  [bold]It does not fit.[/] To need less: store.keep_states = 2, store.keep_adapters, a lower rank."
-        )
+        say(NO_ROOM, "To need less: store.keep_states = 2, store.keep_adapters, a lower rank.")
 
 
 def _size(size: float) -> str:

@@ -36,7 +36,7 @@ def fork(
     from populora_core.lifecycle.loop import fork as fork_run
     from populora_core.runs.preflight import check_changed, places
     from populora_core.runs.run import Run
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
     from populora_core.terminal.trusting import settle
 
     source = Run.open(directory)
@@ -47,7 +47,7 @@ def fork(
         check_changed(config, source.config, "the settings given with --set")
     with narrated(f"taking over generations 0 to {generation} ..."):
         forked = fork_run(source, generation, to, config)
-    print(
+    say(
         f"{forked.directory} holds generations 0 to {generation}; "
         + typed(f"populora resume {shown(to)} goes on from there")
     )
@@ -125,6 +125,7 @@ def query(
     from populora_core.commands.answers import format_of, print_answer, save_answer
     from populora_core.runs.run import open_runs
     from populora_core.store.catalogue import Catalogue
+    from populora_core.terminal.screen import say
 
     named = [run.directory for run in open_runs(directories)]
     with Catalogue(*named, locked=not trusted) as catalogue:
@@ -133,7 +134,7 @@ def query(
             print_answer(answer, chosen)
         else:
             save_answer(answer, chosen, output)
-            print(f"{output} is written")
+            say(f"{output} is written")
 
 
 @runs_app.command(rich_help_panel=RUNS)
@@ -174,12 +175,12 @@ def report(
     A run's own report.html is also brought up to date after every generation.
     """
     from populora_core.report.write import REPORT, write_report
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
 
     default = directories[0] / REPORT if len(directories) == 1 else Path("comparison.html")
     with narrated("writing the report ..."):
         written = write_report(directories, output or default)
-    print(f"{written} is written; open it in any browser")
+    say(f"{written} is written; open it in any browser")
 
 
 @runs_app.command(rich_help_panel=LOOK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -47,9 +46,9 @@ def trainer(prefect: bool | None) -> Trainer:
         under_prefect = prefect_part().train
 
         def told(session: Session, generations: int) -> None:
-            from populora_core.terminal.screen import console
+            from populora_core.terminal.screen import say
 
-            under_prefect(session, generations, partial(console.print, markup=False, soft_wrap=True))
+            under_prefect(session, generations, say)
 
         return told
     from populora_core.lifecycle.loop import train
@@ -82,17 +81,18 @@ def watched(opened: Run, generations: int) -> Iterator[Session]:
     """An open session whose progress is drawn, and which an interruption leaves in order."""
     from populora_core.commands.console import ConsoleObserver
     from populora_core.runs.session import Session
-    from populora_core.terminal.screen import console
+    from populora_core.terminal.screen import console, say
 
     observer = ConsoleObserver(console, opened.directory, generations)
     try:
         with Session(opened, observer) as session, observer:
             yield session
     except (KeyboardInterrupt, SystemExit) as ending:
-        console.print(
-            f"\n[yellow]interrupted[/] in {observer.position}: that stage was given up, everything committed stays.\n"
-            f"  [green]{typed(f'populora resume {shown(opened.directory)}')}[/] goes on from there",
-            soft_wrap=True,
+        say(
+            ("\ninterrupted", "yellow"),
+            f" in {observer.position}: that stage was given up, everything committed stays.\n  ",
+            (typed(f"populora resume {shown(opened.directory)}"), "green"),
+            " goes on from there",
         )
         if isinstance(ending, SystemExit):
             raise

@@ -17,8 +17,9 @@ from markupsafe import Markup
 from populora_core.report.charts import Plot
 from populora_core.report.figures import SampleProblem
 from populora_core.report.palette import variables
-from populora_core.report.text import percent, plain, signed, visible
+from populora_core.report.text import percent, plain, signed
 from populora_core.support.version import VERSION
+from populora_core.support.visible import visible
 
 SHORTEST = 8000  # characters of one prompt or completion that a report shows
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.support.visible import visible
 
 if TYPE_CHECKING:
     from populora_core.benchmarks.metrics import Interval
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 Format = Callable[[float], str]
 
 NARROW = "\u00a0"  # between a number and its unit, which stay on one line
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_DIRECTION = re.compile("[\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def percent(value: float) -> str:
@@ -65,12 +64,6 @@ def short_id(member_id: str) -> str:
     """`student-03-g0004` as `S3·g4`, which a crowded plot has room for."""
     match = re.fullmatch(r"(\w)\w*-(\d+)-g(\d+)", member_id)
     return f"{match[1].upper()}{int(match[2])}·g{int(match[3])}" if match else member_id
-
-
-def visible(text: str) -> str:
-    """The text with a sign in place of each character that a page would swallow, reorder or choke on."""
-    text = _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text)
-    return _DIRECTION.sub(lambda found: f"\u27e8U+{ord(found[0]):04X}\u27e9", text)
 
 
 def listed(parts: list[str]) -> str:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text, TextType
 
 from populora_core.support.hub import Kind, push
+from populora_core.support.visible import visible
 
-console = Console(emoji=False)  # `s[a:b:c]` is code, not a picture
+
+class Screen(Console):
+    """A console that obeys no text: `[b]` is no markup, `:x:` no picture, and an escape sequence is shown by signs.
+
+    Styles come as `rich.text.Text`. What a model or a folder's name may hold is made `visible` before it is measured,
+    where columns should line up.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(emoji=False, markup=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
-def say(line: str) -> None:
-    """Print a line as it is, however long."""
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+console = Screen()
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """Print a line as it is, however long; a part in a style is a pair of both."""
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def titled_table(
-    title: str | None,
+    title: TextType | None,
     header: Sequence[str],
     rows: Iterable[Sequence[RenderableType]],
     right: Collection[str] = (),
@@ -41,14 +58,14 @@ def titled_table(
 @contextmanager
 def narrated(first: str = "") -> Iterator[Callable[[str], None]]:
     """A display of long work: the current line on a terminal, every line elsewhere; on standard error."""
-    console = Console(stderr=True, emoji=False)
-    if not console.is_terminal:
+    errors = Screen(stderr=True)
+    if not errors.is_terminal:
         if first:
-            print(first, file=sys.stderr, flush=True)
-        yield lambda line: print(line, file=sys.stderr, flush=True)
+            errors.print(first, soft_wrap=True)
+        yield lambda line: errors.print(line, soft_wrap=True)
         return
-    with console.status(f"[dim]{escape(first)}[/]") as status:
-        yield lambda line: status.update(f"[dim]{escape(line)}[/]")
+    with errors.status(Text(first, "dim")) as status:
+        yield lambda line: status.update(Text(line, "dim"))
 
 
 def pushed(folder: Path, repository: str | None, kind: Kind = "model") -> None:
@@ -56,4 +73,4 @@ def pushed(folder: Path, repository: str | None, kind: Kind = "model") -> None:
     if repository is not None:
         with narrated(f"pushing to {repository} ..."):
             address = push(folder, repository, kind)
-        print(f"pushed: {address}")
+        say(f"pushed: {address}")

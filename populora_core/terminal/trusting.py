@@ -11,6 +11,7 @@ import typer
 from populora_core.runs.preflight import places
 from populora_core.runs.run import Run, sources
 from populora_core.support import trust
+from populora_core.support.visible import visible
 
 
 def trusted_run(directory: Path, given: Sequence[str] | None) -> Run:
@@ -51,7 +52,7 @@ def _allowed(name: str, place: str) -> bool:
 def _yes(asked: str) -> bool:
     """Ask a person, for whom Ctrl-D and Ctrl-C are a no."""
     try:
-        return typer.confirm(asked, err=True)
+        return typer.confirm(visible(asked).replace("\n", "␊"), err=True)
     except typer.Abort:
         print(file=sys.stderr)
         return False

@@ -25,24 +25,25 @@ def pull(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
 ) -> None:
     """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
     from populora_plugins.cluster.pull import pull as pull_run
 
     with narrated(f"bringing the run from {url} ..."):
         done = pull_run(url, directory)
-    print(f"{directory}: {done.brought} stages brought, {done.kept} were here")
+    say(f"{directory}: {done.brought} stages brought, {done.kept} were here")
     place = shown(directory)
-    print(typed(f"populora resume {place} goes on from here; populora inspect {place} looks into it"))
+    say(typed(f"populora resume {place} goes on from here; populora inspect {place} looks into it"))
 
 
 @store_app.command()
 def check(url: Url) -> None:
     """Try whether a store refuses a second writer, keeps bytes as they are, and lists and deletes them."""
     from populora_core.sharing.places import open_objects
+    from populora_core.terminal.screen import say
     from populora_plugins.cluster.trials import try_out
 
     for line in try_out(open_objects(url)):
-        print(line)
+        say(line)
 
 
 @store_app.command()
@@ -53,12 +54,13 @@ def sweep(
 ) -> None:
     """Remove objects that no manifest names and files that were never finished, both left by killed writers."""
     from populora_core.sharing.places import open_objects
+    from populora_core.terminal.screen import say
     from populora_plugins.cluster.sweeping import sweep as sweep_store
 
     swept = sweep_store(open_objects(url), days, dry_run)
     for name in (*(item.key for item in swept.stored), *(f"unfinished {key}" for key in swept.unfinished)):
-        print(name)
-    print(
+        say(name)
+    say(
         f"{'would remove' if dry_run else 'removed'} {len(swept.stored)} objects of {swept.bytes / 2**20:.1f} MiB "
         f"and {len(swept.unfinished)} unfinished files"
     )

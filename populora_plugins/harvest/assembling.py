@@ -12,7 +12,7 @@ from populora_core.benchmarks.suite import Suite
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import ConfigError
-from populora_core.terminal.screen import console, narrated
+from populora_core.terminal.screen import console, narrated, say
 from populora_plugins.harvest.assemble import MEAN, Assembler, Assembly, Compared, compared, together
 from populora_plugins.harvest.assembled import line, write_assembly
 
@@ -39,12 +39,12 @@ def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> 
     """Try every way on each run, with a table for each, and one for all where there are several."""
     found = []
     for run in runs:
-        with Session(run) as session, narrated() as say:
-            found.append(Assembler(session, suite, generation, say).run())
+        with Session(run) as session, narrated() as tell:
+            found.append(Assembler(session, suite, generation, tell).run())
         one = found[-1]
         rows = compared(one.items, suite, one.groups)
         _show(f"{run.name} after generation {one.generation}", rows, one.validation)
-        print(
+        say(
             f"on validation {one.winner} won; in the soup: {', '.join(one.soup)}"
             f" ({one.energy_kept:.1%} of the mean's energy fits the rank); the route goes by {one.router}"
         )
@@ -59,7 +59,7 @@ def write(found: Assembly, how: str | None, to: Path, merge: bool, base_name: st
     chosen = how or found.winner
     with narrated(f"writing {chosen} ..."):
         write_assembly(found, chosen, to, merge=merge, base_name=base_name)
-    print(f"{to} holds {chosen}, assembly.json, and a card that says what was tried")
+    say(f"{to} holds {chosen}, assembly.json, and a card that says what was tried")
 
 
 def _show(title: str, rows: Sequence[Compared], validation: Mapping[str, float]) -> None:

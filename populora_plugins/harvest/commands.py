@@ -104,7 +104,7 @@ def problems(
     A problem that several runs have is one row. Problems of the bundled suites, and of a run's own, are never in it.
     """
     from populora_core.runs.run import open_runs
-    from populora_core.terminal.screen import narrated, pushed
+    from populora_core.terminal.screen import narrated, pushed, say
     from populora_plugins.harvest.curriculum import Filters, write_curriculum
 
     filters = Filters(*solve_rate, *statements, novelty, *level)
@@ -112,10 +112,10 @@ def problems(
         runs = [run.directory for run in open_runs(directories)]
         done = write_curriculum(runs, to, filters, test_share)
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
-    print(f"{done.folder} holds {counts}, and a card")
+    say(f"{done.folder} holds {counts}, and a card")
     if done.held_out:
-        print(f"left out, as a held-out suite has them: {done.held_out} problems")
-    print(f"from Python:  datasets.load_dataset({str(done.folder)!r})")
+        say(f"left out, as a held-out suite has them: {done.held_out} problems")
+    say(f"from Python:  datasets.load_dataset({str(done.folder)!r})")
     pushed(done.folder, push, "dataset")
 
 
@@ -140,7 +140,7 @@ def environment(
     Programs in answers are judged in our sandbox. With --live every problem is verified before it is handed out.
     """
     from populora_core.runs.run import Run
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
     from populora_plugins.harvest.curriculum import Filters
     from populora_plugins.harvest.environment import write_environment
 
@@ -149,8 +149,8 @@ def environment(
         runs = [Run.open(directory) for directory in directories]
         done = write_environment(runs, to, filters, live=live, teacher=teacher, seed=seed)
     count = "problems without end" if done.problems is None else f"{done.problems} problems"
-    print(f"{done.folder} holds the package {done.package}: {count}")
-    print(f"pip install -e {done.folder}, then see {done.folder / 'README.md'}")
+    say(f"{done.folder} holds the package {done.package}: {count}")
+    say(f"pip install -e {done.folder}, then see {done.folder / 'README.md'}")
 
 
 @app.command(rich_help_panel=LOOK)

@@ -12,10 +12,10 @@ from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.report.text import visible
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.terminal.screen import console, narrated
+from populora_core.support.visible import visible
+from populora_core.terminal.screen import console, narrated, say
 from populora_plugins.harvest.play_table import PlayTable
 
 QUESTIONS = {
@@ -41,7 +41,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
             if asked is None:
                 console.print("no teacher writes a valid problem now")
                 break
-            console.print(f"\n[bold]{asked.teacher_id} asks[/]")
+            say((f"\n{asked.teacher_id} asks", "bold"))
             _show(asked.problem, table.shown(asked.problem))
             answered = _answered(table, asked.problem)
             if answered is None:
@@ -60,16 +60,16 @@ def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
             return None
         if not text.strip():
             who, written, verdict = table.answer(problem)
-            console.print(f"[bold]{who} answers[/]")
+            say((f"{who} answers", "bold"))
             _quote(written)
         else:
             try:
                 who, verdict = "you", table.judge(problem, text)
             except (FormatError, ProgramSyntaxError) as error:
-                console.print(f"that cannot be read: {error}", markup=False)
+                console.print(f"that cannot be read: {error}")
                 continue
         right = verdict is AttemptVerdict.CORRECT
-        console.print(f"[green]{verdict}[/]" if right else f"[red]{verdict}[/]")
+        say((str(verdict), "green" if right else "red"))
         if not right:
             _quote(_solution(problem))
         return who, right
@@ -78,7 +78,7 @@ def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
 def _typed(problem: Problem) -> str | None:
     """Read the person's answer: a line, or for a program all lines up to an empty one; None at the end of input."""
     form = problem_type(problem.problem_type).answer_form
-    console.print(QUESTIONS[form], markup=False)
+    console.print(QUESTIONS[form])
     lines: list[str] = []
     while True:
         try:

@@ -32,7 +32,7 @@ def serve(
     from populora_core.runs.run import Run, bases
     from populora_core.support.keys import kept_key, new_key
     from populora_core.support.registry import is_place
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
     from populora_core.terminal.trusting import settle
     from populora_plugins.serving.endpoint import serve_fleet
     from populora_plugins.serving.fleet import open_fleet
@@ -42,8 +42,8 @@ def serve(
     with narrated("loading the members ..."):
         fleet = open_fleet(run, length)
     key = new_key() if key_file is None else kept_key(key_file)
-    print(f"models: {', '.join(fleet.models)}")
-    print(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}", flush=True)
+    say(f"models: {', '.join(fleet.models)}")
+    say(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}")
     try:
         serve_fleet(fleet, key, host, port, waiting=waiting)
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,23 +30,24 @@ def study(
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")
     from populora_core.support.errors import EXIT_INTERRUPTED, StudyError
+    from populora_core.terminal.screen import say
     from populora_plugins.study.conduct import conduct, plan
     from populora_plugins.study.report import write_report
 
     planned = plan(config)
-    print(*planned.lines(), sep="\n")
+    say("\n".join(planned.lines()))
     if dry_run:
         return
     try:
-        conduct(planned, partial(print, flush=True))
+        conduct(planned, say)
     except StudyError:
         write_report(planned.study.results)
         raise
     except KeyboardInterrupt:
         again = typed(f"populora study --config {config}")
-        print(f"interrupted: everything committed stays; {again} goes on from there")
+        say(f"interrupted: everything committed stays; {again} goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print(f"{write_report(planned.study.results)} is written; open it in any browser")
+    say(f"{write_report(planned.study.results)} is written; open it in any browser")
 
 
 @study_app.command()
@@ -58,12 +58,12 @@ def report(
     ] = None,
 ) -> None:
     """Write what a study found as one HTML page that opens offline."""
-    from populora_core.terminal.screen import narrated
+    from populora_core.terminal.screen import narrated, say
     from populora_plugins.study.report import write_report
 
     with narrated("writing the report ..."):
         written = write_report(directory, output)
-    print(f"{written} is written; open it in any browser")
+    say(f"{written} is written; open it in any browser")
 
 
 @study_app.command()
@@ -81,7 +81,8 @@ def release(
     An adapter with its card goes to OUT/ARM, a table of them to OUT/README.md. Killed anywhere, the same command goes
     on from there.
     """
+    from populora_core.terminal.screen import say
     from populora_plugins.study.release import plan_release, release
 
-    table = release(plan_release(config, to, arm or ()), base_name, partial(print, flush=True))
-    print(f"{table} says what was released")
+    table = release(plan_release(config, to, arm or ()), base_name, say)
+    say(f"{table} says what was released")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
-from populora_core.report.text import visible
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
-from populora_core.terminal.screen import console, narrated, titled_table
+from populora_core.support.visible import visible
+from populora_core.terminal.screen import console, narrated, say, titled_table
 from populora_plugins.trial.trial import LEAST, Ability, Trying, TypeTrial
 
 SECONDS = 120
@@ -34,7 +34,7 @@ def try_base(
         settings = base_settings(name)
         base = BaseSection.model_validate(settings | ({"dialect": spoken} if spoken else {}))
     dtype = choose_dtype(base.dtype, base.path, base.device)
-    console.print(f"{base.path}, {dtype}, {base.device}, dialect {base.dialect}", markup=False)
+    console.print(f"{base.path}, {dtype}, {base.device}, dialect {base.dialect}")
     found = []
     with open_sandbox("auto", Limits(), workers=2) as sandbox, narrated("loading the base ...") as tell:
         arena = Arena(base.folder(), base.dialect, sandbox, threads=threads, dtype=dtype, device=base.device)
@@ -79,9 +79,8 @@ def _show(trial: TypeTrial) -> None:
     console.print(table)
     for what, text in (("a proposal", trial.proposal), ("an answer", trial.answer)):
         if text:
-            console.print(f"[bold]{what}[/]")
-            console.print(visible(text.rstrip()), markup=False, highlight=False)
+            say((what, "bold"))
+            console.print(visible(text.rstrip()), highlight=False)
     rate = trial.tokens / trial.seconds if trial.seconds else 0.0
-    console.print(
-        f"{rate:.0f} tokens per second, sandbox included; {trial.problem_type}: [bold]{trial.ability()}[/]\n"
-    )
+    told = f"{rate:.0f} tokens per second, sandbox included; {trial.problem_type}: "
+    say(told, (str(trial.ability()), "bold"), "\n")
