@@ -19,7 +19,7 @@ from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.run import Run, bases
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.context import PROBLEM
+from populora_core.stages.history import PROBLEM
 from populora_core.store.catalogue import Catalogue
 from populora_core.support import ids
 from populora_core.support.trust import require_trusted
