@@ -113,7 +113,7 @@ advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv aga
 	@$(BIN)/python tests/advisories.py $(VENV_SUPPLY)/bin/pip-audit \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-pictures: install extras sandbox ## take every page's picture into screenshots/, and those that docs/tutorial.md shows
+pictures: install extras sandbox ## take every page's picture into screenshots/, and those that README and docs/tutorial.md show
 	@$(BIN)/python -m pytest tests/test_pictures.py
 	@cp screenshots/tutorial-*.webp docs/images/
 

@@ -23,6 +23,8 @@ from typer.testing import CliRunner
 from populora_core.commands import app
 from populora_core.commands.doctor import EXTRAS
 from populora_core.config.load import Config
+from populora_core.report.figures import read_figures
+from populora_core.report.notes import headline
 from populora_core.report.write import ReportWarning
 from populora_core.runs.run import Run
 from populora_core.support.errors import PopuloraError
@@ -183,6 +185,15 @@ def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -
     shown = populora("inspect", finished, "--problem", problem).stdout
     assert "def f(" in shown
     assert "attempt 2 by student" in shown
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_inspect_leads_with_the_headline_and_a_narrow_terminal_cuts_nothing(finished: Path) -> None:
+    glance = populora("inspect", finished, COLUMNS="80").stdout
+    assert "\n".join(headline(read_figures(finished, samples=False))) in glance[: glance.index("generation ")]
+    for arguments in ([], ["--generation", 2], ["--member", "S0"]):
+        assert "…" not in populora("inspect", finished, *arguments, COLUMNS="80").stdout
 
 
 @pytest.mark.loop

@@ -1,7 +1,7 @@
 """Pictures of everything that a person opens, of a run that is launched by its form, watched, and read.
 
-Each is taken on a desk and on a phone, light and dark, into the folder of tests/browser.py; five of them are shown by
-docs/tutorial.md, and `make pictures` puts them where it looks. What is ours is no wider than the phone.
+Each is taken on a desk and on a phone, light and dark, into the folder of tests/browser.py; README and docs/tutorial.md
+show six of them, and `make pictures` puts them where they look. What is ours is no wider than the phone.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ mixed.open = true, mixed.id = 'mixed';
 """
 OPENED = "document.querySelectorAll('details.section').forEach(d => { d.open = true })"
 TALL = 1400  # so that there is room for a log below the graph of a run
+FLAT = 520  # a graph alone
 
 
 def take(browser: Any, name: str, ours: bool = True, settle: float = 1.0, height: int = 900) -> None:
@@ -195,6 +196,12 @@ def _watch(desk: Desk, run: Path) -> None:
     desk.browser.refresh()
     desk.find("//*[contains(@class,'state-badge')]")
     take(desk.browser, "prefect-finished", ours=False)
+    desk.open_run("first g0003")
+    set_width(desk.browser, DESK, FLAT)
+    time.sleep(DRAWN)
+    cut(desk.browser, "generation", "body", run.parent)
+    set_width(desk.browser, DESK)
+    desk.open_run("first train")
     desk.tab("Artifacts")
     desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-run']]")
     desk.find("//h2[normalize-space(.)='What to look at']")

@@ -135,9 +135,9 @@ def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: P
     figures = read_figures(reported, samples=False)
     yardstick, _, held_out = (plot.title for plot in lead_plots(figures)[:3])
     levels = level_claim(scored(reported)[-1])
-    assert glance(reported).headline == f"{yardstick}. {levels}. {held_out}."
+    assert glance(reported).headline == f"{levels}. {yardstick}. {held_out}."
     told = headline(figures)
-    assert len(told) == 3 and told[1].startswith(levels) and "On held-out problems" in told[1]
+    assert len(told) == 3 and f"are done. {levels}" in told[0] and "On held-out problems" in told[0]
     assert not glance(finished).headline.startswith("Problems"), "no cause is named where none was measured"
     assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
@@ -201,7 +201,7 @@ def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tm
     level = item.first_hard_level()
     assert level is not None and len(item.strata) > 3
     claim = level_claim(item)
-    assert lines(reported)[2].startswith(claim), "after the yardstick's two sentences"
+    assert lines(reported)[0].startswith(claim), "before the other sentences"
     assert claim in brief(reported) and claim in glance(reported).headline
     titles = [plot.title for plot in lead_plots(read_figures(reported))]
     assert titles[1].startswith(f"{level.capitalize()}: from ")
@@ -232,7 +232,9 @@ def test_no_headline_is_built_on_a_suite_that_tells_nothing(
         assert telling_nothing(run.directory) == ["frontier-7"]
     assert scored(run.directory)[-1].suite == NAME
     show_evaluation(run, suite_for(run, sample=PROBLEMS), "solvers", None)
-    assert f"suite {NAME}, test half" in capsys.readouterr().out, "the run's own suite, where none is named"
+    shown = capsys.readouterr().out
+    assert f"suite {NAME}, test half" in shown, "the run's own suite, where none is named"
+    assert f"{NAME} by stratum: problems solved" in shown
     with Catalogue(run.directory) as catalogue:
         (judged,) = catalogue.rows(
             f"SELECT sandbox FROM stages WHERE stage = 'evaluate-{NAME}' AND generation = 2"

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.report.stage_summary import StageSummary, stage_summary
+from populora_core.report.write import REPORT
 from populora_core.sampler.proof import MemberProof, ProofResult
 from populora_core.stages.table import stages_of
 from populora_core.store.artifacts import read_table
-from populora_core.store.manifest import stage_dir
+from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ArtifactError
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
@@ -132,3 +134,14 @@ def test_a_stage_with_a_missing_or_damaged_file_is_named(tmp_path: Path, left: b
         file.write_bytes(left)
     with pytest.raises(ArtifactError, match="match of generation 1 cannot be summarised"):
         stage_summary(directory, 1, "match")
+
+
+def test_a_generations_time_counts_the_moments_between_its_stages(finished: Path) -> None:
+    manifests = [read_manifest(stage_dir(finished, 2, stage.name)) for stage in stages_of(2)]
+    within = sum(each.seconds for each in manifests if each)
+    between = sum(each.extra["seconds_before"] for each in manifests if each)
+    with Catalogue(finished) as catalogue:
+        (took,) = catalogue.rows("SELECT seconds, wall_seconds FROM figures_generation WHERE generation = 2")
+    assert between > 0
+    assert took == pytest.approx({"seconds": within, "wall_seconds": within + between})
+    assert "between stages" in (finished / REPORT).read_text()

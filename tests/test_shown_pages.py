@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, PHONE, chromium, coloured, keep, overhang, screenshots, set_width
+from browser import (
+    DESK,
+    MARKS,
+    PHONE,
+    accessibility_faults,
+    chromium,
+    coloured,
+    keep,
+    overhang,
+    screenshots,
+    set_width,
+)
 from conftest import small_config
 from store_run import write_run
 
@@ -96,6 +107,7 @@ def test_the_page_of_a_whole_study_is_read_on_a_phone(browser: Any, scheme: str)
             set_width(browser, width)
             browser.get(STUDY.as_uri())
             keep(browser, screenshots() / f"study-2-{width}-{scheme}.png", width)
+            assert accessibility_faults(browser) == []
         assert overhang(browser) <= 0
     assert browser.execute_script("return document.documentElement.scrollHeight") < LONGEST
 
@@ -111,3 +123,4 @@ def test_two_runs_that_are_ticked_in_the_index_are_compared(browser: Any, tmp_pa
             tick.click()
         browser.find_element("tag name", "button").click()
         assert "2 runs compared" in browser.find_element("tag name", "body").text
+        assert accessibility_faults(browser) == []

@@ -67,6 +67,17 @@ def test_every_view_of_a_copied_run_answers_from_its_own_files(moved: tuple[Path
     assert said.count("\n") == len(VIEWS) and "code_o" in said
 
 
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_pandas_reads_every_view_of_a_copied_run(moved: tuple[Path, str]) -> None:
+    there, _ = moved
+    with duckdb.connect(str(there / CATALOGUE), read_only=True) as connection:
+        for name in VIEWS:
+            rows = connection.execute(f"SELECT * FROM {name}").fetchall()
+            frame = connection.execute(f"SELECT * FROM {name}").df()
+            assert len(frame) == len(rows) and list(frame) == [each[0] for each in connection.description]
+
+
 @pytest.mark.foreign
 @pytest.mark.thorough
 @pytest.mark.loop

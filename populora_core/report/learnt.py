@@ -71,16 +71,17 @@ def lines(directory: Path) -> list[str]:
 
 
 def measured(directory: Path) -> list[list[str]]:
-    """Sentences on the yardstick and on held-out problems; empty where neither was taken."""
+    """Sentences on held-out problems, by level first, and on the yardstick; empty where neither was taken."""
     taken = yardsticks(directory)
-    return [part for part in (told(taken[-1]) if taken else [], _held_out(directory)) if part]
+    return [part for part in (_held_out(directory), told(taken[-1]) if taken else []) if part]
 
 
 def brief(directory: Path) -> str:
     """The same in one line, for a list of runs; empty where neither was taken."""
     taken, found = yardsticks(directory), _after_updates(directory)
-    said = [yardstick_claim(taken[-1])] if taken else []
-    said += [level_claim(found[-1]), held_out_claim(found[-1])] if found else []
+    said = [level_claim(found[-1])] if found else []
+    said += [yardstick_claim(taken[-1])] if taken else []
+    said += [held_out_claim(found[-1])] if found else []
     return " ".join(f"{claim}." for claim in said if claim)
 
 
