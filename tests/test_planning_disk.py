@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command import populora
 from conftest import GENERATIONS, contents, small_config
 
 from populora_core.config.load import apply_overrides
@@ -69,6 +70,23 @@ def test_a_generation_that_would_not_fit_is_not_begun(
             train(session, GENERATIONS + 1)
     assert "populora prune" in raised.value.fix
     assert contents(run.directory) == before
+
+
+@pytest.mark.parametrize(
+    ("kept", "fix"),
+    [("all", "store.keep_states = 2, store.keep_adapters = 2, a lower rank"), (2, "need less: a lower rank")],
+)
+def test_a_plan_names_only_settings_that_would_need_less(
+    kept: int | str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    value = repr(kept).replace("'", '"')
+    config.write_text(f"[run]\ngenerations = 5\n[store]\nkeep_states = {value}\nkeep_adapters = {value}\n")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    said = populora(
+        "run", "--dry-run", "--config", config, "--run-dir", tmp_path / "run", COLUMNS="200"
+    ).stdout
+    assert fix in said
 
 
 @pytest.mark.thorough

@@ -225,7 +225,9 @@ def _print_disk(config: Config, run_dir: Path) -> None:
         f"{store.keep_adapters}; {_size(free)} are free"
     )
     if whole > free:
-        say(NO_ROOM, "To need less: store.keep_states = 2, store.keep_adapters, a lower rank.")
+        kept = {"store.keep_states = 2": store.keep_states, "store.keep_adapters = 2": store.keep_adapters}
+        lower = [setting for setting, now in kept.items() if now == "all" or now > 2]
+        say(NO_ROOM, f"To need less: {', '.join([*lower, 'a lower rank'])}.")
 
 
 def _size(size: float) -> str:
