@@ -67,17 +67,22 @@ def sent(tmp_path: Path) -> Path:
     "words",
     [
         ["inspect", "run"],
+        ["inspect", "."],
         ["query", "run", "SELECT 1"],
         ["report", "run"],
         ["prune", "run", "--dry-run"],
         ["fork", "run", "--generation", "0", "--to", "new"],
         ["problems", "run", "--to", "out"],
+        ["environment", "run", "--to", "out"],
+        ["export", "run", "best", "--to", "out"],
+        ["serve", "run"],
         ["resume", "run"],
     ],
 )
 def test_no_command_imports_what_a_received_run_names(sent: Path, words: list[str]) -> None:
+    where = sent if "." in words else sent.parent
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *words], cwd=sent.parent, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", WATCHED, *words], cwd=where, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.rstrip().endswith("QUIET"), done.stdout + done.stderr
     assert not list(sent.parent.rglob("PWNED"))

@@ -220,6 +220,7 @@ def bait(outside: Path, desk: Path) -> None:
     """What must stay untouched, under names and in forms that a careless reader would take."""
     (outside / "model").mkdir(parents=True)
     (outside / "store").mkdir()
+    (outside / "secret").write_text("mine\n")  # the reader's home is there, too
     (outside / "secret.json").write_text('{"mine": 1}\n')
     (outside / "secret.toml").write_text("mine = 1\n")
     pq.write_table(pa.table({"mine": [1]}), outside / "secret.parquet")
@@ -250,7 +251,7 @@ def watch(folder: Path, cases: list[dict[str, Any]], warm: list[dict[str, Any]])
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"desk": str(folder / "desk"), "warm": warm, "cases": cases}))
     home = {
-        "HOME": str(folder / "home"),
+        "HOME": str(folder / "outside"),
         owner.FOLDER: str(folder / "home"),
         "XDG_CACHE_HOME": str(folder / "home"),
     }
@@ -274,6 +275,16 @@ def case(folder: Path, inside: Path, commands: list[list[str]]) -> dict[str, Any
         "caches": [str(folder / "home")],
         "commands": commands,
     }
+
+
+@pytest.mark.parametrize("place", ["~/secret", "{outside}/secret.json"])
+def test_bait_that_is_taken_is_told_of(finished: Path, tmp_path: Path, place: str) -> None:
+    bait(tmp_path / "outside", tmp_path / "desk")
+    taken = f"FROM read_text('{place.format(outside=tmp_path / 'outside')}')"
+    (told,) = watch(
+        tmp_path, [case(tmp_path, finished, [["query", str(finished), taken, "--trusted"]])], warm=[]
+    )
+    assert any(line.startswith("query: touched") and "/secret" in line for line in told), told
 
 
 def test_no_command_that_looks_touches_what_lies_outside_a_received_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -12,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from conftest import PATIENCE, small_config
-from store_run import write_run
+from store_run import commit_stage, generation_tables, write_run
 
 from flows import reports
 from flows.index_page import COMPARE
@@ -177,6 +178,30 @@ def test_ticked_runs_are_compared_and_no_other_folder_is_read(
     assert b"2 runs compared" in page and b"run.seed" in page
     assert b"No run is ticked" in asked(f"{compare}?run=/etc")[1]
     assert asked(f"{served}/{COMPARE}?run=seed-1")[0] == 404
+
+
+def test_the_pages_of_a_received_run_import_nothing_that_it_names(
+    served: str, two: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "installed").mkdir()
+    bait = "import pathlib, sys\npathlib.Path(__file__).with_name('PWNED').touch()\nthing = sys.exit\n"
+    (tmp_path / "installed" / "harmful.py").write_text(bait)
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    received = tmp_path / "seed-1"
+    document = json.loads((received / RECORD).read_text())
+    document["config"]["propose"]["types"] = ["code_o", "harmful:thing"]
+    document["config"]["base"]["dialect"] = document["config"]["grade"]["teacher_reward"] = "harmful:thing"
+    (received / RECORD).write_text(json.dumps(document))
+    for stage, table in (("propose", "proposals"), ("verify", "problems")):
+        tables = generation_tables(3)[stage]
+        for row in tables[table]:
+            row["problem_type"] = "harmful:thing"
+        commit_stage(received, 3, stage, tables)
+    for page in ("", f"{COMPARE}?run=seed-1", f"{COMPARE}?run=seed-1&run=seed-2"):
+        status, text = asked(served + index_path(KEY, tmp_path) + page)
+        assert status == 200 and b"seed-1" in text
+    assert b"harmful:thing" in text
+    assert not list(tmp_path.rglob("PWNED"))
 
 
 def test_the_index_is_for_who_knows_its_address_and_the_settings_are_for_everyone(
