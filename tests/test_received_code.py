@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from command import populora
 from store_run import write_run
 from typer.testing import CliRunner
 
@@ -107,7 +108,7 @@ def test_a_run_whose_plug_in_is_not_here_opens(sent: Path) -> None:
         ("grade", "teacher_reward", "not_installed"),
     ],
 )
-def test_a_run_whose_code_is_not_here_gives_its_problems(
+def test_a_run_whose_code_is_not_here_answers_and_gives_its_problems(
     tmp_path: Path, section: str, key: str, name: object
 ) -> None:
     directory = tmp_path / "run"
@@ -115,6 +116,10 @@ def test_a_run_whose_code_is_not_here_gives_its_problems(
     document = json.loads((directory / "run.json").read_text())
     document["config"][section][key] = name
     (directory / "run.json").write_text(json.dumps(document))
+    asked = populora("query", directory, "SELECT problem_id, answer FROM attempts WHERE answer = '2'")
+    assert asked.returncode == 0 and "prob-g0002-t00-code_o-0000" in asked.stdout
+    looked = populora("inspect", directory)
+    assert looked.returncode == 0 and "student-00-g0002" in looked.stdout
     told = (
         pytest.warns(NotRead, match="not installed here, or you have not named it")
         if section == "base"
