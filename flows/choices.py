@@ -1,4 +1,4 @@
-"""Lists in forms: a field marked with `choices` offers the runs in runs/, or their members; another may be typed.
+"""Lists in forms: a field marked with `choices` offers runs in runs/, their members or stages; others may be typed.
 
 Prefect makes a form of the schema that its server keeps with a deployment, so a list is a part of the schema, and is
 brought up to date whenever a run or a member comes or goes.
@@ -16,21 +16,27 @@ from prefect.client.schemas.actions import DeploymentUpdate
 
 from populora_core.lifecycle.naming import BEST
 from populora_core.lifecycle.run_evaluation import GROUPS as ALL
+from populora_core.stages.table import stages_of
 from populora_core.store.record import RECORD
 
 CHOICES = "choices"
-RUNS, FOLDERS, MEMBERS, GROUPS = "runs", "folders", "members", "groups"
+RUNS, FOLDERS, MEMBERS, GROUPS, STAGES = "runs", "folders", "members", "groups", "stages"
 MOST = 200
 MEMBER = re.compile(r"[a-z]+-\d+-g\d+")
 Lists = Mapping[str, Sequence[str]]
 
 
 def lists(home: Path) -> dict[str, list[str]]:
-    """The values to choose from: runs in a project's runs/, newest first, their members, groups of members."""
+    """The values to choose from: runs in a project's runs/, newest first, their members, groups of members, stages."""
     runs = sorted((home / "runs").glob(f"*/{RECORD}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     folders = [path.parent for path in runs[:MOST]]
     members = {
         path.name for folder in folders for path in folder.glob("members/*") if MEMBER.fullmatch(path.name)
+    }
+    scored = {
+        path.name.replace("-", ":", 1)
+        for folder in folders
+        for path in folder.glob("generations/*/evaluate-*")
     }
     names = [str(folder.relative_to(home)) for folder in folders]
     return {
@@ -38,6 +44,7 @@ def lists(home: Path) -> dict[str, list[str]]:
         FOLDERS: ["runs", *names],
         MEMBERS: [BEST, *sorted(members)[:MOST]],
         GROUPS: [*ALL, *sorted(members)[:MOST]],
+        STAGES: [*(stage.name for stage in stages_of(1)), *sorted(scored)[:MOST]],
     }
 
 

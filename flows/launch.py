@@ -13,6 +13,7 @@ from prefect import get_run_logger, suspend_flow_run
 from prefect.states import Completed, State
 from pydantic import Field
 
+from flows.choices import CHOICES, STAGES
 from flows.forms import KEYS, RunFolder, RunToUse, launched, run_folder, this_flow_run, titled
 from flows.notify import notify
 from flows.observed import Observed
@@ -28,7 +29,7 @@ from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
 from populora_core.stages.engine import run_generation as run_alone
-from populora_core.stages.table import stages_of
+from populora_core.stages.table import folder_name, stages_of
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, ServerUnreachable
 from populora_core.support.shipped import REPOSITORY
@@ -56,7 +57,7 @@ Preset = Annotated[
     ],
     titled("Preset"),
 ]
-StageName = Literal["", "match", "propose", "verify", "solve", "grade", "update", "evaluate", "evolve"]
+StageName = Annotated[str, titled("Redo: stage", **{CHOICES: STAGES})]
 TargetGeneration = Annotated[int, titled("Generations"), Field(ge=0, le=100_000)]
 Review = Annotated[bool, titled("Review replacements")]
 
@@ -98,7 +99,7 @@ def resume(
     run_dir: RunToUse,
     generations: TargetGeneration = 0,
     redo_generation: Annotated[int, titled("Redo: generation"), Field(ge=0)] = 0,
-    redo_stage: Annotated[StageName, titled("Redo: stage")] = "",
+    redo_stage: StageName = "",
     redo_seed: Annotated[int, titled("Redo: seed"), Field(ge=AS_CONFIGURED)] = AS_CONFIGURED,
     truncate: Annotated[bool, titled("Redo: set later generations aside")] = False,
     review: Review = False,
@@ -109,7 +110,8 @@ def resume(
         run_dir: The folder of the run.
         generations: Go on to this generation; 0 for what the run was started with.
         redo_generation: To make a stage again: its generation. 0 makes none again.
-        redo_stage: To make a stage again: its name. What follows from it is made again where it changes.
+        redo_stage: To make a stage again: its name, or evaluate:SUITE for scores on a suite. What follows from it is
+            made again where it changes.
         redo_seed: Draw the stage that is made again with this seed; -1 to repeat it as it was.
         truncate: Where later generations no longer follow, move them to superseded/ and make them again.
         review: Wait before each evolution until a person has seen who may be replaced and presses Resume.
@@ -192,7 +194,7 @@ def _evolves(session: Session, number: int) -> bool:
 
 def _made_again(run: Run, generation: int, stage: str) -> bool:
     """True if this flow run, retried, has made the stage already."""
-    found = read_manifest(stage_dir(run.directory, generation, stage))
+    found = read_manifest(stage_dir(run.directory, generation, folder_name(stage)))
     return found is not None and _is_ours(found.started_at)
 
 

@@ -19,11 +19,10 @@ from prefect.utilities.names import generate_slug
 
 from flows import launch
 from flows.forms import in_the_form, is_random, run_folder
-from flows.launch import Preset, StageName, resume, unreviewed
+from flows.launch import Preset, resume, unreviewed
 from flows.notify import on_end
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
-from populora_core.stages.table import STAGE_NAMES
 from populora_core.support.errors import ConfigError, ServerUnreachable
 from populora_core.support.shipped import REPOSITORY
 
@@ -76,10 +75,6 @@ def test_the_presets_are_the_configurations_of_whole_runs() -> None:
     assert set(presets) == runs
     for preset in presets:
         assert load_runnable(CONFIGS / f"{preset}.toml", ["base.path=bundled:tiny"]).run.generations
-
-
-def test_the_stages_of_the_form_are_those_of_the_loop() -> None:
-    assert get_args(StageName) == ("", *STAGE_NAMES)
 
 
 def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:

@@ -294,14 +294,20 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
 
 FROM_THE_FORMS = """
 import sys
+from pathlib import Path
 from flows.evaluate import evaluate
 from flows.launch import resume
 run, suite = sys.argv[1:]
+def scores():
+    (folder,) = Path(run).glob("generations/0002/evaluate-*")
+    return folder.name.replace("-", ":", 1)
 given = {"run_dir": run, "generations": 2}
-for state in (
-    resume(**given, redo_generation=1, redo_stage="match", return_state=True),
-    evaluate([run], suite, "best", return_state=True),
+for made in (
+    lambda: resume(**given, redo_generation=1, redo_stage="match", return_state=True),
+    lambda: evaluate([run], suite, "best", return_state=True),
+    lambda: resume(**given, redo_generation=2, redo_stage=scores(), return_state=True),
 ):
+    state = made()
     print(state.type.value, state.message)
 """
 
@@ -313,7 +319,7 @@ for state in (
 def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_way(
     server: Server, finished: Path, tmp_path: Path
 ) -> None:
-    """And a run made plain is redone, resumed and evaluated from the forms."""
+    """And a run made plain is redone, resumed and evaluated from the forms, and its scores are redone."""
     source = Run.open(finished)
     directory = fork(source, 0, tmp_path / "run", source.config).directory
     suite = tmp_path / "small.toml"
@@ -334,7 +340,7 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
 
     resume = ("-m", "populora_core.commands", "resume", directory)
     said(*resume, "--plain", "--generations", 1)
-    assert said("-c", FROM_THE_FORMS, directory, suite).count("COMPLETED") == 2
+    assert said("-c", FROM_THE_FORMS, directory, suite).count("COMPLETED") == 3
     said(*resume, "--plain", "--generations", GENERATIONS - 1)
     assert "Prefect shows this run" in said(*resume)
     evaluated = {name for name in contents(directory) if "/evaluate-" in name}

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from flows.choices import lists, offering
 from flows.door import DOOR, GUARD, Door, login, run_forms
 from populora_core.runs.run import Run
+from populora_core.stages.table import stages_of
 
 PAGE = "<!doctype html><html><head><title>Prefect</title></head></html>"
 ASKED = {"Accept": "text/html", "Accept-Encoding": "gzip", "If-None-Match": "1"}
@@ -70,11 +71,14 @@ def test_lists_name_the_runs_of_the_project_and_their_members(tmp_path: Path) ->
     Run.create(tmp_path / "runs" / "first", small_config(), base_digest="0" * 64)
     for name in ("student-00-g0001", ".tmp-7"):
         (tmp_path / "runs" / "first" / "members" / name).mkdir(parents=True)
+    for name in ("evolve", "evaluate", "evaluate-tiny"):
+        (tmp_path / "runs" / "first" / "generations" / "0001" / name).mkdir(parents=True)
     assert lists(tmp_path) == {
         "runs": ["runs/first"],
         "folders": ["runs", "runs/first"],
         "members": ["best", "student-00-g0001"],
         "groups": ["all", "solvers", "best", "student-00-g0001"],
+        "stages": [*(stage.name for stage in stages_of(1)), "evaluate:tiny"],
     }
 
 
