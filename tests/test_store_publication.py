@@ -151,6 +151,27 @@ def test_rows_that_a_catalogue_does_not_hold_are_never_another_runs(
         assert len(catalogue.rows("FROM attempts")) == 4, "our own command makes it for the place where it is"
 
 
+@pytest.mark.parametrize("largest", [publication.HELD_BYTES, 0], ids=["held", "in files"])
+def test_a_copy_that_is_attached_beside_its_original_shows_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(publication, "HELD_BYTES", largest)
+    run = write_run(tmp_path / "run")
+    publish(run)
+    shutil.copytree(run, tmp_path / "copy")
+    in_files = ["tables.problems", "tables.attempts"] + ["tokens", "problems", "attempts"] * (not largest)
+    with duckdb.connect() as connection:
+        for name in ("run", "copy"):
+            connection.execute(f"ATTACH '{tmp_path / name / CATALOGUE}' AS {name} (READ_ONLY)")
+        for view in in_files:
+            with pytest.raises(duckdb.Error, match=r"lie in files of .*/run, .* ask with populora query"):
+                connection.execute(f"FROM copy.{view}").fetchall()
+        for view in {"tokens", "problems", "attempts", "members"}.difference(in_files):
+            assert connection.execute(f"FROM copy.{view}").fetchall()
+        connection.execute("DETACH copy")
+        assert all(connection.execute(f"FROM run.{view}").fetchall() for view in in_files)
+
+
 def rows(catalogue: Catalogue) -> dict[str, list[str]]:
     return {name: sorted(map(repr, catalogue.rows(f"FROM {name}"))) for name in (*VIEWS, *HELD)}
 

@@ -98,7 +98,7 @@ def statements(
     """The statements that bring a file up to date that was made from `old`, or that holds nothing yet."""
     blocks = valid_blocks(run_dir)
     if old is None:
-        yield from _begun(source.held)
+        yield from _begun(run_dir, source.held)
     changed = {
         int(folder.split("/")[1]) for folder, _ in (old.stamps if old else {}).items() ^ source.stamps.items()
     }
@@ -148,14 +148,14 @@ def _declared() -> str:
         for table in (*_SMALL.values(), *_TEXTS.values(), *RECORD_TABLES.values())
         for column in table
     )
-    return "\0".join([STORAGE, *views, *tables])
+    return "\0".join([STORAGE, _at(Path(), ""), *views, *tables])
 
 
-def _begun(held: bool) -> Iterator[str]:
+def _begun(run_dir: Path, held: bool) -> Iterator[str]:
     """The schemas and the tables, without a row."""
     yield f"CREATE SCHEMA tables; CREATE SCHEMA {HELD}"
     yield "CREATE TABLE tables.source (made_for VARCHAR, held BOOLEAN, blocks VARCHAR)"
-    yield "COMMENT ON TABLE tables.source IS 'What this catalogue was made from.'"
+    yield f"COMMENT ON TABLE tables.source IS {_origin(run_dir)}"
     for table in (*_SMALL.values(), *RECORD_TABLES.values(), _FOLDERS):
         yield f"CREATE TABLE tables.{table.name} AS {literal(table, [])}"
         yield from described("TABLE", f"tables.{table.name}", table.meaning, table)
@@ -196,14 +196,26 @@ def _table_view(table: Table, rows: str) -> Iterator[str]:
 
 
 def _at(run_dir: Path, rows: str) -> str:
-    """The rows of files, which lie where the catalogue does; in another place a client gets a sentence."""
+    """The rows of files, which lie where the catalogue does; in another place a client gets a sentence.
+
+    A view cannot tell which attached database is its own, so all that were made for this place must lie there.
+    """
     place = text(str(run_dir / CATALOGUE))
     refusal = text(
-        f"these rows lie in files of {run_dir}, and this catalogue is not there: ask with populora query, which makes "
-        "it again for the place where it is"
+        f"these rows lie in files of {run_dir}, and a catalogue from there is attached from another place: ask with "
+        "populora query, which makes it again for the place where it is"
     )
-    here = f"CASE WHEN count(*) FILTER (path = {place}) > 0 THEN true ELSE error({refusal}) END"
-    return f"SELECT * FROM ({rows}) WHERE (SELECT {here} FROM duckdb_databases())"
+    here = f"CASE WHEN bool_and(path IS NOT DISTINCT FROM {place}) THEN true ELSE error({refusal}) END"
+    made_for = (
+        "SELECT database_oid FROM duckdb_tables() "
+        f"WHERE schema_name = 'tables' AND table_name = 'source' AND comment = {_origin(run_dir)}"
+    )
+    return f"SELECT * FROM ({rows}) WHERE (SELECT {here} FROM duckdb_databases() WHERE database_oid IN ({made_for}))"
+
+
+def _origin(run_dir: Path) -> str:
+    """The comment by which a catalogue is known wherever it was copied to."""
+    return text(f"What this catalogue was made from, in {run_dir}.")
 
 
 def _text_bytes(folders: Sequence[str]) -> int:
