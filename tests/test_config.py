@@ -24,7 +24,9 @@ SHIPPED = sorted(
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_every_shipped_config_loads(path: Path) -> None:
     brought = load_config(path)
-    bundled = ["base.path=bundled:tiny"] if brought.base.path.startswith(("models/", "runs/", "gguf:")) else []
+    bundled = (
+        ["base.path=bundled:tiny"] if brought.base.path.startswith(("models/", "runs/", "gguf:")) else []
+    )
     if brought.evaluate.suite == "bundled:cruxeval-held-out":  # whose rows come with no clone
         bundled.append("evaluate.suite=bundled:tiny")
     assert load_runnable(path, bundled).run.generations >= 1
