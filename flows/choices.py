@@ -16,12 +16,13 @@ from prefect.client.schemas.actions import DeploymentUpdate
 
 from populora_core.lifecycle.naming import BEST
 from populora_core.lifecycle.run_evaluation import GROUPS as ALL
-from populora_core.stages.table import stages_of
+from populora_core.stages.table import stages_of, typed_name
 from populora_core.store.record import RECORD
 
 CHOICES = "choices"
 RUNS, FOLDERS, MEMBERS, GROUPS, STAGES = "runs", "folders", "members", "groups", "stages"
 MOST = 200
+SCORED = 20  # newest runs whose scores are looked for: every generation is opened, every few seconds
 MEMBER = re.compile(r"[a-z]+-\d+-g\d+")
 Lists = Mapping[str, Sequence[str]]
 
@@ -34,8 +35,8 @@ def lists(home: Path) -> dict[str, list[str]]:
         path.name for folder in folders for path in folder.glob("members/*") if MEMBER.fullmatch(path.name)
     }
     scored = {
-        path.name.replace("-", ":", 1)
-        for folder in folders
+        typed_name(path.name)
+        for folder in folders[:SCORED]
         for path in folder.glob("generations/*/evaluate-*")
     }
     names = [str(folder.relative_to(home)) for folder in folders]

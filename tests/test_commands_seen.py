@@ -152,8 +152,7 @@ def test_a_question_about_a_place_is_one_line(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sys, "stderr", questions)
         with pytest.raises(ConfigError, match="not named yourself"):
             settle("run", [f"file:///{NAMED}\nUse mine?"], ())
-    shown = os.read(ours, 10_000).decode()
-    os.close(ours)
+    shown = b"".join(_until_end(ours)).decode()
     assert "[/b]" in shown and "␊Use mine?" in shown
     assert not set("\x1b\x07\u202e") & set(shown)
 

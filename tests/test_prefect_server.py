@@ -297,10 +297,11 @@ import sys
 from pathlib import Path
 from flows.evaluate import evaluate
 from flows.launch import resume
+from populora_core.stages.table import typed_name
 run, suite = sys.argv[1:]
 def scores():
     (folder,) = Path(run).glob("generations/0002/evaluate-*")
-    return folder.name.replace("-", ":", 1)
+    return typed_name(folder.name)
 given = {"run_dir": run, "generations": 2}
 for made in (
     lambda: resume(**given, redo_generation=1, redo_stage="match", return_state=True),

@@ -25,7 +25,7 @@ from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import seeded
-from populora_core.stages.table import folder_name
+from populora_core.stages.table import folder_name, typed_name
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import ProblemRow, StageTables
 from populora_core.support.errors import ConfigError, RunDirectoryError
@@ -78,7 +78,7 @@ def evaluation_again(session: Session, generation: int, name: str, seed: int | N
     run = session.run
     manifest = read_manifest(stage_dir(run.directory, generation, folder_name(name)))
     if manifest is None or "suite" not in manifest.config:
-        there = [folder.name.replace("-", ":", 1) for folder, _ in evaluations_of(run, generation)]
+        there = [typed_name(folder.name) for folder, _ in evaluations_of(run, generation)]
         raise RunDirectoryError(
             f"{name} of generation {generation} was never made",
             expected=" or ".join(there) or "a stage of the loop",

@@ -222,6 +222,11 @@ def folder_name(stage: str) -> str:
     return stage.replace(":", "-", 1)
 
 
+def typed_name(folder: str) -> str:
+    """The name by which a person types the evaluation that lies in a folder: evaluate-tiny is evaluate:tiny."""
+    return folder.replace("-", ":", 1)
+
+
 def file_name(artifact: str) -> str:
     return f"{artifact}.parquet"
 
