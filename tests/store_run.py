@@ -33,6 +33,7 @@ def commit_stage(
     extra: Mapping[str, Any] | None = None,
     key: str = "5" * 64,
     version: int = 1,
+    config: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Commit a stage whose rows need to name only what a test is about."""
     with StageWriter(run_dir, generation, stage) as writer:
@@ -43,7 +44,7 @@ def commit_stage(
                 key=key,
                 stage_version=version,
                 seed=7,
-                config={"solve": {"samples": 2}},
+                config=config or {"solve": {"samples": 2}},
                 inputs={"population": "hash"},
                 started=1_770_000_000.25,
                 seconds=1.5,

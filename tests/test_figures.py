@@ -198,7 +198,10 @@ def test_the_line_of_a_generation_tells_what_students_made_of_anchors(planted: P
     (played,) = summary.types
     none_valid = replace(summary, types=[played | {"valid": 0.0, "solve_rate": None}])
     anchored = replace(none_valid, types=[none_valid.types[0] | {"anchors": 4, "anchor_solve_rate": 0.25}])
-    assert "no one learns" in generation_line(none_valid, 1)
+    told = generation_line(none_valid, 1)
+    assert "no one learns" in told
+    (asked,) = re.findall(r'populora query RUN "(.*)"', told)
+    assert {"verdict", "detail"} == next(rows_of(planted, f"({asked})")).keys()
     assert "solved –  │  anchors solved 25%" in generation_line(anchored, 1)
     assert "no one learns" not in generation_line(anchored, 1)
 

@@ -17,6 +17,7 @@ from populora_core.report import metrics
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
 from populora_core.report.learnt import brief, measured
+from populora_core.report.scored import scored
 from populora_core.report.series import (
     Points,
     changed,
@@ -196,7 +197,11 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             "coverage",
             _warmer(figures),
         )
+    scores = scored(figures.run.directory)
+    learnt = bool(scores) and scores[-1].gain().low > 0.0
     for role in figures.learners():
+        if learnt and role != "teacher":
+            continue  # it grows sure of what it has learnt
         late, start = _windows(figures, metrics.ENTROPY.points(figures, role))
         if start and late < FALL * start:
             yield Note(

@@ -169,10 +169,12 @@ def _answers(folder: Path) -> list[EvaluationItemRow]:
 def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scored]:
     found = []
     own = Run.open(directory).config.evaluate.file().stem
-    for folder in map(Path, stage_folder_names(directory, None if generation is None else [generation])):
-        suite = folder.name.removeprefix(EVALUATION)
-        if suite == folder.name or (suite == YARDSTICK) != yardstick:
+    for path in stage_folder_names(directory, None if generation is None else [generation]):
+        stage = path.rpartition("/")[2]
+        suite = stage.removeprefix(EVALUATION)
+        if suite == stage or (suite == YARDSTICK) != yardstick:
             continue
+        folder = Path(path)
         manifest = read_manifest(folder)
         if manifest is None or f"{ITEMS}.parquet" not in manifest.contents or not complete(folder, manifest):
             continue

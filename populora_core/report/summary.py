@@ -132,7 +132,8 @@ def generation_line(summary: GenerationSummary, generations: int) -> str:
         for row in summary.replaced
     ]
     unheard = [
-        f"    {row['problem_type']}: no proposal is valid, so no one learns anything of this type yet"
+        f"    {row['problem_type']}: no proposal is valid, so no one learns this type yet; "
+        'populora query RUN "SELECT verdict, detail FROM proposals" says why'
         for row in summary.types
         if row["valid"] == 0 and not row["anchors"]
     ]

@@ -113,7 +113,7 @@ def statements(
             yield f"INSERT INTO tables.{table} {new.rows(table)}"
     for declared, rows in new.manifest_rows():
         yield f"INSERT INTO tables.{declared.name} {rows}"
-    everything = committed(run_dir, folders)
+    everything = committed(run_dir, folders, blocks)
     yield f"DROP SCHEMA IF EXISTS {RECENT} CASCADE"
     if source.held:
         yield from recent_views(new)
@@ -122,11 +122,10 @@ def statements(
         yield f"INSERT INTO {HELD}.{ITEMS} {new.rows(ITEMS)}"
         yield f"DROP SCHEMA {RECENT} CASCADE"
     else:
-        far = committed(run_dir, folders, blocks)
-        yield from recent_views(far)
+        yield from recent_views(everything)
         for view in JOINED:
-            yield shown(VIEWS[view], run_dir, _at(run_dir, far.view_rows(VIEWS[view])))
-        yield from _table_view(TABLES[ITEMS], _at(run_dir, far.rows(ITEMS)))
+            yield shown(VIEWS[view], run_dir, _at(run_dir, everything.view_rows(VIEWS[view])))
+        yield from _table_view(TABLES[ITEMS], _at(run_dir, everything.rows(ITEMS)))
     for table in APART:
         yield from _table_view(TABLES[table], _at(run_dir, everything.rows(table)))
     if old is None:

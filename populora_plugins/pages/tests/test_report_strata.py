@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import small_config
 from store_run import commit_stage, item_row, write_run
 
 from populora_core.benchmarks.metrics import Interval
@@ -12,9 +14,12 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.strata import by_stratum, in_order, level_of
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.commands.console import strata_table
+from populora_core.report.figures import read_figures
 from populora_core.report.learnt import fallen_most, level_claim
+from populora_core.report.notes import notes
 from populora_core.report.scored import Scored, of_items
 from populora_core.report.text import NARROW
+from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
 from populora_core.terminal.screen import console
 from populora_plugins.pages.dumbbell import Dumbbell, dumbbell_plot
@@ -122,3 +127,25 @@ def test_the_view_says_the_same(tmp_path: Path) -> None:
     assert [(row["level"], row["n"]) for row in found] == [(level, 10) for level in ANSWERS]
     assert [row["score"] for row in found] == [pytest.approx(base / 10) for base, _ in ANSWERS.values()]
     assert all(row["low"] <= row["score"] <= row["high"] <= 1.0 for row in found)
+
+
+def test_only_players_whose_scores_do_not_rise_are_warned_of_falling_entropy(tmp_path: Path) -> None:
+    Run.create(tmp_path / "run", small_config(), "digest")
+    figures = read_figures(write_run(tmp_path / "run", generations=6))
+    falling = [row | {"entropy": 1.0 / row["generation"]} for row in figures["figures_member"]]
+    sure = replace(figures, rows={**figures.rows, "figures_member": falling})
+
+    def warned() -> list[str]:
+        texts = [note.text for note in notes(sure) if note.kind == "watch"]
+        return [
+            role
+            for role in ("teacher", "student")
+            if any(f"{role}s' entropy falls" in text for text in texts)
+        ]
+
+    assert warned() == ["teacher", "student"]
+    tables = {"evaluation_items": rows(6, {4: (2, (9, 9))}), "evaluations": []}
+    commit_stage(
+        tmp_path / "run", 6, "evaluate-tiny", tables, config={"suite": SUITE.model_dump(mode="json")}
+    )
+    assert warned() == ["teacher"]
