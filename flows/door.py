@@ -2,7 +2,7 @@
 
 By themselves Prefect's pages ask the server first and alarm about its refusal. A link of `login` holds the key behind
 `#`, which no browser sends; the page at DOOR keeps it where Prefect's pages look for it. Every other page is given a
-line that leads a browser without the right key here.
+line that leads a browser without the right key here, and one that names controls which screen readers could not tell.
 """
 
 from __future__ import annotations
@@ -36,6 +36,37 @@ GUARD = f"""<script>
   const here = encodeURIComponent(location.pathname + location.search);
   if (!kept || !opens(kept)) location.replace("{DOOR}?then=" + here);
 }})();
+</script>"""
+NAMES = """<script>
+{
+  const names = {
+    ".context-sidebar__logo-link": "Home",
+    ".p-icon-button-menu > button": "Actions",
+    ".p-checkbox__input": "Select",
+    "select": "Choose",
+    ".p-toggle__control": "Switch",
+    "button[class$='-status-icon']": "Status",
+    ".p-button[href$='/create']": "Create",
+    ".p-pager__buttons > :nth-child(1)": "First page",
+    ".p-pager__buttons > :nth-child(2)": "Page before",
+    ".p-pager__buttons > :nth-child(4)": "Next page",
+    ".p-pager__buttons > :nth-child(5)": "Last page",
+  };
+  const labelled = control => [...(control.labels || [])].some(label => label.textContent.trim());
+  function name() {
+    for (const [which, called] of Object.entries(names)) {
+      for (const control of document.querySelectorAll(which + ":not([aria-label])")) {
+        const row = control.closest("tr")?.querySelector("a");
+        if (!labelled(control)) control.ariaLabel = row ? `${called}: ${row.textContent.trim()}` : called;
+      }
+    }
+    const wrong = document.querySelectorAll("button[aria-selected]:not([role]), [role=button][aria-selected]");
+    for (const button of wrong) button.ariaSelected = null;
+  }
+  let due = 0;
+  const soon = () => due ||= requestAnimationFrame(() => { due = 0; name(); });
+  new MutationObserver(soon).observe(document, {childList: true, subtree: true});
+}
 </script>"""
 PAGE = f"""<!doctype html>
 <html lang="en">
@@ -111,7 +142,7 @@ def run_forms(address: str, directory: Path) -> dict[str, str]:
 
 
 class Door:
-    """An application before that of Prefect: it answers at DOOR, and puts GUARD into every page that passes."""
+    """An application before that of Prefect: it answers at DOOR, and puts GUARD and NAMES into every other page."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -136,7 +167,7 @@ def _as_it_is(scope: Scope) -> Scope:
 
 
 class _Guarding:
-    """Sends an answer on; one in HTML with GUARD after its <head>."""
+    """Sends an answer on; one in HTML with GUARD and NAMES after its <head>."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -154,7 +185,7 @@ class _Guarding:
                 await self._whole(self._start)
 
     async def _whole(self, start: Message) -> None:
-        body = self._body.replace(b"<head>", b"<head>" + GUARD.encode(), 1)
+        body = self._body.replace(b"<head>", f"<head>{GUARD}{NAMES}".encode(), 1)
         headers = [pair for pair in start["headers"] if pair[0] not in (b"content-length", b"etag")]
         headers += [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
         await self._send({**start, "headers": headers})

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +26,8 @@ REDRAWN = (exceptions.StaleElementReferenceException, exceptions.ElementClickInt
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 DESK, PHONE = 1280, 390
+IMPACTS = ("minor", "moderate", "serious", "critical")
+SERIOUS = IMPACTS[2:]
 SCREENSHOTS = "POPULORA_SCREENSHOTS"
 BOX = """
 const box = document.querySelector(arguments[0]).getBoundingClientRect();
@@ -92,13 +94,15 @@ def overhang(browser: Any) -> int:
     return wide
 
 
-def accessibility_faults(browser: Any) -> list[Any]:
-    """What axe-core finds on the open page: (rule, the first element)."""
+def accessibility_faults(browser: Any, impacts: Sequence[str] = IMPACTS) -> list[Any]:
+    """What axe-core finds on the open page, of these impacts: (rule, the first element)."""
     axe = files(pytest.importorskip("axe_core_python", reason="pip install -e '.[dev]'")) / "axe.min.js"
     browser.set_script_timeout(PATIENCE)
     browser.execute_script(axe.read_text("utf-8"))
     found: list[Any] = browser.execute_async_script(
-        "const done = arguments[0]; axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes[0].html])))"
+        "const [impacts, done] = arguments; axe.run().then(r => done(r.violations"
+        ".filter(v => impacts.includes(v.impact)).map(v => [v.id, v.nodes[0].html])))",
+        list(impacts),
     )
     return found
 

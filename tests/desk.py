@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from browser import DESK, REDRAWN, chromium, keep, screenshots, set_width
+from browser import DESK, REDRAWN, SERIOUS, accessibility_faults, chromium, keep, screenshots, set_width
 from conftest import PATIENCE, alive, wait_for
 from prefect_key import PrefectKey
 
@@ -71,6 +71,10 @@ class Desk:
     def alarms(self) -> list[str]:
         """The alarms of the page: messages that popped up, and deployments that no one runs."""
         return [each.text for each in self.shown(ALARMS)]
+
+    def wait_accessible(self) -> None:
+        """Until axe finds nothing serious on the page: its controls get their names as they come."""
+        wait_for(lambda: accessibility_faults(self.browser, SERIOUS) == [], every=ASKED)
 
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:
         """The first visible element, once it is there."""

@@ -83,6 +83,7 @@ def living(desk: Desk) -> list[int]:
 
 def test_the_printed_link_logs_in_and_whoever_has_no_key_is_asked_for_it_without_alarms(desk: Desk) -> None:
     assert desk.alarms() == []
+    desk.wait_accessible()
     desk.browser.execute_script("localStorage.clear()")
     desk.browser.get(f"{desk.address}/work-pools")
     box = "//input[@type='password']"
@@ -93,6 +94,7 @@ def test_the_printed_link_logs_in_and_whoever_has_no_key_is_asked_for_it_without
     desk.button("Open", opens="//a[normalize-space(.)='populora']")
     assert desk.browser.current_url == f"{desk.address}/work-pools"
     assert desk.alarms() == []
+    desk.wait_accessible()
 
 
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:

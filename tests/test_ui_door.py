@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
 from flows.choices import lists, offering
-from flows.door import DOOR, GUARD, Door, login, run_forms
+from flows.door import DOOR, GUARD, NAMES, Door, login, run_forms
 from populora_core.runs.run import Run
 from populora_core.stages.table import stages_of
 
@@ -44,7 +44,7 @@ def answered(path: str) -> httpx.Response:
 
 def test_every_page_is_led_to_the_door_and_no_answer_of_the_api_is_touched() -> None:
     shown = answered("/deployments?page=2")
-    assert shown.text == PAGE.replace("<head>", f"<head>{GUARD}")
+    assert shown.text == PAGE.replace("<head>", f"<head>{GUARD}{NAMES}")
     assert "etag" not in shown.headers
     assert answered("/api/flows").json() == {"html": PAGE}
     assert answered("/api/page").text == PAGE
