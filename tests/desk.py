@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,6 +261,20 @@ class Desk:
     def flow_process(self) -> int:
         """The process of the only flow run under way, which comes before a child that it has only just forked."""
         return next(pid for pid in descendants(self.process.pid) if "prefect.engine" in command(pid))
+
+
+def fresh(runs: Path, name: str) -> Path:
+    """Where a run goes: where an earlier try of the test has left one, beside it, and that one is taken away."""
+    left = sorted(runs.glob(f"{name}*"))
+    for folder in left:
+        shutil.rmtree(folder)
+    return runs / (f"{left[-1].name}-again" if left else name)
+
+
+def made(runs: Path, name: str) -> Path:
+    """The run that an earlier test made."""
+    (run,) = runs.glob(f"{name}*")
+    return run
 
 
 def command(pid: int) -> list[str]:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,12 @@ import httpx
 import pytest
 from browser import MARKS
 from conftest import PATIENCE, alive, commits, wait_for
-from desk import ASKED, ROOT, YES, Desk, at_the_desk
+from desk import ASKED, ROOT, YES, Desk, at_the_desk, fresh, made
 
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.processes import descendants
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
-
-HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +37,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ui") / "runs"
-
-
-def fresh(runs: Path, name: str) -> Path:
-    """Where a run goes: where an earlier try of the test has left one, beside it, and that one is taken away."""
-    left = sorted(runs.glob(f"{name}*"))
-    for folder in left:
-        shutil.rmtree(folder)
-    return runs / (f"{left[-1].name}-again" if left else name)
-
-
-def made(runs: Path, name: str) -> Path:
-    """The run that an earlier test made."""
-    (run,) = runs.glob(f"{name}*")
-    return run
 
 
 def committed(run: Path, generation: int, stage: str) -> bool:
@@ -245,132 +226,3 @@ def test_a_stage_is_made_again_from_the_resume_form(desk: Desk, runs: Path) -> N
     assert commits(run)["0001/propose"] == 1, "what came before stays"
     assert committed(run, 2, "evolve") and list((run / "superseded").rglob("manifest.json"))
     assert desk.run(f"{run.name} g0001 again from solve")["state_name"] == "Completed"
-
-
-def small_suite(runs: Path) -> Path:
-    """A suite whose reported half is a twentieth of the bundled one."""
-    suite = runs.parent / "small.toml"
-    text = (ROOT / "configs/suites/tiny.toml").read_text()
-    suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
-    return suite
-
-
-SUITES = {"quick": "tiny", "frontier": "frontier", "repl": "own"}
-"""Runs of three kinds, and the suite of each: of its preset, or a file of its configuration."""
-
-
-def three_kinds(runs: Path) -> Path:
-    """A folder with a run of each kind: one copied, two made for a generation."""
-    folder, suite = fresh(runs.parent, "nights"), runs.parent / "own.toml"
-    shutil.copytree(made(runs, "first"), folder / "quick")
-    rows = (
-        f'{{"id": "{n}", "code": "def f(x):\\n return x+{n}", "input": "1", "output": "{1 + n}"}}'
-        for n in (1, 2)
-    )
-    suite.with_suffix(".jsonl").write_text("\n".join(rows))
-    entry = f'benchmark = "cruxeval_o"\ndataset = "file:{suite.with_suffix(".jsonl")}"\nmax_tokens = 32\n'
-    suite.write_text(f'suite = "own"\n[[benchmarks]]\n{entry}')
-    own = {
-        "frontier": ["solve.attempts=2", "evaluate.report_every=0", "evaluate.yardstick=0"],
-        "repl": ['base.dialect="repl"', f'evaluate.suite="{suite}"', "propose.types=['code_o']"],
-    }
-    for name, settings in own.items():
-        preset = "quick" if name == "repl" else name
-        words = ["run", "--preset", preset, "--run-dir", str(folder / name), "--generations", "1", "--plain"]
-        populora(*words, *(word for each in ["propose.per_type=4", *settings] for word in ("--set", each)))
-    return folder
-
-
-def populora(*words: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "populora_core.commands", *words],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-
-
-def evaluations(folder: Path) -> dict[str, int]:
-    """Run, generation and suite of every evaluation, and when it was written."""
-    found = sorted(folder.glob("*/generations/*/evaluate-*/manifest.json"))
-    return {
-        "{0} {2} {3}".format(*path.relative_to(folder).parent.parts): path.stat().st_mtime_ns
-        for path in found
-    }
-
-
-def test_three_kinds_of_runs_are_measured_from_the_nightly_form_and_at_night_what_has_changed(
-    desk: Desk, runs: Path
-) -> None:
-    deployment, folder = desk.nightly(), three_kinds(runs)
-    (schedule,) = deployment["schedules"]
-    assert (schedule["slug"], schedule["schedule"]["timezone"]) == ("nightly", "UTC")
-    assert deployment["parameters"] == {"run_dirs": ["runs"], "suite": "", "members": "all"}
-
-    name = f"evaluate own suite: {folder.name}"
-    desk.launch("evaluate-nightly", "nightly-form", named=name, run_dirs=str(folder), members="best")
-    desk.open_run(name)
-    desk.wait_state(name, "Completed")
-    assert desk.run(name)["state"]["message"].startswith("3 runs evaluated on their own suites")
-    first = evaluations(folder)
-    newest = {"quick": "0002", "frontier": "0001", "repl": "0001"}
-    assert first.keys() == {f"{run} {newest[run]} evaluate-{suite}" for run, suite in SUITES.items()}
-    desk.tab("Artifacts")
-    desk.find("//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-quick-tiny']]")
-
-    populora("resume", str(folder / "quick"), "--generations", "3", "--plain")
-    where = {"run_dirs": [str(folder)], "suite": "", "members": "best"}
-    desk.api("PATCH", f"deployments/{deployment['id']}", {"parameters": where})
-    assert night(desk, deployment).startswith("1 run evaluated on their own"), "only what went on since"
-    later = evaluations(folder)
-    assert later.keys() - first.keys() == {"quick 0003 evaluate-tiny"}
-    assert {name: later[name] for name in first} == first
-
-
-def night(desk: Desk, deployment: Any) -> str:
-    """Let the cron fire, and wait for its run; what that says at its end."""
-
-    def fired() -> list[Any]:
-        """The runs that the cron started or soon will, without what was refused beside another."""
-        soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-        found = desk.runs(deployment_id={"any_": [deployment["id"]]}, expected_start_time={"before_": soon})
-        return [each for each in found if each["auto_scheduled"] and each["state_type"] != "CANCELLED"]
-
-    earlier = {each["id"] for each in fired()}
-    new: list[Any] = []
-
-    def ended() -> bool:
-        new[:] = [each for each in fired() if each["id"] not in earlier]
-        return any(each["end_time"] for each in new)
-
-    with desk.looking_away():
-        for _ in range(round(PATIENCE / HEARD)):
-            if not new:  # nor will there be: the minute was over before the scheduler knew of it
-                at = datetime.now(UTC) + timedelta(seconds=90)
-                cron = {"cron": f"{at.minute} {at.hour} * * *", "timezone": "UTC"}
-                desk.set_night(schedule=cron, active=True)
-            with suppress(AssertionError):
-                wait_for(ended, HEARD, ASKED)
-                break
-    desk.set_night(active=False)
-    said = [str(each["state"]["message"]) for each in new if each["end_time"]]
-    assert said, new
-    return said[0]
-
-
-def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_date(
-    desk: Desk, runs: Path
-) -> None:
-    run, suite = made(runs, "first"), small_suite(runs)
-    report, name = run / "report.html", f"evaluate small: {run.name}"
-    before = report.stat().st_mtime_ns
-    given = {"run_dirs": str(run), "suite": str(suite), "members": "solvers"}
-    desk.launch("evaluate-nightly", "evaluate-form", named=name, **given)
-    desk.open_run(name)
-    desk.wait_state(name, "Completed")
-    desk.keep("evaluated")
-    assert desk.run(name)["state"]["message"].startswith("1 run evaluated on tiny")
-    assert report.stat().st_mtime_ns > before
-    desk.tab("Artifacts")
-    desk.find(f"//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-{run.name}-tiny']]")
