@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
-import statistics
 import time
 import xml.etree.ElementTree as ElementTree
 from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,14 +24,12 @@ from populora_core.lifecycle.loop import train
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.report import metrics, text
-from populora_core.report.charts import Plot, Series, line_plot
+from populora_core.report.charts import Plot
 from populora_core.report.figures import Figures, read_figures
-from populora_core.report.notes import headline, notes
+from populora_core.report.notes import headline
 from populora_core.report.page import excerpt
-from populora_core.report.palette import INFRASTRUCTURE, LINES, STAGES, VERDICTS
+from populora_core.report.palette import INFRASTRUCTURE, STAGES, VERDICTS
 from populora_core.report.scalars import by_generation
-from populora_core.report.series import SampleMean, changed, sample_mean
-from populora_core.report.svg import spread, tick_labels, ticks
 from populora_core.report.write import PAGES, REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -43,8 +38,6 @@ from populora_core.store.catalogue import CATALOGUE, publish, run_labels
 from populora_core.store.record import RECORD
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_plugins.pages.comparison import comparison_sections
-from populora_plugins.pages.lead import lead_plots
-from populora_plugins.pages.lines import smoothed
 from populora_plugins.pages.report import render
 from populora_plugins.pages.sections import sections
 
@@ -300,68 +293,6 @@ def test_every_verdict_and_stage_has_a_colour() -> None:
     assert set(LOOP) <= set(STAGES)
 
 
-def with_problems(figures: Figures, rates: dict[int, list[float]]) -> Figures:
-    """The figures with code_o problems of these solve rates, by generation."""
-    like = figures["figures_generation"][0]
-    rows = [
-        {**like, "generation": g, "problem_type": "code_o", "problems": len(of), "problems_judged": len(of)}
-        | {"solve_rate": sum(of) / len(of), "solve_rate_spread": statistics.pstdev(of)}
-        | {"learnable": sum(0 < rate < 1 for rate in of) / len(of)}
-        | {"never_solved": of.count(0.0) / len(of), "always_solved": of.count(1.0) / len(of)}
-        for g, of in rates.items()
-    ]
-    views = {"figures_generation": rows, "figures_type": rows}
-    return Figures(figures.run, max(rates), {**figures.rows, **views})
-
-
-def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:
-    stalled = with_problems(read_figures(written), {g: [0.0] * 8 + [0.5] * 2 for g in range(1, 7)})
-    (note,) = (note for note in notes(stalled) if "predict output is stalled" in note.text)
-    assert note.kind == "watch" and note.command.startswith("populora fork "), "what to do is said too"
-    solved = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
-    assert not any("stalled" in note.text for note in notes(solved))
-
-
-def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
-    figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
-
-    def told(programs: list[int]) -> bool:
-        rows = [
-            {**row, "distinct_programs": count}
-            for row, count in zip(figures["figures_generation"], programs, strict=True)
-        ]
-        fallen = Figures(figures.run, figures.last, {**figures.rows, "figures_generation": rows})
-        return any(note.kind == "watch" and "Distinct programs fall" in note.text for note in notes(fallen))
-
-    assert told([20, 20, 15, 10, 8, 8])
-    assert not told([20, 20, 19, 19, 18, 18])
-
-
-def test_where_an_error_is_not_known_nothing_is_said_to_have_changed() -> None:
-    assert changed(SampleMean(0.1, None), SampleMean(0.9, 0.01)) == 0
-    assert sample_mean([(0.1, 1, 0.01), (0.2, 1, None)]) == SampleMean(pytest.approx(0.15), None)
-    assert sample_mean([]) is None
-
-
-def test_generations_weigh_by_what_they_count() -> None:
-    assert sample_mean([(0.2, 30, 0.04), (0.6, 10, 0.03)]) == SampleMean(
-        pytest.approx(0.3), pytest.approx(math.hypot(30 * 0.04, 10 * 0.03) / 40)
-    )
-
-
-def test_headline_and_lead_say_the_same_of_the_problems_that_teach(finished: Path) -> None:
-    figures = read_figures(finished, samples=False)
-    (share,) = re.findall(r"(\S+\s%) of the newest problems teach", headline(figures)[-1])
-    (plot,) = (plot for plot in lead_plots(figures) if plot.title.startswith(f"{share} of the newest"))
-    assert "The title compares the first generation with the last." in plot.says, "which its points do not"
-
-
-def test_a_change_within_the_noise_is_no_change() -> None:
-    assert changed(SampleMean(0.50, 0.02), SampleMean(0.54, 0.02)) == 0
-    assert changed(SampleMean(0.50, 0.02), SampleMean(0.60, 0.02)) == 1
-    assert changed(SampleMean(0.50, 0.02), SampleMean(0.40, 0.02)) == -1
-
-
 def test_runs_are_compared_with_the_first(finished: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / finished.name
     shutil.copytree(finished, other)
@@ -391,45 +322,6 @@ def test_a_comparison_begins_with_the_settings_that_differ(finished: Path, tmp_p
     assert page.index("update.learning_rate") < page.index('class="card"') < page.index('id="differences"')
 
 
-@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 10))
-def test_ticks_are_few_rising_and_inside(low: float, span: float, most: int) -> None:
-    found = ticks(low, low + span, most)
-    assert 1 <= len(found) <= most
-    assert found == sorted(found)
-    slack = 1e-6 * max(1.0, abs(low), abs(low + span))
-    assert all(low - slack <= value <= low + span + slack for value in found)
-
-
-@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.sampled_from([text.number, text.percent, text.signed]))
-def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.Format) -> None:
-    values = ticks(low, low + span, 6)
-    labels = tick_labels(values, form)
-    if max(map(abs, values)) < 1e4:
-        scale = 100 if form is text.percent else 1
-        said = [float(label.rstrip("%").strip().replace("−", "-")) / scale for label in labels]
-        assert said == pytest.approx(values, rel=1e-4, abs=1e-9 + 1e-4 * span)
-    assert len(set(labels)) == len(labels)
-
-
-def test_ticks_around_ten_thousand_are_told_apart() -> None:
-    """9995 and 10000 were both shown as 10k."""
-    assert tick_labels([9990.0, 9995.0, 10000.0], text.number) == ["9990", "9995", "10000"]
-    assert tick_labels([0.0, 5000.0, 10000.0], text.number) == ["0", "5000", "10k"]
-
-
-def test_ticks_of_two_and_a_half_per_cent_are_told_apart() -> None:
-    """They were shown as 32, 30, 28 and 25 %."""
-    labels = tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)
-    assert [label.replace(text.NARROW, " ") for label in labels] == ["25.0 %", "27.5 %", "30.0 %", "32.5 %"]
-
-
-@given(st.lists(st.floats(0, 200), min_size=1, max_size=6))
-def test_names_at_the_ends_of_lines_never_overlap(wanted: list[float]) -> None:
-    placed = sorted(spread(wanted, 27.0, 192.0))
-    assert all(after - before >= 27.0 - 1e-6 for before, after in pairwise(placed))
-    assert placed[-1] <= 192.0 + 1e-6
-
-
 def test_what_is_counted_is_compared_per_100_proposals(finished: Path) -> None:
     figures = read_figures(finished, samples=False)
     row = figures["figures_generation"][-1]
@@ -437,33 +329,6 @@ def test_what_is_counted_is_compared_per_100_proposals(finished: Path) -> None:
     assert (x, rate) == (row["generation"], pytest.approx(100 * row["distinct_programs"] / row["proposals"]))
     so_far = sum(own["proposals"] for own in figures["figures_generation"])
     assert metrics.CELLS.rates(figures, None)[-1][1] == pytest.approx(100 * row["cumulative_cells"] / so_far)
-
-
-def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
-    figures = with_problems(read_figures(written), {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.5]})
-    errors = metrics.SOLVE_RATE.errors(figures, None)
-    assert errors == {1: pytest.approx(statistics.pstdev([0.0, 0.5, 1.0, 0.5]) / 2), 2: 0.0}
-    assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
-
-
-def test_a_line_is_broken_where_there_is_no_value() -> None:
-    plot = line_plot("t", "s", "u", [Series("a", LINES[0], [(1, 0.1), (2, None), (3, 0.3), (4, 0.4)])])
-    assert plot is not None
-    (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)).iter() if e.get("stroke-width") == "2")
-    assert line.get("d", "").count("M") == 2
-    assert line_plot("t", "s", "u", [Series("a", LINES[0], [(1, None)])]) is None
-
-
-def test_a_long_line_is_smoothed_and_its_single_points_are_thin() -> None:
-    points = [(x, None if x == 9 else float(x % 2)) for x in range(1, 21)]
-    means = dict(smoothed(points))
-    assert means[4] == pytest.approx(2 / 5) and means[1] == pytest.approx(2 / 3)
-    assert means[9] is None and means[8] == pytest.approx(1 / 4)
-    assert smoothed(points[:14]) == ()
-    plot = line_plot("t", "s", "u", [Series("a", LINES[0], points, smooth=smoothed(points))])
-    assert plot is not None
-    widths = [e.get("stroke-width") for e in ElementTree.fromstring(str(plot.drawing)).iter()]
-    assert widths.count("1") == widths.count("2") == 1
 
 
 def test_novelty_begins_where_something_can_be_repeated(finished: Path) -> None:

@@ -1,0 +1,95 @@
+"""Notes and headline say what changed beyond the noise, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from conftest import small_config
+from store_run import write_run
+
+from populora_core.report import metrics
+from populora_core.report.figures import Figures, read_figures
+from populora_core.report.notes import headline, notes
+from populora_core.report.series import SampleMean, changed, sample_mean
+from populora_core.runs.run import Run
+from populora_plugins.pages.lead import lead_plots
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A run directory with rows of two generations that no stage has made."""
+    Run.create(tmp_path / "run", small_config(), "digest")
+    return write_run(tmp_path / "run")
+
+
+def with_problems(figures: Figures, rates: dict[int, list[float]]) -> Figures:
+    """The figures with code_o problems of these solve rates, by generation."""
+    like = figures["figures_generation"][0]
+    rows = [
+        {**like, "generation": g, "problem_type": "code_o", "problems": len(of), "problems_judged": len(of)}
+        | {"solve_rate": sum(of) / len(of), "solve_rate_spread": statistics.pstdev(of)}
+        | {"learnable": sum(0 < rate < 1 for rate in of) / len(of)}
+        | {"never_solved": of.count(0.0) / len(of), "always_solved": of.count(1.0) / len(of)}
+        for g, of in rates.items()
+    ]
+    views = {"figures_generation": rows, "figures_type": rows}
+    return Figures(figures.run, max(rates), {**figures.rows, **views})
+
+
+def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:
+    stalled = with_problems(read_figures(written), {g: [0.0] * 8 + [0.5] * 2 for g in range(1, 7)})
+    (note,) = (note for note in notes(stalled) if "predict output is stalled" in note.text)
+    assert note.kind == "watch" and note.command.startswith("populora fork "), "what to do is said too"
+    solved = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
+    assert not any("stalled" in note.text for note in notes(solved))
+
+
+def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
+    figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
+
+    def told(programs: list[int]) -> bool:
+        rows = [
+            {**row, "distinct_programs": count}
+            for row, count in zip(figures["figures_generation"], programs, strict=True)
+        ]
+        fallen = Figures(figures.run, figures.last, {**figures.rows, "figures_generation": rows})
+        return any(note.kind == "watch" and "Distinct programs fall" in note.text for note in notes(fallen))
+
+    assert told([20, 20, 15, 10, 8, 8])
+    assert not told([20, 20, 19, 19, 18, 18])
+
+
+def test_where_an_error_is_not_known_nothing_is_said_to_have_changed() -> None:
+    assert changed(SampleMean(0.1, None), SampleMean(0.9, 0.01)) == 0
+    assert sample_mean([(0.1, 1, 0.01), (0.2, 1, None)]) == SampleMean(pytest.approx(0.15), None)
+    assert sample_mean([]) is None
+
+
+def test_generations_weigh_by_what_they_count() -> None:
+    assert sample_mean([(0.2, 30, 0.04), (0.6, 10, 0.03)]) == SampleMean(
+        pytest.approx(0.3), pytest.approx(math.hypot(30 * 0.04, 10 * 0.03) / 40)
+    )
+
+
+def test_headline_and_lead_say_the_same_of_the_problems_that_teach(finished: Path) -> None:
+    figures = read_figures(finished, samples=False)
+    (share,) = re.findall(r"(\S+\s%) of the newest problems teach", headline(figures)[-1])
+    (plot,) = (plot for plot in lead_plots(figures) if plot.title.startswith(f"{share} of the newest"))
+    assert "The title compares the first generation with the last." in plot.says, "which its points do not"
+
+
+def test_a_change_within_the_noise_is_no_change() -> None:
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.54, 0.02)) == 0
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.60, 0.02)) == 1
+    assert changed(SampleMean(0.50, 0.02), SampleMean(0.40, 0.02)) == -1
+
+
+def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
+    figures = with_problems(read_figures(written), {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.5]})
+    errors = metrics.SOLVE_RATE.errors(figures, None)
+    assert errors == {1: pytest.approx(statistics.pstdev([0.0, 0.5, 1.0, 0.5]) / 2), 2: 0.0}
+    assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))

@@ -1,0 +1,75 @@
+"""Plots: ticks say where they are, names never overlap, a line is broken where nothing is known."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora_core.report import text
+from populora_core.report.charts import Series, line_plot
+from populora_core.report.palette import LINES
+from populora_core.report.svg import spread, tick_labels, ticks
+from populora_plugins.pages.lines import smoothed
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 10))
+def test_ticks_are_few_rising_and_inside(low: float, span: float, most: int) -> None:
+    found = ticks(low, low + span, most)
+    assert 1 <= len(found) <= most
+    assert found == sorted(found)
+    slack = 1e-6 * max(1.0, abs(low), abs(low + span))
+    assert all(low - slack <= value <= low + span + slack for value in found)
+
+
+@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.sampled_from([text.number, text.percent, text.signed]))
+def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.Format) -> None:
+    values = ticks(low, low + span, 6)
+    labels = tick_labels(values, form)
+    if max(map(abs, values)) < 1e4:
+        scale = 100 if form is text.percent else 1
+        said = [float(label.rstrip("%").strip().replace("−", "-")) / scale for label in labels]
+        assert said == pytest.approx(values, rel=1e-4, abs=1e-9 + 1e-4 * span)
+    assert len(set(labels)) == len(labels)
+
+
+def test_ticks_around_ten_thousand_are_told_apart() -> None:
+    """9995 and 10000 were both shown as 10k."""
+    assert tick_labels([9990.0, 9995.0, 10000.0], text.number) == ["9990", "9995", "10000"]
+    assert tick_labels([0.0, 5000.0, 10000.0], text.number) == ["0", "5000", "10k"]
+
+
+def test_ticks_of_two_and_a_half_per_cent_are_told_apart() -> None:
+    """They were shown as 32, 30, 28 and 25 %."""
+    labels = tick_labels([0.25, 0.275, 0.3, 0.325], text.percent)
+    assert [label.replace(text.NARROW, " ") for label in labels] == ["25.0 %", "27.5 %", "30.0 %", "32.5 %"]
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=6))
+def test_names_at_the_ends_of_lines_never_overlap(wanted: list[float]) -> None:
+    placed = sorted(spread(wanted, 27.0, 192.0))
+    assert all(after - before >= 27.0 - 1e-6 for before, after in pairwise(placed))
+    assert placed[-1] <= 192.0 + 1e-6
+
+
+def test_a_line_is_broken_where_there_is_no_value() -> None:
+    plot = line_plot("t", "s", "u", [Series("a", LINES[0], [(1, 0.1), (2, None), (3, 0.3), (4, 0.4)])])
+    assert plot is not None
+    (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)).iter() if e.get("stroke-width") == "2")
+    assert line.get("d", "").count("M") == 2
+    assert line_plot("t", "s", "u", [Series("a", LINES[0], [(1, None)])]) is None
+
+
+def test_a_long_line_is_smoothed_and_its_single_points_are_thin() -> None:
+    points = [(x, None if x == 9 else float(x % 2)) for x in range(1, 21)]
+    means = dict(smoothed(points))
+    assert means[4] == pytest.approx(2 / 5) and means[1] == pytest.approx(2 / 3)
+    assert means[9] is None and means[8] == pytest.approx(1 / 4)
+    assert smoothed(points[:14]) == ()
+    plot = line_plot("t", "s", "u", [Series("a", LINES[0], points, smooth=smoothed(points))])
+    assert plot is not None
+    widths = [e.get("stroke-width") for e in ElementTree.fromstring(str(plot.drawing)).iter()]
+    assert widths.count("1") == widths.count("2") == 1

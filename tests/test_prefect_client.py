@@ -1,0 +1,138 @@
+"""A run beside Prefect's server: its key, a proxy, and a server that answers late, never or no more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prefect.exceptions import TerminationSignal
+
+from populora_core.runs.session import Session
+from populora_core.support.errors import ServerUnreachable, WorkerLost
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_key_is_kept_for_its_owner_and_taken_by_commands_on_this_machine(tmp_path: Path) -> None:
+    from populora_core.support.keys import kept_key
+
+    path = tmp_path / "home" / "populora.key"
+    key = kept_key(path)
+    assert (len(key) >= 32, path.stat().st_mode & 0o777, list(path.parent.iterdir())) == (True, 0o600, [path])
+    path.chmod(0o644)
+    assert (kept_key(path), path.stat().st_mode & 0o777) == (key, 0o600)
+
+    def taken(**given: str) -> str:
+        code = "import flows, os; print(os.environ.get('PREFECT_API_AUTH_STRING'))"
+        environment = os.environ | {"PREFECT_HOME": str(path.parent)} | given
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    here = "http://127.0.0.1:4200/api"
+    assert taken(PREFECT_API_URL=here) == key
+    assert taken(PREFECT_API_URL=here, PREFECT_API_AUTH_STRING="another") == "another"
+    assert taken(PREFECT_API_URL="https://far.example/api") == "None"
+
+
+@pytest.mark.parametrize("given", [{}, {"NO_PROXY": "intranet"}, {"no_proxy": "intranet,127.0.0.1"}], ids=str)
+def test_a_proxy_is_not_asked_for_a_server_of_this_machine(given: dict[str, str]) -> None:
+    code = "import flows, urllib.request as r; print(*map(r.proxy_bypass, ('127.0.0.1', 'intranet', 'far')))"
+    kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment = kept | {"http_proxy": "http://127.0.0.1:9"} | given
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert [word in ("True", "1") for word in said.stdout.split()] == [True, bool(given), False]
+
+
+class Flaky:
+    """Answers as it is told; runs generations where it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from flows import observed
+
+        self.up, self.lost, self.ran = True, False, list[str]()
+        monkeypatch.setattr(observed, "answers", lambda: self.up)
+        monkeypatch.setattr(observed, "crash_left_flow_runs", lambda directory: [])
+        monkeypatch.setattr(observed, "forget_events", lambda: None)
+
+    def run_one(self, session: Session, number: int) -> None:
+        if self.lost:
+            raise ServerUnreachable("gone", got="connection refused")
+        self.ran.append(f"flow {number}")
+
+    def run_alone(self, session: Session, number: int) -> None:
+        self.ran.append(f"plain {number}")
+
+
+def test_a_run_says_once_that_it_is_unobserved_and_once_that_it_is_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from types import SimpleNamespace
+
+    from flows.observed import Observed
+
+    server, said = Flaky(monkeypatch), list[str]()
+    observed, session = (
+        Observed(said.append, server.run_one, server.run_alone),
+        SimpleNamespace(run=SimpleNamespace(directory=Path())),
+    )
+    for number, (up, lost) in enumerate([(True, False), (True, True), (False, False), (True, False)]):
+        server.up, server.lost = up, lost
+        observed(session, number)
+    assert server.ran == ["flow 0", "plain 1", "plain 2", "flow 3"]
+    assert ["gone" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_server_that_never_answered_ends_the_run_before_its_first_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.observed import Observed
+
+    server = Flaky(monkeypatch)
+    server.up = False
+    with pytest.raises(ServerUnreachable, match="cannot be reached"):
+        Observed(lambda line: None, server.run_one)(None, 1)  # type: ignore[arg-type]
+    assert server.ran == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "ends_by"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (SystemExit(143), SystemExit),
+        (TerminationSignal(signal=signal.SIGTERM), SystemExit),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(
+    "failure", [httpx.ReadError("cut off"), WorkerLost("it ended")], ids=["request", "worker"]
+)
+def test_what_fails_because_of_a_signal_ends_the_run_by_that_signal(
+    monkeypatch: pytest.MonkeyPatch, raised: BaseException, ends_by: type[BaseException], failure: Exception
+) -> None:
+    from types import SimpleNamespace
+
+    from flows import train
+    from tasks.show import attempted
+
+    def fail(*arguments: object) -> None:
+        try:
+            raise raised
+        except BaseException:
+            raise failure  # noqa: B904 as clean-up does
+
+    monkeypatch.setattr(train, "generation", fail)
+    session: Any = SimpleNamespace(run=SimpleNamespace(directory=Path(), name="run"))
+    for meet in (lambda: train.run_generation(session, 1), lambda: attempted(fail)):
+        with pytest.raises(ends_by) as caught:
+            meet()
+        assert not isinstance(caught.value, SystemExit) or caught.value.code == 128 + signal.SIGTERM
