@@ -1,7 +1,7 @@
 """Add an operator of variation: a function of the parents, named by its place.
 
     export PYTHONPATH=examples
-    populora run --set 'evolve.mutations=["add_operator:shrink"]' \
+    populora run --preset quick --set 'evolve.mutations=["add_operator:shrink"]' \
                  --set 'evolve.parameters={"add_operator:shrink" = {keep = 0.8}}'
 
 A package needs no path: it registers its operator under an entry point of "populora.variation_operators".

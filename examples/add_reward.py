@@ -1,6 +1,6 @@
 """Add a payment of teachers: a function of a problem's solve rate, named by its place.
 
-    PYTHONPATH=examples populora run --set grade.teacher_reward=add_reward:hill
+    PYTHONPATH=examples populora run --preset quick --set grade.teacher_reward=add_reward:hill
 
 A package needs no path: it registers its reward under an entry point of "populora.teacher_rewards".
 """

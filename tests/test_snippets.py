@@ -45,7 +45,6 @@ NUMBERS = {
     "--generation 25": f"--generation {GENERATIONS - 1}",
     "runs/other --generation 4": f"runs/other --generation {GENERATIONS - 1}",
     "--generations 70": f"--generations {GENERATIONS + 1} --plain",
-    "--generations 20": f"--generations {GENERATIONS + 1} --plain",
     "evaluate runs/demo": "evaluate runs/demo --sample 8",
     'SELECT ..."': 'SELECT count(*) FROM problems"',
     'SELECT run, ..."': 'SELECT run, count(*) FROM problems GROUP BY run"',
