@@ -48,7 +48,7 @@ NAMES = """<script>
     "button[class$='-status-icon']": "Status",
     ".p-button[href$='/create']": "Create",
     ".p-pager__buttons > :nth-child(1)": "First page",
-    ".p-pager__buttons > :nth-child(2)": "Page before",
+    ".p-pager__buttons > :nth-child(2)": "Previous page",
     ".p-pager__buttons > :nth-child(4)": "Next page",
     ".p-pager__buttons > :nth-child(5)": "Last page",
   };

@@ -26,8 +26,7 @@ REDRAWN = (exceptions.StaleElementReferenceException, exceptions.ElementClickInt
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 DESK, PHONE = 1280, 390
-IMPACTS = ("minor", "moderate", "serious", "critical")
-SERIOUS = IMPACTS[2:]
+SERIOUS = ("serious", "critical")  # impacts of what axe finds
 SCREENSHOTS = "POPULORA_SCREENSHOTS"
 BOX = """
 const box = document.querySelector(arguments[0]).getBoundingClientRect();
@@ -94,15 +93,15 @@ def overhang(browser: Any) -> int:
     return wide
 
 
-def accessibility_faults(browser: Any, impacts: Sequence[str] = IMPACTS) -> list[Any]:
-    """What axe-core finds on the open page, of these impacts: (rule, the first element)."""
+def accessibility_faults(browser: Any, impacts: Sequence[str] | None = None) -> list[Any]:
+    """What axe-core finds on the open page, or what of it has these impacts: (rule, the first element)."""
     axe = files(pytest.importorskip("axe_core_python", reason="pip install -e '.[dev]'")) / "axe.min.js"
     browser.set_script_timeout(PATIENCE)
     browser.execute_script(axe.read_text("utf-8"))
     found: list[Any] = browser.execute_async_script(
         "const [impacts, done] = arguments; axe.run().then(r => done(r.violations"
-        ".filter(v => impacts.includes(v.impact)).map(v => [v.id, v.nodes[0].html])))",
-        list(impacts),
+        ".filter(v => !impacts || impacts.includes(v.impact)).map(v => [v.id, v.nodes[0].html])))",
+        impacts,
     )
     return found
 

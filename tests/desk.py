@@ -74,7 +74,7 @@ class Desk:
         return [each.text for each in self.shown(ALARMS)]
 
     def wait_accessible(self) -> None:
-        """Until axe finds nothing serious on the page: its controls get their names as they come."""
+        """Wait until axe finds nothing serious on the page: its controls get their names as they come."""
         wait_for(lambda: accessibility_faults(self.browser, SERIOUS) == [], every=ASKED)
 
     def find(self, xpath: str, seconds: float = PATIENCE) -> Any:

@@ -1,4 +1,4 @@
-"""A run with anchors: killed, resumed, audited, and harder for nobody's rating."""
+"""A run with anchors, which was killed and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run beside Prefect's server: its key, a proxy, and a server that answers late, never or no more."""
+"""A run's side of Prefect's server: the key, proxies, a server that is gone or never answered, and signals."""
 
 from __future__ import annotations
 

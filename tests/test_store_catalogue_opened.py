@@ -1,37 +1,18 @@
-"""The catalogue opens wherever its run lies, is published again when it is stale, and answers or says why not."""
+"""A catalogue opens wherever its run lies and however far it is, and is published again where it is stale."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 from store_run import commit_stage, generation_tables, write_run
 
-from populora_core.runs.run import Run
-from populora_core.store.answer import Answer
 from populora_core.store.catalogue import Catalogue, publish, stale
 from populora_core.store.manifest import stage_dir
-from populora_core.store.views import VIEWS
 from populora_core.support.errors import ArtifactError, PopuloraError
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs") / "run")
-
-
-@pytest.fixture(scope="module")
-def catalogue(run_dir):
-    with Catalogue(run_dir) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(
@@ -61,64 +42,20 @@ def test_a_locked_catalogue_reads_its_own_folder_whatever_its_name(tmp_path, nam
             opened.query(f"SELECT * FROM read_parquet('{file}')").df()
 
 
-def test_any_duckdb_client_opens_it_from_any_folder(run_dir, tmp_path):
+def test_any_duckdb_client_opens_it_from_any_folder(tmp_path):
     script = (
         "import duckdb, sys; con = duckdb.connect(sys.argv[1], read_only=True); "
         "print(con.execute('SELECT count(*) FROM attempts').fetchall())"
     )
-    path = publish(run_dir)
+    path = publish(write_run(tmp_path / "run"))
     done = subprocess.run([sys.executable, "-c", script, path], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "[(4,)]\n", done.stderr
 
 
-def test_it_may_be_attached_under_any_name(run_dir):
+def test_it_may_be_attached_under_any_name(tmp_path):
     with duckdb.connect() as connection:
-        connection.execute(f"ATTACH '{publish(run_dir)}' AS tuesday (READ_ONLY)")
+        connection.execute(f"ATTACH '{publish(write_run(tmp_path))}' AS tuesday (READ_ONLY)")
         assert connection.execute("SELECT count(*) FROM tuesday.proposals").fetchall() == [(4,)]
-
-
-def test_every_view_and_table_and_each_of_their_columns_has_a_comment(run_dir):
-    with duckdb.connect(publish(run_dir), read_only=True) as connection:
-        silent = connection.execute(
-            "SELECT view_name FROM duckdb_views() WHERE comment IS NULL AND NOT internal UNION ALL "
-            "SELECT table_name FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
-            "SELECT table_name || '.' || column_name FROM duckdb_columns() "
-            "WHERE comment IS NULL AND NOT internal AND table_name <> 'source'"
-        ).fetchall()
-    assert silent == []
-
-
-def test_a_suite_of_one_benchmark_has_a_row_all_beside_it_which_no_stage_stores(catalogue):
-    rows = catalogue.rows(
-        "SELECT * EXCLUDE (benchmark) FROM evaluations WHERE benchmark = 'all' ORDER BY ALL"
-    )
-    assert rows == catalogue.rows(
-        "SELECT * EXCLUDE (benchmark) FROM evaluations WHERE benchmark <> 'all' ORDER BY ALL"
-    )
-    assert rows and catalogue.rows("FROM tables.evaluations WHERE benchmark = 'all'") == []
-
-
-def test_a_level_is_a_number_beside_the_text_of_its_stratum(catalogue):
-    assert catalogue.rows("SELECT DISTINCT stratum, level FROM evaluation_items") == [
-        {"stratum": "level 1", "level": 1}
-    ]
-
-
-def test_a_run_tells_what_it_is_and_each_of_its_settings(finished):
-    run = Run.open(finished)
-    with Catalogue(finished) as opened:
-        (row,) = opened.rows("FROM runs")
-        settings = {found["setting"]: found for found in opened.rows("FROM settings")}
-    assert (row["base"], row["seed"], row["played"]) == (
-        run.config.base.path,
-        run.config.run.seed,
-        run.config.run.generations,
-    )
-    assert row["seconds"] > 0 and row["forked_from"] is None and row["run"] == finished.name
-    declared = {f"{section}.{key}" for section, keys in run.config.as_json().items() for key in keys}
-    assert set(settings) == declared
-    assert settings["update.learning_rate"]["number"] == run.config.update.learning_rate
-    assert settings["base.dialect"]["value"] == run.config.base.dialect
 
 
 def test_a_fresh_catalogue_is_not_stale(tmp_path):
@@ -194,58 +131,21 @@ def test_publishing_does_not_make_a_run_directory(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_query_gives_a_pandas_frame_or_an_arrow_table(catalogue):
-    assert catalogue.query("SELECT 1 AS one").df().to_dict("list") == {"one": [1]}
-    assert catalogue.query("SELECT 1 AS one").arrow() == pa.table({"one": pa.array([1], pa.int32())})
+def test_a_generation_in_progress_shows_what_is_committed(tmp_path):
+    write_run(tmp_path, generations=1)
+    for stage in ("update", "grade"):
+        shutil.rmtree(stage_dir(tmp_path, 1, stage))
+    with Catalogue(tmp_path) as opened:
+        assert opened.rows("SELECT DISTINCT completion_tokens, verdict, reward FROM attempts") == [
+            {"completion_tokens": 2, "verdict": None, "reward": None}
+        ]
+        assert len(opened.query("FROM updates").df()) == 0
 
 
-def test_a_query_takes_parameters(catalogue):
-    sql = "SELECT count(*) AS n FROM attempts WHERE generation = ?"
-    assert catalogue.query(sql, [2]).df()["n"].tolist() == [2]
-    assert catalogue.query("SELECT $word AS word", {"word": "it's"}).df()["word"].tolist() == ["it's"]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELEC 1",
-        "FROM nothing",
-        "SELECT colour FROM members",
-        "CREATE TABLE t (x INTEGER)",
-        "DROP VIEW members",
-        "",
-    ],
-)
-def test_a_refused_query_says_why_and_names_the_views(catalogue, sql):
-    with pytest.raises(PopuloraError) as caught:
-        catalogue.query(sql)
-    assert caught.value.got
-    assert all(name in caught.value.expected for name in VIEWS)
-
-
-def test_a_query_works_after_a_refused_one(catalogue):
-    with pytest.raises(PopuloraError):
-        catalogue.query("SELECT error('stop') FROM members").df()
-    assert len(catalogue.query("FROM members").df()) == 3
-
-
-class Ended(BaseException):
-    """What a handler raises, as Prefect's of SIGTERM does."""
-
-
-@pytest.mark.parametrize("taken", [Answer.df, Answer.arrow, lambda answer: list(answer.batches())])
-def test_a_signal_during_a_query_raises_what_its_handler_raises(catalogue, taken):
-    def end(*_):
-        raise Ended
-
-    endless = "SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000_000) b"
-    before = signal.signal(signal.SIGTERM, end)
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    try:
-        with pytest.raises(Ended):
-            timer.start()
-            taken(catalogue.query(endless))
-    finally:
-        timer.join()
-        signal.signal(signal.SIGTERM, before)
-    assert catalogue.rows("SELECT 1 AS one") == [{"one": 1}], "and the next question is answered"
+def test_half_a_stage_is_not_shown(tmp_path):
+    write_run(tmp_path, generations=2)
+    (stage_dir(tmp_path, 1, "match") / "manifest.json").unlink()
+    (stage_dir(tmp_path, 2, "propose") / "proposals.parquet").write_bytes(b"PAR1")
+    with Catalogue(tmp_path) as opened:
+        assert opened.query("SELECT generation FROM matches").df()["generation"].tolist() == [2]
+        assert set(opened.query("SELECT generation FROM proposals").df()["generation"]) == {1}

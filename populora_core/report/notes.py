@@ -197,13 +197,9 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             "coverage",
             _warmer(figures),
         )
-    scores = scored(figures.run.directory)
-    learnt = bool(scores) and scores[-1].gain().low > 0.0
     for role in figures.learners():
-        if learnt and role != "teacher":
-            continue  # it grows sure of what it has learnt
         late, start = _windows(figures, metrics.ENTROPY.points(figures, role))
-        if start and late < FALL * start:
+        if start and late < FALL * start and (role == "teacher" or not _has_learnt(figures)):
             yield Note(
                 "watch",
                 f"The {role}s' entropy falls: {late:.2f} nats per token now, {start:.2f} at first. "
@@ -219,6 +215,12 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             f"{newest[-1]['cumulative_cells']} are reached.",
             "coverage",
         )
+
+
+def _has_learnt(figures: Figures) -> bool:
+    """True if the members that solve score above the base: they grow sure of what they have learnt."""
+    scores = scored(figures.run.directory)
+    return bool(scores) and scores[-1].gain().low > 0.0
 
 
 def _outages(figures: Figures) -> Iterable[Note]:
