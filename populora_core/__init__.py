@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.runs.run import Run, begin
     from populora_core.runs.session import Session
     from populora_core.runs.trackers import GenerationFigures, Tracker
-    from populora_core.sampler.requests import Completion, Request, Sampler
+    from populora_core.sampler.requests import Completion, Request, Sampler, Served, Text
     from populora_core.sampler.torch_sampler import TorchSampler
     from populora_core.sandbox.backends import open_sandbox
     from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.sharing.places import LocalObjects
     from populora_core.store.catalogue import Catalogue
     from populora_core.support import ids, trust
+    from populora_core.support.finish import FinishReason
 
 __version__ = VERSION
 
@@ -80,7 +81,8 @@ _PUBLIC = {
     "model.stacked": "StackedAdapters",
     "model.state": "MemberState",
     # Sampling
-    "sampler.requests": "Request Completion Sampler",
+    "sampler.requests": "Request Text Completion Served Sampler",
+    "support.finish": "FinishReason",
     "sampler.torch_sampler": "TorchSampler",
     # Problems and their types
     "problems.model": "Draft Problem",

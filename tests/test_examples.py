@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from examples import run_from_python
+from examples.add_sampler import Plain
 from examples.self_play import SelfPlay, main
 from populora_core import (
     GradeSection,
@@ -22,9 +23,11 @@ from populora_core import (
     teacher_reward,
 )
 from populora_core.benchmarks.benchmark import benchmark
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import trust
+from populora_core.support.errors import AdapterNotServed
 
-PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed")
+PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed", "add_sampler:Plain")
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
@@ -69,6 +72,26 @@ def test_a_run_is_played_from_python_and_goes_on(tmp_path: Path) -> None:
     run_from_python.play(tmp_path / "run", generations=2)
     with open_run(run.directory) as catalogue:
         assert catalogue.rows("SELECT max(generation) AS newest FROM figures_generation") == [{"newest": 2}]
+
+
+def test_another_sampler_is_proven_at_every_load_and_plays(tmp_path: Path) -> None:
+    small = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
+    engine = "sampler.engine=examples.add_sampler:Plain"
+    run = run_from_python.play(tmp_path / "run", *small, engine, generations=1)
+    record = read_manifest(stage_dir(run.directory, 1, "propose")).extra["sampler"]
+    assert record["engine"] == "plain"
+    assert record["probes"] and all(probe["largest_error"] < 1e-4 for probe in record["probes"])
+
+
+def test_a_sampler_that_serves_the_bare_base_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ("propose.per_type=8", "solve.attempts=4", "population.teachers=1", "population.students=1")
+    inline = ("compute.backend=inline", "sampler.engine=examples.add_sampler:Plain")
+    bare = Plain.logits
+    monkeypatch.setattr(Plain, "logits", lambda self, member, ids: bare(self, None, ids))
+    with pytest.raises(AdapterNotServed):
+        run_from_python.play(tmp_path / "run", *small, *inline, generations=2)
 
 
 def test_the_operator_breeds_what_it_promises() -> None:

@@ -32,8 +32,9 @@ class SandboxSection(Section):
 class SamplerSection(Section):
     """The sampler of proposals and answers (propose, solve, evaluate); only its engine decides results."""
 
-    engine: Literal["auto", "torch", "vllm"] = Field(
-        "auto", description="auto: vllm where it is installed and base.device is cuda, else torch"
+    engine: str = Field(
+        "auto",
+        description="auto: vllm where it is installed and base.device is cuda, else torch; or another package's",
     )
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"

@@ -163,6 +163,7 @@ def check_names(config: Config, source: str) -> None:
     from populora_core.problems.dialects import DIALECTS, dialect
     from populora_core.problems.rewards import TEACHER_REWARDS
     from populora_core.problems.types import PROBLEM_TYPES
+    from populora_core.sampler.engines import AUTO, ENGINES
 
     evolve = config.evolve
     named: list[tuple[Registry, tuple[str, ...]]] = [
@@ -188,6 +189,8 @@ def check_names(config: Config, source: str) -> None:
     if config.anchors.share:
         named.append((ANCHOR_SOURCES, (config.anchors.source,)))
         by_name[config.anchors.source] = config.anchors.parameters
+    if config.sampler.engine != AUTO:
+        named.append((ENGINES, (config.sampler.engine,)))
     for registry, names in named:
         for name in names:
             _check_name(source, registry, name, by_name.pop(name, {}))
@@ -218,7 +221,7 @@ def places(config: Config) -> list[str]:
         *(config.base.dialect, config.match.scheme, *config.grade.teacher_rewards, config.update.estimator),
         *config.propose.types,
         *(*evolve.mutations, *evolve.crossovers, evolve.fitness, evolve.selection, evolve.replacement),
-        config.anchors.source,
+        *(config.anchors.source, config.sampler.engine),
     )
     return [name for name in names if is_place(name)]
 

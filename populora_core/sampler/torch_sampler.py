@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,12 +29,23 @@ from populora_core.support.devices import CUDA, free_memory
 from populora_core.support.errors import ConfigError
 from populora_core.support.finish import FinishReason
 
+if TYPE_CHECKING:
+    from populora_core.model.base import Vocabulary
+    from populora_core.sampler.spec import ModelSpec
+
 DROP_SHARE = 0.05
 """Ended rows leave the batch once they are this share of it."""
 PASS_TOKENS = {"cpu": 64, "cuda": 4096}
 """Fixed cost of a pass over the base, in tokens: padding up to this is worth one pass less. 4096 is a guess."""
 PASS_LIMITS = {"cpu": math.inf, "cuda": READ_TOKENS}
 """Tokens of a pass: on a GPU what a layer works in would else take the room of keys and values."""
+
+
+def open_torch(
+    spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], StackedAdapters]
+) -> TorchSampler:
+    """Open the engine `torch`, which serves the learner's own adapters."""
+    return TorchSampler(stacked(), vocabulary.stop_ids, rows=spec.sampler.rows, decode=vocabulary.text)
 
 
 class TorchSampler:

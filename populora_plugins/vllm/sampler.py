@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
@@ -36,11 +36,17 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
     from populora_core.model.base import Vocabulary
+    from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.spec import ModelSpec
 
 
-def open_engine(spec: ModelSpec, vocabulary: Vocabulary) -> EngineProcess:
+def open_engine(
+    spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], StackedAdapters]
+) -> EngineProcess:
     """Open the sampler `vllm`; its engine starts with the first adapters.
+
+    Args:
+        stacked: is left: the engine has a base of its own.
 
     Raises:
         ConfigError: the engine is to sleep, and PyTorch's allocator does not let it.
