@@ -38,6 +38,7 @@ def settings(run: Run) -> Row:
     update = run.config.update
     return {
         "dialect": run.config.base.dialect,
+        "problems": Path(str(run.config.anchors.parameters.get("path", ""))).stem,
         "temperature": run.config.solve.temperature,
         "learning_rate": update.learning_rate,
         "shuffled": update.shuffle_rewards,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 from browser import MARKS
 from conftest import PATIENCE, wait_for
 from desk import ASKED, ROOT, Desk, at_the_desk, fresh, made
+
+from populora_core.benchmarks.scores import YARDSTICK
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
 
@@ -158,3 +161,25 @@ def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_dat
     assert report.stat().st_mtime_ns > before
     desk.tab("Artifacts")
     desk.find(f"//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-{run.name}-tiny']]")
+
+
+@pytest.mark.parametrize("suite", ["", YARDSTICK])
+def test_a_score_that_failed_is_retried_by_a_click(desk: Desk, home: Path, suite: str) -> None:
+    run = fresh(home, "retried")
+    shutil.copytree(made(home, "nights") / "quick", run)
+    weights = list(run.glob("members/*/*/adapter_model.safetensors"))
+    for path in weights:
+        path.rename(path.with_suffix(".away"))
+    name = f"evaluate {suite or 'own suite'}: {run.name}"
+    desk.launch(
+        "evaluate-nightly", "retry-form", named=name, run_dirs=str(run), suite=suite, members="solvers"
+    )
+    desk.open_run(name)
+    desk.wait_state(name, "Failed")
+    assert f"{run.name} could not be evaluated" in desk.run(name)["state"]["message"]
+    for path in weights:
+        path.with_suffix(".away").rename(path)
+    desk.confirmed("Retry")
+    wait_for(lambda: desk.run(name)["state_name"] != "Failed", PATIENCE, ASKED)
+    desk.wait_state(name, "Completed")
+    assert desk.run(name)["state"]["message"].startswith("1 run evaluated")
