@@ -46,6 +46,7 @@ class ReplDialect:
     Args:
         notation: how calls are written.
         thoughts: whether examples of answers show a thought, and answers may have one.
+        shown: number of seeds, from the first on, that students see with their answers.
     """
 
     stop = (END, NO_MORE)
@@ -57,14 +58,15 @@ class ReplDialect:
         notation: Notation = REPL,
         thoughts: bool = False,
         folder: Path = TEMPLATES,
+        shown: int = SHOWN,
     ) -> None:
-        self.name, self._notation, self._thoughts = name, notation, thoughts
+        self.name, self._notation, self._thoughts, self._shown = name, notation, thoughts, shown
         self._templates = TemplateFolder(folder)
 
     @cached_property
     def digest(self) -> str:
         return self._templates.digest(
-            self.name, GRAMMAR_VERSION, repr(self._notation), repr(self.rules), repr(SEEDS), str(SHOWN)
+            self.name, GRAMMAR_VERSION, repr(self._notation), repr(self.rules), repr(SEEDS), str(self._shown)
         )
 
     def stops(self, prompt: str) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ class ReplDialect:
 
     def solve_prompt(self, problem: Problem) -> str:
         kind = types.problem_type(problem.problem_type)
-        examples = "".join(self._example(seed, kind.answer_form) for seed in SEEDS[:SHOWN])
+        examples = "".join(self._example(seed, kind.answer_form) for seed in SEEDS[: self._shown])
         return self._templates.fill(
             f"solve_{kind.answer_form}",
             kind.templates.get(f"{self.name}/solve"),

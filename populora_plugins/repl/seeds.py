@@ -32,7 +32,7 @@ class Seed:
 
 
 SHOWN = 2
-"""Number of seeds, from the first on, that students see with their answers."""
+"""Number of seeds that students see with their answers unless a dialect says another."""
 
 SEEDS = (
     Seed(

@@ -1,0 +1,16 @@
+"""Dialects as `assert`, with other numbers of examples before a question: the base's best prompt is looked for here.
+
+    populora run --config configs/real-arms/oracle.toml --run-dir runs/shown-4 --set run.generations=1 \\
+        --set base.dialect=experiments.shown:four
+    python -m experiments.heldout runs/shown-4 --output bench/results/real-oracle.jsonl
+
+Four examples are the first four seeds, of which two are of other kinds than those that `assert` shows.
+"""
+
+from __future__ import annotations
+
+from populora_plugins.repl.dialects import ReplDialect
+from populora_plugins.repl.notation import ASSERT
+
+none = ReplDialect("assert-0", ASSERT, shown=0)
+four = ReplDialect("assert-4", ASSERT, shown=4)
