@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from conftest import small_config, start
 from peft import PeftModel
+from run_members import members_of, oldest
 from safetensors.torch import load_file
-from store_run import TEACHER, commit_stage, evaluation_row, write_run
 from test_cli import ERROR, populora
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,7 +26,6 @@ from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.population.member import Role
-from populora_core.report.model_card import Snapshot, model_card
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
@@ -73,18 +71,6 @@ def test_best_is_the_fittest_of_a_role_by_play(run: Run, role: Role) -> None:
     assert named(run, BEST, alive, role=role) == best
     if role is Role.STUDENT:
         assert take(run, BEST).member_id == best
-
-
-def members_of(run: Run, condition: str) -> list[str]:
-    with Catalogue(run.directory) as catalogue:
-        return [
-            row["member_id"] for row in catalogue.rows(f"SELECT * FROM members WHERE {condition} ORDER BY 1")
-        ]
-
-
-def oldest(run: Run) -> str:
-    """A member that lived through the whole run."""
-    return members_of(run, "died_generation IS NULL AND born_generation = 0")[0]
 
 
 def expected_logits(run: Run, member_id: str, generation: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -196,76 +182,6 @@ def test_a_member_leaves_as_it_was_in_an_earlier_generation(run: Run, tmp_path: 
 def test_a_removed_member_leaves_as_it_was_at_the_end(run: Run, tmp_path: Path) -> None:
     gone = members_of(run, "died_generation = 2")[0]
     assert export_member(run, gone, tmp_path / "out").generation == 2
-
-
-def test_the_card_tells_evaluations_that_were_made_by_then(
-    copy_of: Callable[[], Path], tmp_path: Path
-) -> None:
-    run = Run.open(copy_of())
-    member = oldest(run)
-    for generation, score in ((2, 0.5), (3, 0.625)):
-        row = evaluation_row(generation, member, score)
-        commit_stage(run.directory, generation, "evaluate", {"evaluations": [row]})
-    export_member(run, member, tmp_path / "out", generation=2)
-    card = (tmp_path / "out" / CARD).read_text()
-    assert "\n## Evaluations\n" in card
-    assert "| 2 | small | validation | counting | pass@1 | 8 | 0.5 | 0.25 | 0.875 |" in card
-    assert "0.625" not in card
-
-
-@pytest.mark.thorough
-def test_ratings_of_a_long_run_stay_a_short_table(tmp_path: Path) -> None:
-    run = start(tmp_path / "long", small_config())
-    write_run(run.directory, 25)
-    with Catalogue(run.directory) as catalogue:
-        member = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [TEACHER])[0]
-    card = model_card(Snapshot(run, member, 25, Path("unread"), "0" * 64), "base", Path("out"), merged=False)
-    ratings = card.partition("## Ratings")[2].partition("## Training")[0]
-    shown = [int(number) for number in re.findall(r"^\| (\d+) \|", ratings, re.MULTILINE)]
-    assert (len(shown), shown[0], shown[-1]) == (10, 1, 25)
-    assert shown == sorted(set(shown))
-
-
-def test_a_founder_without_a_match_has_no_rating_on_its_card(run: Run, tmp_path: Path) -> None:
-    export_member(run, oldest(run), tmp_path / "out", generation=0)
-    assert "It has played no match yet." in (tmp_path / "out" / CARD).read_text()
-
-
-def front_matter(card: str) -> dict:
-    return yaml.safe_load(card.split("---\n")[1])
-
-
-def test_the_card_tells_lineage_ratings_settings_and_revision(run: Run, tmp_path: Path) -> None:
-    child = members_of(run, "born_generation = 2 AND died_generation IS NULL")[0]
-    export_member(run, child, tmp_path / "out")
-    card = (tmp_path / "out" / CARD).read_text()
-    with Catalogue(run.directory) as catalogue:
-        born = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [child])[0]
-        rating = catalogue.rows("SELECT * FROM ratings WHERE member_id = ? AND generation = 3", [child])[0]
-    assert f"| {child} | 2 | {born['operator']} | {', '.join(born['parent_ids'])} |" in card
-    for parent in born["parent_ids"]:
-        assert f"| {parent} | 0 | founder | none |" in card
-    assert f"mu {rating['mu']:.2f}, sigma {rating['sigma']:.2f}" in card
-    assert "## Evaluations" not in card
-    assert json.loads(re.search(r"```json\n(.*?)```", card, re.DOTALL)[1]) == run.config.as_json()
-    assert run.record["code_revision"] in card
-    assert run.record["base_digest"] in card
-    assert "$" not in card
-
-
-def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> None:
-    export_member(run, oldest(run), tmp_path / "a", base_name="someone/tiny")
-    export_member(run, oldest(run), tmp_path / "m", merge=True)
-    adapter, merged = (front_matter((tmp_path / name / CARD).read_text()) for name in "am")
-    assert adapter == {
-        "library_name": "peft",
-        "base_model": "someone/tiny",
-        "pipeline_tag": "text-generation",
-        "tags": ["populora", "self-play", "student", "lora"],
-        "license": "apache-2.0",
-    }
-    assert merged["library_name"] == "transformers"
-    assert merged["base_model"] == "bundled:tiny"
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -1,0 +1,96 @@
+"""A model card: the lineage, ratings, evaluations and settings behind an exported member."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import small_config, start
+from run_members import members_of, oldest
+from store_run import TEACHER, commit_stage, evaluation_row, write_run
+
+from populora_core.lifecycle.export import CARD, export_member
+from populora_core.report.model_card import Snapshot, model_card
+from populora_core.runs.run import Run
+from populora_core.store.catalogue import Catalogue
+
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+
+
+@pytest.fixture
+def run(finished: Path) -> Run:
+    return Run.open(finished)
+
+
+def test_the_card_tells_evaluations_that_were_made_by_then(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    run = Run.open(copy_of())
+    member = oldest(run)
+    for generation, score in ((2, 0.5), (3, 0.625)):
+        row = evaluation_row(generation, member, score)
+        commit_stage(run.directory, generation, "evaluate", {"evaluations": [row]})
+    export_member(run, member, tmp_path / "out", generation=2)
+    card = (tmp_path / "out" / CARD).read_text()
+    assert "\n## Evaluations\n" in card
+    assert "| 2 | small | validation | counting | pass@1 | 8 | 0.5 | 0.25 | 0.875 |" in card
+    assert "0.625" not in card
+
+
+@pytest.mark.thorough
+def test_ratings_of_a_long_run_stay_a_short_table(tmp_path: Path) -> None:
+    run = start(tmp_path / "long", small_config())
+    write_run(run.directory, 25)
+    with Catalogue(run.directory) as catalogue:
+        member = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [TEACHER])[0]
+    card = model_card(Snapshot(run, member, 25, Path("unread"), "0" * 64), "base", Path("out"), merged=False)
+    ratings = card.partition("## Ratings")[2].partition("## Training")[0]
+    shown = [int(number) for number in re.findall(r"^\| (\d+) \|", ratings, re.MULTILINE)]
+    assert (len(shown), shown[0], shown[-1]) == (10, 1, 25)
+    assert shown == sorted(set(shown))
+
+
+def test_a_founder_without_a_match_has_no_rating_on_its_card(run: Run, tmp_path: Path) -> None:
+    export_member(run, oldest(run), tmp_path / "out", generation=0)
+    assert "It has played no match yet." in (tmp_path / "out" / CARD).read_text()
+
+
+def front_matter(card: str) -> dict:
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_card_tells_lineage_ratings_settings_and_revision(run: Run, tmp_path: Path) -> None:
+    child = members_of(run, "born_generation = 2 AND died_generation IS NULL")[0]
+    export_member(run, child, tmp_path / "out")
+    card = (tmp_path / "out" / CARD).read_text()
+    with Catalogue(run.directory) as catalogue:
+        born = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [child])[0]
+        rating = catalogue.rows("SELECT * FROM ratings WHERE member_id = ? AND generation = 3", [child])[0]
+    assert f"| {child} | 2 | {born['operator']} | {', '.join(born['parent_ids'])} |" in card
+    for parent in born["parent_ids"]:
+        assert f"| {parent} | 0 | founder | none |" in card
+    assert f"mu {rating['mu']:.2f}, sigma {rating['sigma']:.2f}" in card
+    assert "## Evaluations" not in card
+    assert json.loads(re.search(r"```json\n(.*?)```", card, re.DOTALL)[1]) == run.config.as_json()
+    assert run.record["code_revision"] in card
+    assert run.record["base_digest"] in card
+    assert "$" not in card
+
+
+def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> None:
+    export_member(run, oldest(run), tmp_path / "a", base_name="someone/tiny")
+    export_member(run, oldest(run), tmp_path / "m", merge=True)
+    adapter, merged = (front_matter((tmp_path / name / CARD).read_text()) for name in "am")
+    assert adapter == {
+        "library_name": "peft",
+        "base_model": "someone/tiny",
+        "pipeline_tag": "text-generation",
+        "tags": ["populora", "self-play", "student", "lora"],
+        "license": "apache-2.0",
+    }
+    assert merged["library_name"] == "transformers"
+    assert merged["base_model"] == "bundled:tiny"
