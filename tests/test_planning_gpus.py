@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from published_bases import BASES, config_of
 
 from populora_core.commands.plan import print_plan
 from populora_core.config.load import load_config
@@ -17,62 +17,9 @@ from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, gpu_plan, what_would_fit
 from populora_core.planning.memory import GB, Fit, shape_of
 from populora_core.report.text import seconds
-from populora_core.runs.gpus import GpuSmaller, card_of, engine_sleeps, gpu_job, rates_of, tell_of_card
 from populora_core.support.shipped import REPOSITORY
 
 RATES = Rates(3e14, 2e12)
-
-
-@dataclass(frozen=True)
-class Base:
-    """A published Qwen2.5, and what its widths come to by hand.
-
-    Attributes:
-        widths: hidden, of the feed-forward part, layers, query and key heads, vocabulary, tied.
-        parameters: as published. adapter: numbers at rank 32.
-        kept, all_kept: bytes of a token for backward, with and without checkpointing.
-        cache: bytes of a token's keys and values.
-    """
-
-    widths: tuple[int, int, int, int, int, int, bool]
-    parameters: int
-    adapter: int
-    kept: int
-    all_kept: int
-    cache: int
-
-
-BASES = {
-    # With l = (2 h + 4 q + 4 w) 2 + 8 h of a layer, in bytes of bfloat16 and float32: all_kept = layers l + 3 h 2 and
-    # the larger of (w + h) 4 and 20 h; kept = layers 2 h + 3 h 2 + l + (w + h) 4.
-    "0.5b": Base((896, 4864, 24, 14, 2, 151_936, True), 494_032_768, 17_596_416, 128_256, 1_392_384, 12_288),
-    "1.5b": Base(
-        (1536, 8960, 28, 12, 2, 151_936, True), 1_543_714_304, 36_929_536, 239_616, 2_918_400, 28_672
-    ),
-    "7b": Base(
-        (3584, 18944, 28, 28, 4, 152_064, False), 7_615_616_512, 80_740_352, 535_552, 6_362_112, 57_344
-    ),
-    "14b": Base(
-        (5120, 13824, 48, 40, 8, 152_064, False), 14_770_033_664, 137_625_600, 811_008, 10_356_736, 196_608
-    ),
-    "32b": Base(
-        (5120, 27648, 64, 40, 8, 152_064, False), 32_763_876_352, 268_435_456, 1_140_736, 20_871_168, 262_144
-    ),
-}
-
-
-def config_of(base: Base) -> dict[str, object]:
-    hidden, widest, layers, heads, keys, vocabulary, tied = base.widths
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": widest,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": keys,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": 32_768,
-    }
 
 
 def job(name: str, engine: str, share: float, budget: int, checkpointing: bool) -> GpuJob:
@@ -306,103 +253,3 @@ def test_every_gpu_that_samples_with_torch_has_room_for_all_adapters_since_reque
     assert plan.learner < card - 2 * GB, "each learns for eight members alone"
     assert plan.fit is Fit.TOO_LARGE
     assert gpu_plan(crowd, card + 10 * GB, RATES, 8).fit is Fit.RESIDENT
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sleeps"),
-    [((), False), (("update.gradient_checkpointing=false", "update.token_budget=8192"), True)],
-)
-def test_the_engine_sleeps_only_where_both_do_not_fit(
-    seven_billion: Callable[..., Path], overrides: tuple[str, ...], sleeps: bool
-) -> None:
-    config = load_config(
-        REPOSITORY / "configs" / "paper-7b.toml", [f"base.path={seven_billion()}", *overrides]
-    )
-    assert engine_sleeps(config) is sleeps
-
-
-@pytest.mark.parametrize(
-    ("mebibytes", "sleeps", "fit"),
-    [("81920, 81920", False, None), ("81920, 57344", True, Fit.TURNS), ("24576, 81920", True, Fit.TOO_LARGE)],
-)
-def test_the_smallest_gpu_of_the_run_counts_where_it_is_smaller_than_configured(
-    seven_billion: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mebibytes: str,
-    sleeps: bool,
-    fit: Fit | None,
-) -> None:
-    lines = "".join(f"H100, 580.1, 9.0, 0 MiB, {size} MiB\\n" for size in mebibytes.split(", "))
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\necho \"$*\" > {tmp_path}/asked\nprintf '{lines}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
-    chosen = [f"base.path={seven_billion()}", "compute.shards=2"]
-    config = load_config(REPOSITORY / "configs" / "paper-7b.toml", chosen)
-    assert engine_sleeps(config) is sleeps
-    assert "--id=3,5 " in (tmp_path / "asked").read_text(), "another card of the machine is of no matter"
-    if fit is None:
-        tell_of_card(config)
-    else:
-        with pytest.warns(GpuSmaller, match=rf"compute\.gpu_gb says 80: {fit} there"):
-            tell_of_card(config)
-    on_cpu = load_config(
-        REPOSITORY / "configs" / "paper-7b.toml", [*chosen, "compute.shards=1", "base.device=cpu"]
-    )
-    assert card_of(on_cpu) == 80 * GB
-
-
-@pytest.fixture
-def seven_billion(tmp_path: Path) -> Callable[..., Path]:
-    """A folder with the configuration of the 7B and nothing else."""
-
-    def made() -> Path:
-        (tmp_path / "config.json").write_text(json.dumps(config_of(BASES["7b"])))
-        return tmp_path
-
-    return made
-
-
-def test_a_dry_run_tells_both_engines_and_what_would_fit(
-    seven_billion: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = REPOSITORY / "configs" / "paper-7b.toml"
-    print_plan(load_config(file, [f"base.path={seven_billion()}"]), Path("runs/paper"))
-    said = capsys.readouterr().out
-    assert "a sampler with its own base (vllm): 40.0 GB by sampler.gpu_memory_utilization" in said
-    assert "both stay resident" in said
-    assert "45.7 GB while the checkpoint is loaded, one more for each process" in said
-    assert "at 300 TFLOP/s" in said
-    wide = [f"base.path={seven_billion()}", "sampler.gpu_memory_utilization=0.9"]
-    print_plan(load_config(file, wide), Path("runs/paper"))
-    said = capsys.readouterr().out
-    assert "It does not fit. What would: sampler.gpu_memory_utilization" in said
-
-
-def test_a_prompt_counts_with_the_problems_that_are_shown(seven_billion: Callable[..., Path]) -> None:
-    config = load_config(REPOSITORY / "configs" / "paper-7b.toml", [f"base.path={seven_billion()}"])
-    asked = gpu_job(config, "vllm")
-    assert (asked.proposals.completions, asked.attempts.completions) == (192, 1536)
-    assert 1200 < asked.proposals.prompt < 2400
-    assert 300 < asked.attempts.prompt < 800
-
-
-@pytest.mark.parametrize(
-    ("preset", "base", "fit"),
-    [
-        ("paper-7b", "7b", Fit.RESIDENT),
-        ("h200", "7b", Fit.RESIDENT),
-        ("4x24gb", "1.5b", Fit.RESIDENT),
-        ("16gb", "0.5b", Fit.RESIDENT),
-    ],
-)
-def test_every_preset_fits_the_gpus_that_it_is_for(tmp_path: Path, preset: str, base: str, fit: Fit) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config_of(BASES[base])))
-    config = load_config(REPOSITORY / "configs" / f"{preset}.toml", [f"base.path={tmp_path}"])
-    assert config.sampler.engine != "auto"
-    card, gpus = config.compute.gpu_gb * GB, config.compute.shards
-    plan = gpu_plan(gpu_job(config, config.sampler.engine), card, rates_of(config), gpus)
-    assert plan.fit is fit
-    assert config.update.importance_cap == 2.0
