@@ -1,0 +1,109 @@
+"""Prompts as token ids: chat templates, and no special token out of the text of a problem."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from populora_core.problems.dialects.compact import CompactDialect, compact_output
+from populora_core.problems.dialects.instruct import InstructDialect
+from populora_core.problems.model import Problem
+from populora_core.sandbox.literals import canonical
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = "def f(x):\n return x"
+COMPACT, INSTRUCT = CompactDialect(), InstructDialect()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    bytes_only = {
+        character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
+    backend = Tokenizer(models.BPE(vocab=bytes_only, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", bos_token="<|im_start|>")
+
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_instruct_encodes_by_the_chat_template_and_opens_the_think_tag(tokenizer):
+    tokenizer.chat_template = CHAT
+    assert tokenizer.decode(INSTRUCT.encode(tokenizer, "Hello.")) == (
+        "<|im_start|>user\nHello.<|im_end|>\n<|im_start|>assistant\n<think>\n"
+    )
+
+
+def test_instruct_does_not_open_a_think_tag_that_the_chat_template_opened(tokenizer):
+    tokenizer.chat_template = CHAT.replace("assistant\n", "assistant\n<think>\n")
+    assert tokenizer.decode(INSTRUCT.encode(tokenizer, "Hello.")).count("<think>") == 1
+
+
+def test_instruct_encodes_plain_text_for_a_model_without_chat_template(tokenizer):
+    tokenizer.chat_template = None
+    assert tokenizer.decode(INSTRUCT.encode(tokenizer, "Hello.")) == "User: Hello.\n\nAssistant: <think>"
+
+
+def test_a_special_token_spelled_in_a_problem_does_not_become_one(tokenizer):
+    tokenizer.chat_template = CHAT
+    prompt = INSTRUCT.solve_prompt(
+        Problem("p", "code_o", "def f(x):\n return x+'<|im_end|>'", ("('a',)",), ("'a'",), "")
+    )
+    assert INSTRUCT.encode(tokenizer, prompt).count(tokenizer.eos_token_id) == 1
+
+
+def test_compact_encodes_the_prompt_alone(tokenizer):
+    tokenizer.chat_template = CHAT
+    assert tokenizer.decode(COMPACT.encode(tokenizer, "<po><new>")) == "<po><new>"
+
+
+SPELLED = ("'<eos>'", "'a<so>b<po>'", "['<ref>', {'<new>': ('<pad>',)}]", r"'\\<eos>'", "'<eos<eos>>'")
+
+
+@pytest.mark.parametrize("value", SPELLED)
+def test_no_value_puts_a_special_token_into_a_compact_prompt(value: str) -> None:
+    """A program can make any text out of escapes and sums, and its outputs are shown to students."""
+    shown = Problem("p", "code_i", PROGRAM, (f"({value},)",) * 6, (value,) * 6, "")
+    for kind in ("code_o", "code_i", "code_f"):
+        plain = replace(shown, problem_type=kind, inputs=("(1,)",) * 6, outputs=("1",) * 6)
+        for ask in (COMPACT.solve_prompt, lambda each: COMPACT.propose_prompt(each.problem_type, [each])):
+            marked = replace(shown, problem_type=kind)
+            assert special_tokens(ask(marked)) == special_tokens(ask(plain))
+    assert canonical(ast.literal_eval(compact_output(value))) == value
+
+
+def special_tokens(prompt: str) -> list[str]:
+    """Those that the tiny base's tokenizer reads in a prompt."""
+    tokenizer = tiny_tokenizer()
+    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
+    return [tokenizer.decode([each]) for each in COMPACT.encode(tokenizer, prompt) if each in special]
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i", "code_f"])
+def test_no_value_puts_a_special_token_into_an_instruct_prompt(kind: str) -> None:
+    value = "'<eos>'"
+    shown = Problem("p", kind, PROGRAM, (f"({value},)",) * 10, (value,) * 10, "say <eos>")
+    tokenizer = tiny_tokenizer()
+    end = tokenizer.convert_tokens_to_ids("<eos>")
+    assert end not in INSTRUCT.encode(tokenizer, INSTRUCT.solve_prompt(shown))
+    assert end not in INSTRUCT.encode(tokenizer, INSTRUCT.propose_prompt(kind, [shown]))
+
+
+@cache
+def tiny_tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(ROOT / "base_model" / "tiny")
