@@ -3,9 +3,9 @@
     python tests/siege.py --programs 100000 --json bench/results/siege.json
 
 Nine programs of ten are the grammar's own, with outputs that are known beforehand, or fail in a known way; one is an
-attack of attacks.py. Each goes the way of a proposal: two runs that must agree, without the static policy. A round is
-one pool of one backend: after it nothing may be left of it. Limits count CPU time, so a busy machine changes nothing.
-`infrastructure` is no verdict: it is counted by itself, and the program runs again.
+attack (siege_cases.py). Each goes the way of a proposal: two runs that must agree, without the static policy. A round
+is one pool of one backend: after it nothing may be left of it. Limits count CPU time, so a busy machine changes
+nothing. `infrastructure` is no verdict: it is counted by itself, and the program runs again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import ctypes
 import gc
 import json
 import os
-import platform
-import re
 import resource
 import shutil
 import signal
@@ -31,17 +29,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import attacks
 import numpy as np
-from attacks import ATTACKS, MACHINE_CODE
+from siege_cases import Case, draw, hostile_cases
 
 from base_model.blocks import choose
-from base_model.grammar import KINDS, sample_problem
 from bench.harness import BenchRow, as_json, print_table, single
 from populora_core.sandbox import cgroups
 from populora_core.sandbox.backends import BACKENDS, describe_backends
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
-from populora_core.sandbox.literals import canonical, canonical_texts, literal
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
@@ -50,37 +45,12 @@ from populora_core.support.processes import GONE, Owner, descendants, started
 
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=4, memory_bytes=64 * MIB, output_bytes=4096)
 BATCH, ROUND = 500, 2000  # programs
-HOSTILE, FAULTY = 0.1, 0.05  # shares
 SLOW = {"gvisor"}  # where attacks on memory meet their time limit first
 RESTARTS = 2
 ATTEMPTS = 5  # at a program that no sandbox answered
 GONE_SECONDS = 60.0  # until the daemon has removed what ended
 SHOWN = 20  # wrong verdicts in the report
 OWN_CHILDREN = 36  # PR_SET_CHILD_SUBREAPER
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A program and what it must come to.
-
-    Attributes:
-        outputs: what it must answer where it may end well.
-        says: a pattern that its error must match.
-    """
-
-    name: str
-    program: str
-    inputs: tuple[str, ...] = ("(3,)",)
-    statuses: frozenset[Status] = frozenset({Status.OK})
-    outputs: tuple[str, ...] = ()
-    says: str = ""
-    hostile: bool = True
-
-    def allows(self, result: JobResult) -> bool:
-        """Whether the result is one that the program may come to."""
-        outputs = self.outputs if result.status is Status.OK else ()
-        fits = result.status in self.statuses and canonical_texts(result.outputs) == outputs
-        return fits and re.search(self.says, result.error) is not None
 
 
 @dataclass(slots=True)
@@ -163,50 +133,6 @@ class BesiegedPool(SandboxPool):
             return ours
         finally:
             os.close(handle)
-
-
-def hostile_cases() -> list[Case]:
-    """Every attack, and the programs that look for what it left."""
-    numbered = platform.machine() == "x86_64"  # system calls are named by number
-    known = [Case(each.name, each.program, statuses=each.statuses, says=each.says) for each in ATTACKS]
-    untouched = "([], ([1, 3], 2, 0, 4300), 28, True, 5)"
-    known.append(Case("leaves traces", attacks.LEAVE_TRACES, outputs=("'done'",)))
-    known.append(Case("finds traces", attacks.FIND_TRACES, outputs=(untouched,)))
-    if numbered:
-        refused = f"({len(attacks.SYSTEM_CALLS)}, {{}})"
-        known.append(Case("tries system calls", attacks.TRY_CALLS, outputs=(refused,)))
-        known += [
-            Case(each.name, each.program, statuses=each.statuses, says=each.says) for each in MACHINE_CODE
-        ]
-    return known
-
-
-FAULTS = (
-    ("divides by zero", "def f(x):\n    return x // (x - x)", Status.ERROR),
-    ("does not parse", "def f(x) return x", Status.SYNTAX_ERROR),
-    ("defines no f", "g = 1", Status.ERROR),
-    ("answers with a set in a set", "def f(x):\n    return frozenset([x])", Status.NOT_PLAIN_DATA),
-    ("hashes", "def f(x):\n    return hash(str(x))", Status.NONDETERMINISTIC),
-    ("counts its calls", "n = []\ndef f(x):\n    n.append(x)\n    return len(n)", Status.NONDETERMINISTIC),
-)
-
-
-def draw(rng: np.random.Generator, hostile: Sequence[Case]) -> Case:
-    """A program, one in ten hostile."""
-    lot = rng.random()
-    if lot < HOSTILE:
-        return choose(rng, hostile)
-    if lot < HOSTILE + FAULTY:
-        name, program, status = choose(rng, FAULTS)
-        return Case(name, program, ("(3,)", "(4,)"), frozenset({status}), hostile=False)
-    program, inputs, outputs = sample_problem(rng, choose(rng, KINDS))
-    return Case(
-        "grammar",
-        program,
-        tuple(map(literal, inputs)),
-        outputs=tuple(map(canonical, outputs)),
-        hostile=False,
-    )
 
 
 def lay(

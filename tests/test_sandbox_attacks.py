@@ -1,6 +1,7 @@
 """Hostile programs against every sandbox: what each comes to, and that no one else feels it.
 
-The programs stand in attacks.py. They run without the static policy, so that the sandbox itself is attacked.
+The programs are in attacks.py, attack_calls.py and attack_traces.py. They run without the static
+policy, so that the sandbox itself is attacked.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import attacks
+import attack_calls
+import attack_traces
 import pytest
-from attacks import ATTACKS, MACHINE_CODE, Attack
+from attack_calls import MACHINE_CODE
+from attacks import ATTACKS, Attack
 
 from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.instruct import fence
@@ -121,8 +124,8 @@ def test_the_threat_model_names_a_test_for_every_attack() -> None:
     page = (Path(__file__).parents[1] / "docs" / "verifier.md").read_text()
     named = [f"`{attack.test_id}`" in page for attack in (*ATTACKS, *MACHINE_CODE)]
     assert all(named)
-    assert f"any of {len(attacks.SYSTEM_CALLS)} dangerous calls" in page
-    assert f"{len(attacks.COMPUTING)} calls that computing needs" in page
+    assert f"any of {len(attack_calls.SYSTEM_CALLS)} dangerous calls" in page
+    assert f"{len(attack_calls.COMPUTING)} calls that computing needs" in page
 
 
 def check(sandbox: Sandbox, attack: Attack) -> None:
@@ -148,28 +151,28 @@ def check(sandbox: Sandbox, attack: Attack) -> None:
 
 @x86_64
 def test_every_dangerous_system_call_is_refused(sandbox: Sandbox) -> None:
-    expected = f"({len(attacks.SYSTEM_CALLS)}, {{}})"
-    assert run(sandbox, attacks.TRY_CALLS) == JobResult("job", Status.OK, (expected,))
+    expected = f"({len(attack_calls.SYSTEM_CALLS)}, {{}})"
+    assert run(sandbox, attack_calls.TRY_CALLS) == JobResult("job", Status.OK, (expected,))
 
 
 @x86_64
 def test_every_dangerous_system_call_is_refused_where_all_share_one_user(unprivileged: Sandbox) -> None:
-    expected = f"({len(attacks.SYSTEM_CALLS)}, {{}})"
-    assert run(unprivileged, attacks.TRY_CALLS) == JobResult("job", Status.OK, (expected,))
+    expected = f"({len(attack_calls.SYSTEM_CALLS)}, {{}})"
+    assert run(unprivileged, attack_calls.TRY_CALLS) == JobResult("job", Status.OK, (expected,))
 
 
 @x86_64
 def test_no_other_system_call_than_those_of_computing_reaches_the_kernel(sandbox: Sandbox) -> None:
     conditional = {
-        attacks.COMPUTING[name] for name in attacks.CONDITIONAL
+        attack_calls.COMPUTING[name] for name in attack_calls.CONDITIONAL
     }  # refused with the sweep's arguments
-    expected = sorted(set(attacks.COMPUTING.values()) - conditional - set(attacks.UNSWEPT))
-    assert run(sandbox, attacks.TRY_NUMBERS, "(0,)").outputs == (str(expected),)
+    expected = sorted(set(attack_calls.COMPUTING.values()) - conditional - set(attack_calls.UNSWEPT))
+    assert run(sandbox, attack_calls.TRY_NUMBERS, "(0,)").outputs == (str(expected),)
 
 
 @x86_64
 def test_no_system_call_passes_under_the_numbers_of_x32(sandbox: Sandbox) -> None:
-    assert run(sandbox, attacks.TRY_NUMBERS, "(0x40000000,)").outputs == ("[]",)
+    assert run(sandbox, attack_calls.TRY_NUMBERS, "(0x40000000,)").outputs == ("[]",)
 
 
 @pytest.mark.thorough
@@ -211,8 +214,8 @@ def test_the_alarm_ends_programs_where_the_host_ignores_and_blocks_signals(kind:
 def test_nothing_that_a_program_leaves_is_found_by_the_next(sandbox: Sandbox) -> None:
     jobs = []
     for number in range(6):  # enough that each worker runs some of both
-        jobs.append(Job("leaver", f"{attacks.LEAVE_TRACES}\n# {number}", ("(1,)",)))
-        jobs.append(Job("finder", f"{attacks.FIND_TRACES}\n# {number}", ("(3,)",)))
+        jobs.append(Job("leaver", f"{attack_traces.LEAVE_TRACES}\n# {number}", ("(1,)",)))
+        jobs.append(Job("finder", f"{attack_traces.FIND_TRACES}\n# {number}", ("(3,)",)))
     untouched = "([], ([1, 3], 2, 0, 4300), 28, True, 5)"
     for repeat in (False, True):
         found = sandbox.run(jobs, repeat=repeat)[1::2]
@@ -220,7 +223,7 @@ def test_nothing_that_a_program_leaves_is_found_by_the_next(sandbox: Sandbox) ->
 
 
 def test_no_secret_of_a_job_is_in_the_memory_of_another(roomy: Sandbox) -> None:
-    own = run(roomy, attacks.FIND_SECRETS, f"({attacks.SECRET!r},)")
+    own = run(roomy, attack_traces.FIND_SECRETS, f"({attack_traces.SECRET!r},)")
     found, mebibytes = map(int, own.outputs[0].strip("()").split(","))
     if found == 0:
         pytest.skip("this kernel has no MADV_POPULATE_READ, with which the search finds what is mapped")
@@ -228,11 +231,11 @@ def test_no_secret_of_a_job_is_in_the_memory_of_another(roomy: Sandbox) -> None:
 
     jobs = []
     for number in range(6):
-        text = f"{number}-{attacks.SECRET}"
+        text = f"{number}-{attack_traces.SECRET}"
         jobs.append(Job("told", "def f(x):\n    return x", (f"({text!r},)",)))
         jobs.append(Job("tells", f"def f(x):\n    return {text!r}", ("(1,)",)))
         jobs.append(Job("fails", f"def f(x):\n    raise ValueError({text!r})", ("(1,)",)))
-        jobs.append(Job("seeks", f"{attacks.FIND_SECRETS}\n# {number}", ("(1,)",)))
+        jobs.append(Job("seeks", f"{attack_traces.FIND_SECRETS}\n# {number}", ("(1,)",)))
     for repeat in (False, True):
         for result in roomy.run(jobs, repeat=repeat)[3::4]:
             assert result.status is Status.OK, result

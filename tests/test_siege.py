@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import siege
 from siege import Figures
+from siege_cases import Case
 
 from populora_core.sandbox.backends import describe_backends
 from populora_core.sandbox.jobs import JobResult
@@ -18,7 +19,7 @@ from populora_core.sandbox.status import Status
 
 pytestmark = pytest.mark.sandbox
 
-OK, SUM = Status.OK, siege.Case("sum", "def f(x):\n    return x + 1", outputs=("4",))
+OK, SUM = Status.OK, Case("sum", "def f(x):\n    return x + 1", outputs=("4",))
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_small_siege_ends_without_a_wrong_verdict_and_leaves_nothing() -> None
     ],
     ids=["right", "wrong-output", "wrong-status", "refused-as-it-should", "refused-otherwise"],
 )
-def test_a_verdict_is_held_against_what_is_known(case: siege.Case, result: JobResult, allowed: bool) -> None:
+def test_a_verdict_is_held_against_what_is_known(case: Case, result: JobResult, allowed: bool) -> None:
     assert case.allows(result) is allowed
 
 
