@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from base_model import tables
+from base_model import control_flow, tables
 from base_model.tables import Type
 
 T = TypeVar("T")
@@ -98,7 +98,9 @@ def _assignment(rng: np.random.Generator, source: Type, result: Type, target: st
 
 def _branch(rng: np.random.Generator, source: Type, result: Type, merged: Type | None = None) -> Block:
     """Draw an ``if`` around an assignment; with a change of type both arms are needed."""
-    conditions = tables.CONDITIONS[source] if merged is None else tables.MERGING_CONDITIONS[source, merged]
+    conditions = (
+        control_flow.CONDITIONS[source] if merged is None else control_flow.MERGING_CONDITIONS[source, merged]
+    )
     lines = [f"if {_filled(rng, choose(rng, conditions))}:"]
     both = source is not result or rng.random() < 0.4
     target = "{v}" if source is result else "{a}"
@@ -111,22 +113,22 @@ def _branch(rng: np.random.Generator, source: Type, result: Type, merged: Type |
 def _loop_head(rng: np.random.Generator, source: Type) -> tuple[str, str]:
     """A ``for`` header over the current value, and the kind of its item."""
     if source is Type.INT:
-        return _filled(rng, choose(rng, tables.INT_RANGES)), "int"
+        return _filled(rng, choose(rng, control_flow.INT_RANGES)), "int"
     return "for i in {v}:", "int" if source is Type.LIST else "char"
 
 
 def _loop(rng: np.random.Generator, source: Type, result: Type, merged: Type | None = None) -> Block:
     """A ``for`` that folds into an accumulator: plain, conditional, two-armed, or with an inner loop."""
     head, item = _loop_head(rng, source)
-    start = _filled(rng, choose(rng, _weighted(tables.STARTS[result])))
-    updates = _weighted(tables.UPDATES[item, result])
+    start = _filled(rng, choose(rng, _weighted(control_flow.STARTS[result])))
+    updates = _weighted(control_flow.UPDATES[item, result])
 
     def update() -> str:
         return "{a}" + _filled(rng, choose(rng, updates))
 
-    conditions = list(tables.ITEM_CONDITIONS[item])
+    conditions = list(control_flow.ITEM_CONDITIONS[item])
     if merged is not None:
-        conditions = list(tables.MERGING_ITEM_CONDITIONS[item, merged])
+        conditions = list(control_flow.MERGING_ITEM_CONDITIONS[item, merged])
     elif result is not Type.INT and not (item == "int" and result is Type.STR):
         conditions.append("i not in {a}")
     condition = f" if {_filled(rng, choose(rng, conditions))}:"
@@ -140,7 +142,7 @@ def _loop(rng: np.random.Generator, source: Type, result: Type, merged: Type | N
     elif shape < 0.9 or item != "int":
         body, cost = [" " + update(), condition, "  " + update()], 4
     else:
-        inner = _filled(rng, choose(rng, tables.INNER_UPDATES[result]))
+        inner = _filled(rng, choose(rng, control_flow.INNER_UPDATES[result]))
         body, cost = [f" for j in range(i%{choose(rng, ('2', '3'))}):", "  {a}" + inner], 4
     return Block(source, result, ("{a}=" + start, head, *body), "{a}", cost, merges=merged is not None)
 
@@ -160,10 +162,10 @@ def _countdown(rng: np.random.Generator) -> Block:
 def _neighbours(rng: np.random.Generator, source: Type) -> Block:
     """A loop over adjacent pairs, or over all pairs, of a sequence."""
     if rng.random() < 0.6:
-        start, *body = choose(rng, tables.ADJACENT[source])
+        start, *body = choose(rng, control_flow.ADJACENT[source])
         head, cost = ["for i in range(len({v})-1):"], 4
     else:
-        start, *body = choose(rng, tables.PAIRS[source])
+        start, *body = choose(rng, control_flow.PAIRS[source])
         head, cost = ["for i in {v}:", " for j in {v}:"], 5
     result = Type.LIST if start == "[]" else Type.INT
     lines = tuple(_filled(rng, line) for line in ("{a}=" + start, *head, *body))
@@ -182,7 +184,7 @@ def draw_merge(rng: np.random.Generator, source: Type, result: Type | None, seco
     if shape < 0.75:
         return _branch(rng, source, source if result is None else result, second)
     item = "char" if source is Type.STR else "int"
-    if (item, second) not in tables.MERGING_ITEM_CONDITIONS:
+    if (item, second) not in control_flow.MERGING_ITEM_CONDITIONS:
         return None
     return _loop(rng, source, _accumulated(rng, source) if result is None else result, second)
 
