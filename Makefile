@@ -83,7 +83,7 @@ test-vllm: vllm ## run the tests of the vLLM sampler on this machine's CPU
 	@$(BIN_VLLM)/python -m pytest -m vllm
 
 audit: install sandbox ## recompute what a run paid, rated and stored: make audit RUN_DIR=runs/demo
-	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py
+	@POPULORA_RUN="$(RUN_DIR)" $(BIN)/python -m pytest -q tests/test_audit.py tests/test_audit_payments.py
 
 lint: install ## ruff, mypy, whether what tests import is there, and the worst words of docs/style.md
 	@$(BIN)/ruff check .

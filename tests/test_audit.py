@@ -1,29 +1,25 @@
-"""A run audited from the outside: everything that was paid, rated and stored follows from its artifacts alone.
+"""A run audited from the outside: everything that was stored follows from its artifacts alone.
 
-`make audit RUN_DIR=runs/demo` audits a run of yours instead of the small one made here.
+`make audit RUN_DIR=runs/demo` audits a run of yours instead of the small ones made here.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from math import comb
 from pathlib import Path
-from typing import Any
 
+import audited_run
 import pytest
-import trueskill
+from audited_run import CHOSEN, ask, evolves
 
-from populora_core import open_run
 from populora_core.benchmarks.heldout import held_out
 from populora_core.compute.arena import Arena
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
-from populora_core.config.sections import GradeSection
 from populora_core.model.adapter_files import read_state
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
-from populora_core.problems.rewards import TEACHER_REWARDS
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
@@ -33,105 +29,7 @@ from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import ids
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
-
-Rows = list[dict[str, Any]]
-
-
-CHOSEN = os.environ.get("POPULORA_RUN")
-MADE: list[Any] = [
-    "finished",
-    "finished_solo",
-    pytest.param("finished_with_a_past", marks=pytest.mark.thorough),
-]
-
-
-@pytest.fixture(scope="module", params=[CHOSEN] if CHOSEN else MADE)
-def audited(request: pytest.FixtureRequest) -> Path:
-    """The run directory of POPULORA_RUN, or each of the small finished runs."""
-    return Path(CHOSEN).resolve() if CHOSEN else request.getfixturevalue(request.param)
-
-
-@pytest.fixture(scope="module")
-def config(audited: Path) -> Config:
-    return Run.open(audited).config
-
-
-@pytest.fixture(scope="module")
-def generations(audited: Path) -> range:
-    """The generations that are graded."""
-    return range(1, 1 + ask(audited, "SELECT max(generation) AS n FROM ratings")[0]["n"])
-
-
-def ask(run: Path, sql: str) -> Rows:
-    with open_run(run) as catalogue:
-        return catalogue.rows(sql)
-
-
-def evolves(config: Config) -> bool:
-    """Whether anybody is ever replaced: there is somebody left to breed."""
-    return config.evolve.every > 0 and max(config.population.teachers, config.population.students) > 1
-
-
-PAYS = {
-    "one_minus_p": lambda p: 1.0 - p,
-    "learnability": lambda p: 4.0 * p * (1.0 - p),
-    "zone": lambda p: min(p, 1.0 - p),
-    "azr": lambda p: 1.0 - p,
-}
-
-
-def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = False) -> float:
-    """What a valid problem with n attempts, solve rate p and chance c pays."""
-    if rules.chance == "subtract":
-        p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
-    if rules.chance == "reject":
-        fewer = sum(comb(n, right) * c**right * (1.0 - c) ** (n - right) for right in range(round(p * n)))
-        p = p if 1.0 - fewer <= 0.2 else 0.0
-    ends = {0.0: rules.teacher_unsolved, 1.0: rules.teacher_always_solved}
-    ends = dict.fromkeys(ends, -0.5) if rules.teacher_reward == "azr" else ends
-    bonus = rules.new_cell_bonus if new_cell else 0.0
-    if pay := PAYS.get(rules.teacher_reward):
-        paid = ends.get(p, pay(p) + bonus)
-    else:  # another package's function says what it pays at the ends too, which no bonus raises
-        paid = TEACHER_REWARDS.find(rules.teacher_reward)(p, rules) + (bonus if 0.0 < p < 1.0 else 0.0)
-    return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
-
-
-def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
-    audited: Path, config: Config, generations: range
-) -> None:
-    rows = ask(
-        audited,
-        f"""SELECT p.teacher_id, p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
-                  any_value(q.chance) AS c,
-                  count(any_value(q.problem_id)) OVER (
-                      PARTITION BY p.generation, p.teacher_id, p.problem_type, any_value(q.lines_of_code)
-                  ) / count(any_value(q.problem_id)) OVER (PARTITION BY p.generation, p.teacher_id, p.problem_type)
-                  AS alike,
-                  NOT EXISTS (
-                      FROM problems o WHERE o.problem_type = p.problem_type AND o.cell = any_value(q.cell)
-                      AND o.generation BETWEEN p.generation - {config.grade.new_cell_window} AND p.generation - 1
-                  ) AS new_cell
-           FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
-           LEFT JOIN problems q ON q.problem_id = p.problem_id
-           GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation, p.teacher_id""",
-    )
-    asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
-    assert len(rows) == len(generations) * asked
-    for row in rows:
-        if row["verdict"] != "valid":
-            expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
-        else:
-            assert 0.0 <= row["c"] <= config.verify.largest_chance
-            rules = config.grade.model_copy(
-                update={"teacher_reward": config.grade.reward_of(ids.slot_of(row["teacher_id"]))}
-            )
-            expected = (
-                None if row["n"] == 0 else payment(row["p"], row["n"], row["c"], rules, row["new_cell"])
-            )
-            if expected and expected > 0.0:
-                expected *= min(1.0, config.grade.niche / row["alike"])
-        assert row["reward"] == (None if expected is None else pytest.approx(expected))
+audited, config, generations = audited_run.audited, audited_run.config, audited_run.generations
 
 
 def test_anchors_are_a_share_of_the_problems_and_no_teachers_proposal(
@@ -150,56 +48,6 @@ def test_anchors_are_a_share_of_the_problems_and_no_teachers_proposal(
     for row in anchors:
         assert (row["verdict"], row["checked"], row["proposed"]) == ("valid", row["problem_id"], False)
         assert not held_out().holds(row["program"], row["inputs"])
-
-
-def test_students_are_paid_by_verdict(audited: Path, config: Config) -> None:
-    rows = ask(audited, "SELECT DISTINCT verdict, reward FROM attempts")
-    rules = config.grade
-    paid = {"correct": rules.student_correct, "format_error": rules.student_format, "infrastructure": None}
-    assert rows
-    for row in rows:
-        assert row["reward"] == paid.get(row["verdict"], rules.student_wrong)
-
-
-def test_ratings_replay_from_the_match_rows_in_order(
-    audited: Path, config: Config, generations: range
-) -> None:
-    rules = config.rating
-    environment = trueskill.TrueSkill(rules.mu, rules.sigma, rules.beta, rules.tau, rules.draw_probability)
-    evolved = ask(audited, "SELECT * FROM evolutions ORDER BY generation, child_id")
-    past: dict[str, trueskill.Rating] = {}
-    ratings = {
-        row["member_id"]: environment.create_rating()
-        for row in ask(audited, "SELECT member_id FROM members WHERE born_generation = 0")
-    }
-    for generation in generations:
-        playing = past | ratings  # a past member's rating moves for the moment only
-        for match in ask(audited, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"):
-            teacher, student = match["teacher_id"], match["student_id"]
-            if match["outcome"] in ("teacher", "student", "draw"):
-                first, second = (teacher, student) if match["outcome"] == "teacher" else (student, teacher)
-                playing[first], playing[second] = environment.rate_1vs1(
-                    playing[first], playing[second], drawn=match["outcome"] == "draw"
-                )
-        ratings = {member: playing[member] for member in ratings}
-        stored = ask(
-            audited, f"SELECT member_id, mu, sigma, fitness FROM ratings WHERE generation = {generation}"
-        )
-        assert {row["member_id"] for row in stored} == set(ratings)
-        for row in stored:
-            replayed = ratings[row["member_id"]]
-            assert (row["mu"], row["sigma"]) == pytest.approx((replayed.mu, replayed.sigma))
-            assert row["fitness"] == pytest.approx(replayed.mu - 3 * replayed.sigma)
-        children = [row for row in evolved if row["generation"] == generation]
-        born = {
-            row["child_id"]: environment.create_rating(
-                mu=sum(ratings[parent].mu for parent in row["parent_ids"]) / len(row["parent_ids"])
-            )
-            for row in children
-        }
-        for row in children:
-            past[row["removed_id"]] = ratings.pop(row["removed_id"])
-        ratings |= born
 
 
 def test_every_program_run_again_gives_its_stored_outputs(audited: Path) -> None:

@@ -143,7 +143,8 @@ def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def audit(site: object, run: Path, chosen: str) -> subprocess.CompletedProcess[str]:
     """`make audit` of a run where the packages of others are installed."""
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "-k", chosen]
+    files = ["test_audit.py", "test_audit_payments.py"]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
     return subprocess.run(
         [sys.executable, *words],
         cwd=REPOSITORY / "tests",

@@ -1,0 +1,48 @@
+"""The run that audits read: the one of POPULORA_RUN, or one of the small finished runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from populora_core import open_run
+from populora_core.config.load import Config
+from populora_core.runs.run import Run
+
+Rows = list[dict[str, Any]]
+CHOSEN = os.environ.get("POPULORA_RUN")
+MADE: list[Any] = [
+    "finished",
+    "finished_solo",
+    pytest.param("finished_with_a_past", marks=pytest.mark.thorough),
+]
+
+
+@pytest.fixture(scope="module", params=[CHOSEN] if CHOSEN else MADE)
+def audited(request: pytest.FixtureRequest) -> Path:
+    """The run directory of POPULORA_RUN, or each of the small finished runs."""
+    return Path(CHOSEN).resolve() if CHOSEN else request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def config(audited: Path) -> Config:
+    return Run.open(audited).config
+
+
+@pytest.fixture(scope="module")
+def generations(audited: Path) -> range:
+    """The generations that are graded."""
+    return range(1, 1 + ask(audited, "SELECT max(generation) AS n FROM ratings")[0]["n"])
+
+
+def ask(run: Path, sql: str) -> Rows:
+    with open_run(run) as catalogue:
+        return catalogue.rows(sql)
+
+
+def evolves(config: Config) -> bool:
+    """True if anybody is ever replaced: there is somebody left to breed."""
+    return config.evolve.every > 0 and max(config.population.teachers, config.population.students) > 1
