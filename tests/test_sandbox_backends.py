@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE
+from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, run
 
 from populora_core.sandbox.backends import BACKENDS, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
-from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, python_of
+from populora_core.sandbox.jobs import Job, JobResult, Limits, python_of
 from populora_core.sandbox.jsonl import verify_lines
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
@@ -28,13 +21,7 @@ from populora_core.support.errors import ConfigError, PopuloraError, SandboxUnav
 
 pytestmark = pytest.mark.sandbox
 
-LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB, output_bytes=4096)
-SQUARE = "def f(x):\n    return x * x"
-LOOP = "def f(x):\n    while True:\n        pass"
 DIED = {Status.ERROR, Status.KILLED}
-
-
-BACKEND_NAMES = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
 
 
 @pytest.fixture(scope="module", params=BACKEND_NAMES)
@@ -45,60 +32,6 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
         pytest.skip(str(error))
     with pool:
         yield pool
-
-
-def run(sandbox: SandboxPool, program: str, *inputs: str) -> JobResult:
-    (result,) = sandbox.run([Job("job", program, inputs or ("(3,)",))])
-    return result
-
-
-def attempt(sandbox: SandboxPool, body: str) -> JobResult:
-    """The result of a program of which only the body of `f` is given, with everything imported that helps."""
-    lines = "".join(f"\n    {line}" for line in body.splitlines())
-    return run(sandbox, f"import os, sys, gc, ctypes, signal, time, resource\ndef f(x):{lines}")
-
-
-def processes_below(pids: list[int]) -> set[int]:
-    """The processes with these ids and all their descendants."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    found = set(pids)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
-    """All processes of a pool, once each worker has a program running below it.
-
-    A container's process id is its runner's; elsewhere a process outside stands above the runner.
-    """
-    end = time.monotonic() + PATIENCE
-    generations = 2 if backend == "docker" else 3
-    while len(found := processes_below(pool_pids)) < generations * len(pool_pids):
-        assert time.monotonic() < end, f"only {found} came"
-        time.sleep(0.01)
-    return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
-
-
-@pytest.fixture
-def fresh(sandbox: SandboxPool) -> Iterator[Callable[..., SandboxPool]]:
-    """Makes pools of the same backend that a test may break."""
-    with ExitStack() as pools:
-
-        def make(limits: Limits = LIMITS) -> SandboxPool:
-            pool = SandboxPool(BACKENDS[sandbox.name](), limits, workers=2, hash_seed=0)
-            return pools.enter_context(pool)
-
-        yield make
 
 
 # Programs that mean well
@@ -155,27 +88,6 @@ def test_endless_loops_time_out_and_their_neighbours_are_right(sandbox: SandboxP
     results = sandbox.run([Job(str(n), program, ("(3,)",)) for n, program in enumerate(programs)])
     assert [result.status for result in results] == [Status.OK, Status.TIMEOUT] * 3 + [Status.OK]
     assert all(result.outputs == ("9",) for result in results[::2])
-
-
-@pytest.mark.thorough
-def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..., SandboxPool]) -> None:
-    slow = """import _thread
-lock = _thread.allocate_lock()
-lock.acquire()
-for _ in range(4):
-    lock.acquire(timeout=0.7)
-    used = time.process_time()
-    while time.process_time() < used + 0.05:
-        pass
-return x"""
-    assert attempt(fresh(replace(LIMITS, wall_seconds=2.5)), slow).outputs == ("3",)
-
-
-def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
-    program = "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()"
-    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), program)
-    assert result.status is Status.TIMEOUT
-    assert result.cpu_seconds < LIMITS.cpu_seconds
 
 
 @pytest.mark.parametrize(
@@ -348,17 +260,15 @@ def test_error_text_names_the_error_and_is_printable(sandbox: SandboxPool) -> No
     assert (result.status, result.error) == (Status.ERROR, "ValueError: a [31m b")
 
 
-def test_an_unprivileged_sandbox_holds_as_well(
-    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unprivileged_sandbox_holds_as_well(sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("populora_core.sandbox.host.can_spare_uids", lambda: False)
-    pool = fresh()
-    assert attempt(pool, "return os.getuid(), x").outputs == ("(-1, 3)",)
-    assert attempt(pool, "os.kill(1, signal.SIGKILL)").status is Status.ERROR
-    assert attempt(pool, "return open('/proc/1/mem').read()").status is Status.ERROR
-    assert run(pool, LOOP).status is Status.TIMEOUT
-    assert run(pool, SCAN_RUNNER, "('emases nepo',)").status is Status.KILLED
-    assert run(pool, SQUARE).outputs == ("9",)
+    with SandboxPool(BACKENDS[sandbox.name](), LIMITS, workers=2, hash_seed=0) as pool:
+        assert attempt(pool, "return os.getuid(), x").outputs == ("(-1, 3)",)
+        assert attempt(pool, "os.kill(1, signal.SIGKILL)").status is Status.ERROR
+        assert attempt(pool, "return open('/proc/1/mem').read()").status is Status.ERROR
+        assert run(pool, LOOP).status is Status.TIMEOUT
+        assert run(pool, SCAN_RUNNER, "('emases nepo',)").status is Status.KILLED
+        assert run(pool, SQUARE).outputs == ("9",)
 
 
 def test_a_limit_that_limits_nothing_is_refused() -> None:
@@ -444,79 +354,7 @@ def test_a_bad_json_line_is_named_before_anything_runs(sandbox: SandboxPool, lin
         verify_lines([good, line], sandbox)
 
 
-# Processes
-
-
-def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., SandboxPool]) -> None:
-    pool = fresh()
-    killed: list[int] = []
-
-    def kill_at(done: int) -> None:
-        if done >= 10 * (1 + len(killed)) and len(killed) < 3:
-            living = [pid for pid in pool.pids if pid]  # a container that is still to start has none
-            killed.append(living[len(killed) % len(living)])
-            os.kill(killed[-1], signal.SIGKILL)
-
-    results = pool.run([Job(str(n), SQUARE, (f"({n},)",)) for n in range(80)], kill_at)
-    assert len(killed) == 3
-    assert results == [JobResult(str(n), Status.OK, (str(n * n),)) for n in range(80)]
-
-
-@pytest.mark.thorough
-def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
-    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 5.0)
-    sleeper = "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
-    jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
-    before, wedges, after = fresh().run(jobs)
-    assert (before.outputs, after.outputs) == (("4",), ("9",))
-    assert wedges.status is Status.INFRASTRUCTURE
-
-
-def test_a_pool_goes_on_after_an_exception_in_the_middle(fresh: Callable[..., SandboxPool]) -> None:
-    pool = fresh()
-
-    def interrupt(done: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pool.run([Job(str(n), SQUARE, ("(2,)",)) for n in range(20)], interrupt)
-    assert run(pool, SQUARE).outputs == ("9",)
-
-
-def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callable[..., SandboxPool]) -> None:
-    pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
-    pids: set[int] = set()
-
-    def close(done: int) -> None:
-        pids.update(processes_once_programs_run(pool.name, pool.pids))
-        pool.close()
-        raise KeyboardInterrupt
-
-    loops = [Job(str(n), LOOP, (f"({n},)",)) for n in range(8)]
-    with pytest.raises(KeyboardInterrupt):
-        pool.run([Job("first", SQUARE, ("(2,)",)), *loops], close)
-    assert pids and alive(pids) == set()
-
-
-@pytest.mark.thorough
-def test_no_process_survives_a_killed_host(sandbox: SandboxPool) -> None:
-    script = f"""
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Job, Limits
-pool = open_sandbox({sandbox.name!r}, Limits(cpu_seconds=60, wall_seconds=60), workers=2)
-print(*pool.pids, flush=True)
-pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout
-        pids = processes_once_programs_run(sandbox.name, [int(pid) for pid in host.stdout.readline().split()])
-        host.kill()
-    end = time.monotonic() + PATIENCE
-    while alive(pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert alive(pids) == set()
+# Which of them work
 
 
 def test_backends_report_what_works_here(sandbox: SandboxPool) -> None:

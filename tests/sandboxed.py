@@ -1,0 +1,24 @@
+"""Small programs and the sandboxes of tests that run them: every backend, with tight limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
+from populora_core.sandbox.pool import SandboxPool
+
+BACKEND_NAMES = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
+LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB, output_bytes=4096)
+SQUARE = "def f(x):\n    return x * x"
+LOOP = "def f(x):\n    while True:\n        pass"
+
+
+def run(sandbox: SandboxPool, program: str, *inputs: str) -> JobResult:
+    (result,) = sandbox.run([Job("job", program, inputs or ("(3,)",))])
+    return result
+
+
+def attempt(sandbox: SandboxPool, body: str) -> JobResult:
+    """The result of a program of which only the body of `f` is given, with everything imported that helps."""
+    lines = "".join(f"\n    {line}" for line in body.splitlines())
+    return run(sandbox, f"import os, sys, gc, ctypes, signal, time, resource\ndef f(x):{lines}")

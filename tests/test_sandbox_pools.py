@@ -1,0 +1,165 @@
+"""Pools that a test may break, in every backend that works here: time limits, lost workers, and what an end leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE
+from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, run
+
+from populora_core.sandbox.backends import BACKENDS
+from populora_core.sandbox.jobs import Job, JobResult, Limits
+from populora_core.sandbox.pool import SandboxPool
+from populora_core.sandbox.status import Status
+from populora_core.support.errors import SandboxUnavailable
+
+pytestmark = pytest.mark.sandbox
+
+
+def processes_below(pids: list[int]) -> set[int]:
+    """The processes with these ids and all their descendants."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    found = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
+    """All processes of a pool, once each worker has a program running below it.
+
+    A container's process id is its runner's; elsewhere a process outside stands above the runner.
+    """
+    end = time.monotonic() + PATIENCE
+    generations = 2 if backend == "docker" else 3
+    while len(found := processes_below(pool_pids)) < generations * len(pool_pids):
+        assert time.monotonic() < end, f"only {found} came"
+        time.sleep(0.01)
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
+@pytest.fixture(params=BACKEND_NAMES)
+def fresh(request: pytest.FixtureRequest) -> Iterator[Callable[..., SandboxPool]]:
+    """Makes pools of one backend that a test may break."""
+    with ExitStack() as pools:
+
+        def make(limits: Limits = LIMITS) -> SandboxPool:
+            try:
+                pool = SandboxPool(BACKENDS[request.param](), limits, workers=2, hash_seed=0)
+            except SandboxUnavailable as error:
+                pytest.skip(str(error))
+            return pools.enter_context(pool)
+
+        yield make
+
+
+@pytest.mark.thorough
+def test_programs_that_wait_for_the_processor_do_not_time_out(fresh: Callable[..., SandboxPool]) -> None:
+    slow = """import _thread
+lock = _thread.allocate_lock()
+lock.acquire()
+for _ in range(4):
+    lock.acquire(timeout=0.7)
+    used = time.process_time()
+    while time.process_time() < used + 0.05:
+        pass
+return x"""
+    assert attempt(fresh(replace(LIMITS, wall_seconds=2.5)), slow).outputs == ("3",)
+
+
+def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
+    program = "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()"
+    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), program)
+    assert result.status is Status.TIMEOUT
+    assert result.cpu_seconds < LIMITS.cpu_seconds
+
+
+def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh()
+    killed: list[int] = []
+
+    def kill_at(done: int) -> None:
+        if done >= 10 * (1 + len(killed)) and len(killed) < 3:
+            living = [pid for pid in pool.pids if pid]  # a container that is still to start has none
+            killed.append(living[len(killed) % len(living)])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    results = pool.run([Job(str(n), SQUARE, (f"({n},)",)) for n in range(80)], kill_at)
+    assert len(killed) == 3
+    assert results == [JobResult(str(n), Status.OK, (str(n * n),)) for n in range(80)]
+
+
+@pytest.mark.thorough
+def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
+    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 5.0)
+    sleeper = "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
+    jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
+    before, wedges, after = fresh().run(jobs)
+    assert (before.outputs, after.outputs) == (("4",), ("9",))
+    assert wedges.status is Status.INFRASTRUCTURE
+
+
+def test_a_pool_goes_on_after_an_exception_in_the_middle(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh()
+
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([Job(str(n), SQUARE, ("(2,)",)) for n in range(20)], interrupt)
+    assert run(pool, SQUARE).outputs == ("9",)
+
+
+def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
+    pids: set[int] = set()
+
+    def close(done: int) -> None:
+        pids.update(processes_once_programs_run(pool.name, pool.pids))
+        pool.close()
+        raise KeyboardInterrupt
+
+    loops = [Job(str(n), LOOP, (f"({n},)",)) for n in range(8)]
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([Job("first", SQUARE, ("(2,)",)), *loops], close)
+    assert pids and alive(pids) == set()
+
+
+@pytest.mark.thorough
+def test_no_process_survives_a_killed_host(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh()
+    script = f"""
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Job, Limits
+pool = open_sandbox({pool.name!r}, Limits(cpu_seconds=60, wall_seconds=60), workers=2)
+print(*pool.pids, flush=True)
+pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout
+        pids = processes_once_programs_run(pool.name, [int(pid) for pid in host.stdout.readline().split()])
+        host.kill()
+    end = time.monotonic() + PATIENCE
+    while alive(pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert alive(pids) == set()
