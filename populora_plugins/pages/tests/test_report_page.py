@@ -1,11 +1,10 @@
-"""The report of a run: what it reads, says and draws, and that it never harms the run."""
+"""The page of a report: well formed, fetching nothing, with every figure, score and comparison of its runs."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-import time
 import xml.etree.ElementTree as ElementTree
 from base64 import b64encode
 from collections.abc import Iterator
@@ -14,13 +13,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, small_config, start
+from conftest import small_config
 from hypothesis import given
 from hypothesis import strategies as st
 from store_run import STUDENT, commit_stage, evaluation_row, generation_tables, write_run
-from test_cli import populora
 
-from populora_core.lifecycle.loop import train
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.report import metrics, text
@@ -30,13 +27,10 @@ from populora_core.report.notes import headline
 from populora_core.report.page import excerpt
 from populora_core.report.palette import INFRASTRUCTURE, STAGES, VERDICTS
 from populora_core.report.scalars import by_generation
-from populora_core.report.write import PAGES, REPORT, ReportWarning, refresh, write_report
 from populora_core.runs.run import Run
-from populora_core.runs.session import Session
 from populora_core.stages.table import STAGES as LOOP
-from populora_core.store.catalogue import CATALOGUE, publish, run_labels
+from populora_core.store.catalogue import publish, run_labels
 from populora_core.store.record import RECORD
-from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_plugins.pages.comparison import comparison_sections
 from populora_plugins.pages.report import render
 from populora_plugins.pages.sections import sections
@@ -339,49 +333,6 @@ def test_novelty_begins_where_something_can_be_repeated(finished: Path) -> None:
     assert shown == {row["generation"]: row["novelty"] if row["generation"] > 1 else None for row in rows}
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(written: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="could not be written"):
-        write_report([written], tmp_path / "no" / "such" / "folder.html")
-    with pytest.raises(RunDirectoryError):
-        write_report([tmp_path / "nothing"], tmp_path / "out.html")
-
-
-@pytest.mark.thorough
-def test_the_command_writes_into_the_run_and_compares_several(written: Path, tmp_path: Path) -> None:
-    assert populora("report", written).returncode == 0
-    assert (written / REPORT).is_file()
-    shutil.copytree(written, tmp_path / "other")
-    done = populora("report", written, tmp_path / "other", "--output", tmp_path / "both.html")
-    assert str(tmp_path / "both.html") in done.stdout
-    assert "2 runs compared" in (tmp_path / "both.html").read_text()
-    refused = populora("report", tmp_path / "nothing")
-    assert refused.returncode == 2 and "is not a run directory" in refused.stderr
-
-
-def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None:
-    refresh(written)
-    before = (written / REPORT).read_text()
-    (problem,) = (written / "generations" / "0002" / "verify").glob("problems.parquet")
-    problem.write_bytes(b"x" * problem.stat().st_size)
-    (written / CATALOGUE).unlink()
-    with pytest.warns(ReportWarning, match=r"report\.html was not brought up to date: \w+: .*"):
-        refresh(written)
-    assert (written / REPORT).read_text() == before
-
-
-@pytest.mark.thorough
-@pytest.mark.loop
-def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> str:
-        raise ZeroDivisionError("in a plot")
-
-    monkeypatch.setitem(PAGES.made, "report", broken)
-    run = start(tmp_path / "run", small_config(propose={"per_type": 2}))
-    with Session(run) as session, pytest.warns(ReportWarning, match="ZeroDivisionError: in a plot"):
-        train(session, 1)
-    assert read_figures(tmp_path / "run").last == 1
-
-
 @pytest.mark.loop
 def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     figures = read_figures(finished_solo)
@@ -389,21 +340,3 @@ def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     assert list(newest(plots["Policy entropy"])) == ["teachers", "students"]
     assert {"Match-ups", "Ratings of the solos"} <= set(plots)
     Page(render([figures]))
-
-
-def test_a_run_keeps_its_report_up_to_date(finished: Path) -> None:
-    html = (finished / REPORT).read_text()
-    assert f"All {GENERATIONS} generations are done." in html
-
-
-@pytest.mark.thorough
-def test_a_refresh_costs_little(finished: Path, tmp_path: Path) -> None:
-    """Well under a second of CPU; the bound is loose, since a busy machine shares its caches."""
-    shutil.copytree(finished, tmp_path / "run")
-    refresh(tmp_path / "run")  # imports and templates
-    spent = []
-    for _ in range(3):
-        started = time.process_time()
-        refresh(tmp_path / "run")
-        spent.append(time.process_time() - started)
-    assert min(spent) < 3.0
