@@ -13,22 +13,17 @@ from typing import NoReturn
 import pytest
 from conftest import PATIENCE
 from shared_run import MEMBER, MOMENTS, STAGE, Written, age, begin, files, make
-from store_run import evaluation_row
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.config.load import apply_overrides
-from populora_core.lifecycle.loop import fork, rerun
+from populora_core.lifecycle.loop import fork
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.stages.engine import run_stage
-from populora_core.stages.table import file_name
-from populora_core.store.artifacts import StageWriter
-from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import read_manifest, stage_dir
-from populora_core.store.schema import to_table
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import (
     ConfigError,
     DamagedObject,
@@ -174,130 +169,6 @@ def test_a_store_that_is_not_mounted_is_an_error_and_no_new_store(tmp_path: Path
     with pytest.raises(RunDirectoryError, match="holds no run"):
         pull((tmp_path / "nothing").as_uri(), tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    other = pull(url, tmp_path / "other").run
-    with Session(other) as behind:
-        shared = run.shared()
-        assert shared is not None
-        shared.redraw({"0000/found": 7})
-        run.save_redraws({"0000/found": 7})
-        with pytest.raises(RunDirectoryError, match="different histories"):
-            run_stage(behind, 0, STAGE)
-        assert behind.shared is not None
-        with pytest.raises(RunDirectoryError, match="populora pull"):
-            behind.shared.redraw({"0000/found": 8})
-    with pytest.raises(RunDirectoryError, match="different histories"):
-        make(other.directory)
-    assert pull(url, other.directory).run.redraws() == {"0000/found": 7}
-    make(other.directory)
-
-
-@pytest.mark.thorough
-def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
-    first = files(other)
-    redraw(run, b"second draw")
-    assert files(run.directory) != first
-    pulled = pull(url, other)
-    assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
-    assert files(other) == files(run.directory)
-    assert (other / "superseded").is_dir()
-
-
-def redraw(run: Run, weights: bytes) -> None:
-    """Make the stage again with another seed."""
-    Written.weights = weights
-    with Session(run) as session:
-        rerun(
-            session,
-            0,
-            "found",
-            seed=7,
-            run_one=lambda held, number, stage, **how: run_stage(held, number, STAGE, **how),
-        )
-
-
-def evaluate(run: Path) -> Path:
-    """Commit an evaluation of the members that the run directory has; returns its folder."""
-    members = read_manifest(stage_dir(run, 0, "found"))
-    assert members is not None
-    with StageWriter(run, 0, "evaluate-tiny") as writer:
-        writer.write_table("evaluations", to_table("evaluations", [evaluation_row(0, MEMBER)]))
-        writer.commit(
-            writer.draft(
-                key="5" * 64,
-                stage_version=1,
-                seed=0,
-                config={},
-                inputs={name: members.contents[file_name(name)] for name in ("population",)},
-                started=0.0,
-                seconds=1.0,
-                code_revision="abc",
-            )
-        )
-    return stage_dir(run, 0, "evaluate-tiny")
-
-
-@pytest.mark.thorough
-def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
-    evaluation = evaluate(other)
-    redraw(run, b"second draw")
-    pull(url, other)
-    assert not evaluation.exists()
-    assert list((other / "superseded").glob("*/generations/0000/evaluate-tiny/evaluations.parquet"))
-    with Catalogue(other) as catalogue:
-        assert catalogue.rows("FROM evaluations") == []
-
-
-@pytest.mark.thorough
-def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
-    evaluation = evaluate(other)
-    redraw(run, b"second draw")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("populora_plugins.cluster.pull.supersede_outdated", _killed)
-        pull(url, other)
-    assert files(other) == files(run.directory) and evaluation.exists()
-    assert pull(url, other).brought == 0
-    assert not evaluation.exists()
-
-
-def _killed(*arguments: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def test_a_pull_keeps_evaluations_of_members_that_come_back_as_they_were(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url).directory
-    make(run)
-    evaluation = evaluate(run)
-    (stage_dir(run, 0, "found") / "manifest.json").unlink()
-    assert pull(url, run).brought == 1
-    assert evaluation.exists()
-
-
-def test_a_rerun_without_a_seed_keeps_what_the_machines_agreed_on(tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", (tmp_path / "store").as_uri()).directory
-    make(run, b"first")
-    before = files(run)
-    make(run, b"of other rounding", force=True)
-    assert files(run) == before
 
 
 def test_a_fork_has_a_store_of_its_own_and_shares_what_it_inherits(tmp_path: Path) -> None:
