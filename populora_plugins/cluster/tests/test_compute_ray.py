@@ -6,13 +6,10 @@ import importlib.util
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,33 +25,28 @@ from populora_core.config.machinery import ComputeSection
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
-from populora_core.runs.heartbeat import Beat
-from populora_core.runs.observer import Observer
-from populora_core.runs.reap import reap
-from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.status import Status
 from populora_core.store.manifest import read_manifest, stage_dir
-from populora_core.support import leftovers
 from populora_core.support.errors import (
     AdapterError,
     BaseModelError,
     ClusterUnavailable,
     ConfigError,
     PopuloraError,
-    SandboxUnavailable,
     StoreUnavailable,
     WorkerLost,
 )
-from populora_core.support.processes import Owner
 from populora_core.support.trust import remember
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
 
-from populora_plugins.cluster import actor_pool  # it needs Ray
+from ray_faults import SHARED, Faults  # these need Ray
+
+from populora_plugins.cluster import actor_pool
 from populora_plugins.cluster.actor_pool import Actor, ActorPool, Call, Site
 
 pytestmark = [pytest.mark.ray, pytest.mark.foreign, pytest.mark.thorough]
@@ -62,7 +54,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.foreign, pytest.mark.thorough]
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
-SHARED = ("propose", "verify", "solve", "update")
 
 
 @pytest.fixture(scope="module")
@@ -76,52 +67,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
         two = TwoNodes()
         yield two
         two.cluster.shutdown()
-
-
-class Faults(Observer):
-    """Kills a worker in each shared stage of one generation, and takes a node away in each of the next."""
-
-    def __init__(self, nodes: TwoNodes, patch: pytest.MonkeyPatch) -> None:
-        from populora_plugins.cluster import ray_sandbox
-
-        self.nodes, self.position, self.struck = nodes, (0, ""), set()
-        self.session: Any = None
-        self.partial = 0
-        patch.setattr(ActorPool, "submit", staticmethod(self._striking(ActorPool.submit)))
-        patch.setattr(ray_sandbox, "JOBS", (4, 8))  # so that both machines get some
-
-    def stage_started(self, generation: int, stage: str) -> None:
-        self.position = generation, stage
-
-    def stage_progress(self, done: int, total: int) -> None:
-        self.partial += 0 < done < total
-
-    def stage_ended(self, generation: int, stage: str, reused: bool, seconds: float) -> None:
-        if (generation, stage) in self.struck and generation == 3:
-            self.nodes.replace_second()
-            for pool in (self.session.compute.pool, self.session.sandbox.pool):
-                pool.ready()  # so that the new machine has its part in the next stage
-
-    def _striking(self, submit: Callable) -> Callable:
-        """Asks an actor for a shard, and does away with it or its machine while it is at it."""
-
-        def asked(actor: Actor, call: Call) -> Any:
-            answer = submit(actor, call)
-            generation, stage = self.position
-            if stage not in SHARED or generation < 2 or self.position in self.struck:
-                return answer
-            if generation == 2:
-                self.struck.add(self.position)
-                os.kill(actor.site.pid, signal.SIGKILL)
-            elif self.nodes.on_second(actor.site.pid):
-                self.struck.add(self.position)
-                os.kill(actor.site.pid, signal.SIGSTOP)  # else it may answer before its machine is gone
-                self.nodes.lose_second()
-                with suppress(ProcessLookupError):
-                    os.kill(actor.site.pid, signal.SIGKILL)
-            return answer
-
-        return asked
 
 
 @pytest.fixture(scope="module")
@@ -419,137 +364,3 @@ def test_a_sandbox_that_is_lost_everywhere_is_an_outage_and_no_verdict(
         assert sandbox.outage is not None
         assert [result.status for result in sandbox.run(jobs)] == [Status.OK] * 20
         assert sandbox.outage is None
-
-
-def _ray_folders(pid: int) -> list[Path]:
-    """Folders of clusters that the process started."""
-    return [
-        folder
-        for parent in {Path(leftovers.tempfile.gettempdir()), Path("/tmp")}
-        for folder in parent.glob(f"{leftovers.PREFIX}ray-*")
-        if f"-{pid}-" in (folder / leftovers.OWNER).read_text()
-    ]
-
-
-def _sandboxes(pids: list[int]) -> list[str]:
-    """Containers that the processes started."""
-    from populora_core.sandbox.containers import LABEL, connect_daemon
-
-    try:
-        found = connect_daemon().containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-    except SandboxUnavailable:
-        return []
-    owners = {each.name: Owner.parse(each.labels[LABEL]) for each in found}
-    return [name for name, owner in owners.items() if owner is not None and owner.pid in pids]
-
-
-def _started(directory: Path, stage: str) -> tuple[subprocess.Popen[bytes], list[int]]:
-    """A process that resumes the run on a cluster of its own, at a stage, and the processes of the cluster."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [sys.executable, "-m", "populora_core.commands", "resume", str(directory), "--plain"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        env=environment,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # ignored by what a script starts aside
-    )
-
-    workers: list[int] = []
-
-    def at_work() -> bool:
-        beat = Beat.read(directory)
-        if beat is not None and beat.pid == process.pid and beat.stage == stage:
-            workers[:] = [owner.pid for owner in map(Owner.parse, beat.children) if owner is not None]
-        return len(workers) > 4
-
-    wait_for(lambda: at_work() or process.poll() is not None)
-    return process, workers
-
-
-@pytest.fixture
-def own_cluster(tmp_path: Path) -> Path:
-    """A run for which a cluster is started."""
-    few = {"population": {"teachers": 1, "students": 1}, "propose": {"per_type": 8}, "evolve": {"every": 0}}
-    return start(tmp_path / "run", small_config(**few, compute={"backend": "ray"})).directory
-
-
-@pytest.mark.loop
-@pytest.mark.sandbox
-@pytest.mark.parametrize(("number", "stage"), [(signal.SIGINT, "found"), (signal.SIGTERM, "solve")])
-def test_an_interrupted_run_ends_its_cluster_with_it(
-    own_cluster: Path, number: signal.Signals, stage: str
-) -> None:
-    process, workers = _started(own_cluster, stage)
-    assert workers
-    assert _ray_folders(process.pid)
-    assert listened_to([process.pid, *workers]) == {"127.0.0.1"}
-    process.send_signal(number)
-    assert process.wait(PATIENCE) == 128 + number
-    assert not any(map(alive, workers))
-    assert not _ray_folders(process.pid)
-    wait_for(lambda: not _sandboxes(workers))
-
-
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_reap_ends_the_cluster_of_a_killed_run(own_cluster: Path) -> None:
-    process, workers = _started(own_cluster, "solve")
-    assert workers
-    process.kill()
-    process.wait()
-    done = reap(Run.open(own_cluster))
-    assert "was killed: pid" in done[0]
-    assert not any(map(alive, workers))
-    assert not _ray_folders(process.pid)
-    wait_for(lambda: not _sandboxes(workers))
-
-
-OWN_CLUSTER = """
-import os, sys
-from populora_plugins.cluster.ray_cluster import RayCluster
-cluster = RayCluster("")
-print(cluster.folder, os.environ["RAY_AUTH_TOKEN_PATH"], *cluster.pids, flush=True)
-sys.stdin.read()
-cluster.close()
-"""
-
-
-def test_a_cluster_of_one_machine_is_its_users_alone() -> None:
-    """No other user gets at its token or its folder, and no one beyond this machine at its ports."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [sys.executable, "-c", OWN_CLUSTER]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        folder, token, *pids = process.stdout.readline().split()
-        assert Path(token).parent == Path(folder)
-        assert [Path(path).stat().st_mode & 0o777 for path in (folder, token)] == [0o700, 0o600]
-        assert listened_to([process.pid, *map(int, pids)]) == {"127.0.0.1"}
-
-
-def listened_to(pids: Sequence[int]) -> set[str]:
-    """The addresses on which processes wait for connections."""
-    owned = set()
-    for pid in pids:
-        with suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    owned.add(os.readlink(link))
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in owned:
-                found.add(_address(fields[1].partition(":")[0]))
-    return found
-
-
-def _address(words: str) -> str:
-    """An address of /proc/net/tcp: words of four bytes, each with its lowest byte first."""
-    plain = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
-    place = ip_address(plain)
-    return str(getattr(place, "ipv4_mapped", None) or place)
