@@ -4,64 +4,45 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import PATIENCE, alive
-from tiny_base import random_rows
+from conftest import alive
+from vllm_members import (
+    ALPHA,
+    FOLDER,
+    MEMBERS,
+    RANK,
+    SPOILT,
+    TOLERANCE,
+    adapter,
+    asked,
+    assert_alike,
+    needs_vllm,
+    new_sampler,
+    prompts,
+)
 
-from populora_core.config.load import Config
-from populora_core.config.machinery import SamplerSection
-from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.lifecycle.export import export_member
-from populora_core.model.adapter_files import CONFIG, WEIGHTS, write_peft
-from populora_core.model.base import BaseModel, Vocabulary, load_base, load_vocabulary
+from populora_core.model.adapter_files import CONFIG, WEIGHTS
+from populora_core.model.base import BaseModel, Vocabulary, load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
-from populora_core.sampler.engines import open_sampler
 from populora_core.sampler.requests import Completion, Request, Served, Text
-from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.processes import descendants
-from populora_core.support.shipped import REPOSITORY
-from populora_plugins.vllm import sampler as vllm_sampler
-from populora_plugins.vllm.process import EngineProcess
 from populora_plugins.vllm.sampler import VllmSampler
 
-needs_vllm = pytest.mark.skipif(
-    find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
-)
 pytestmark = [pytest.mark.vllm, needs_vllm]
-
-FOLDER = Config().base.folder()
-RANK, ALPHA = 8, 16.0
-MEMBERS = tuple(f"m{number}" for number in range(8))
-TOLERANCE = 1e-4
-
-
-def adapter(folder: Path, layout: AdapterLayout, member: str, seed: int = 5) -> Served:
-    """Write an adapter that says something else for every member and seed."""
-    row = random_rows(layout, *MEMBERS, seed=seed)[member]
-    write_peft(folder, layout, row, "tiny")
-    return Served(member, folder, file_sha256(folder / WEIGHTS))
-
-
-def new_sampler(rank: int = RANK, device: str = "cpu", **settings: int) -> VllmSampler:
-    section = SamplerSection(engine="vllm", **settings)
-    spec = ModelSpec(BaseSection(device=device), AdapterSection(rank=rank), "none", section)
-    return VllmSampler(spec, [1])
 
 
 @pytest.fixture(scope="module")
@@ -102,20 +83,6 @@ def reference(base: BaseModel, stacked: StackedAdapters, served: list[Served]) -
     return sampler
 
 
-def prompts(count: int = 24, shortest: int = 20) -> list[tuple[int, ...]]:
-    rng = np.random.default_rng(3)
-    return [tuple(rng.integers(4, 334, shortest + index).tolist()) for index in range(count)]
-
-
-def asked(*members: str | None, **settings: float) -> list[Request]:
-    """Every prompt from every member, the members taking turns."""
-    return [
-        Request(member, prompt, seed=index, **{"max_tokens": 16, **settings})
-        for index, prompt in enumerate(prompts())
-        for member in members
-    ]
-
-
 def teacher_forced(stacked: StackedAdapters, request: Request, completion: Completion) -> np.ndarray:
     """Log-probabilities of the completion in one forward pass of the learner's own model."""
     ids = torch.tensor([request.prompt_ids + completion.token_ids])
@@ -123,13 +90,6 @@ def teacher_forced(stacked: StackedAdapters, request: Request, completion: Compl
         logits = stacked.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
     logprobs = torch.log_softmax(logits / (request.temperature or 1.0), -1)
     return logprobs[range(len(completion.token_ids)), completion.token_ids].numpy()
-
-
-def assert_alike(found: Sequence[Completion], expected: Sequence[Completion]) -> None:
-    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
-    assert [c.finish_reason for c in found] == [c.finish_reason for c in expected]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0.0, atol=TOLERANCE)
 
 
 def test_eight_adapters_in_one_batch_write_what_the_torch_sampler_writes(
@@ -206,14 +166,6 @@ def test_a_request_has_its_own_random_stream(sampler: VllmSampler) -> None:
     assert [c.token_ids for c in sampler.generate(requests[:5])] == [c.token_ids for c in together[:5]]
     reseeded = sampler.generate([replace(request, seed=2**63 - 1 - request.seed) for request in requests])
     assert [c.token_ids for c in reseeded] != [c.token_ids for c in together]
-
-
-def test_on_a_gpu_no_request_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM would draw such rows one by one, for a repeatability that a GPU does not have."""
-    (request,) = asked("m0")[:1]
-    assert new_sampler().params(request).seed == request.seed
-    monkeypatch.setattr(vllm_sampler, "import_vllm", lambda device: None)  # this one is built for a CPU
-    assert new_sampler(device="cuda").params(request).seed is None
 
 
 def test_a_request_that_no_one_waits_for_ends_and_the_others_go_on(sampler: VllmSampler) -> None:
@@ -391,33 +343,7 @@ def test_a_temperature_that_vllm_would_change_is_refused(sampler: VllmSampler) -
         sampler.generate([Request("m0", (3,), 0, temperature=0.001)])
 
 
-def other_hash(served: Served) -> Served:
-    return replace(served, sha256="0" * 64)
-
-
-def no_weights(served: Served) -> Served:
-    (served.folder / WEIGHTS).unlink()
-    return served
-
-
-def no_config(served: Served) -> Served:
-    (served.folder / CONFIG).write_text("{}")
-    return served
-
-
-def larger_rank(served: Served) -> Served:
-    settings = json.loads((served.folder / CONFIG).read_text())
-    (served.folder / CONFIG).write_text(json.dumps(settings | {"r": 9}))
-    return served
-
-
-def another_kind(served: Served) -> Served:
-    settings = json.loads((served.folder / CONFIG).read_text())
-    (served.folder / CONFIG).write_text(json.dumps(settings | {"use_dora": True}))
-    return served
-
-
-@pytest.mark.parametrize("spoil", [other_hash, no_weights, no_config, larger_rank, another_kind])
+@pytest.mark.parametrize("spoil", SPOILT)
 def test_an_adapter_that_cannot_be_served_is_refused_with_a_remedy(
     sampler: VllmSampler, stacked: StackedAdapters, tmp_path: Path, spoil: Callable[[Served], Served]
 ) -> None:
@@ -427,53 +353,10 @@ def test_an_adapter_that_cannot_be_served_is_refused_with_a_remedy(
     assert caught.value.fix
 
 
-def test_a_rank_beyond_vllms_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rank"):
-        new_sampler(rank=513)
-
-
-def test_vllm_built_for_another_device_is_refused() -> None:
-    with pytest.raises(ConfigError, match="another device"):
-        new_sampler(device="cuda")
-
-
-def test_a_vllm_that_cannot_be_imported_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vllm.platforms", None)
-    with pytest.raises(ConfigError, match="cannot be imported") as caught:
-        new_sampler()
-    assert "docs/how-to.md" in caught.value.fix
-
-
 def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:
     torch.set_num_threads(2)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-
-
-def test_the_engines_process_is_replaced_after_the_stated_number_of_adapters(
-    engine: VllmSampler,
-    stacked: StackedAdapters,
-    reference: TorchSampler,
-    served: list[Served],
-    tmp_path: Path,
-) -> None:
-    engine.close()  # its memory is another's now
-    section = SamplerSection(engine="vllm", recycle_after=8)
-    spec = ModelSpec(BaseSection(), AdapterSection(rank=RANK), "none", section, members=5)
-    vocabulary = load_vocabulary(FOLDER)
-    sampler = open_sampler(spec, vocabulary, lambda: pytest.fail("vLLM has a base of its own"))
-    assert isinstance(sampler, EngineProcess)
-    try:
-        sampler.load(served[:4])
-        first = sampler.pid
-        sampler.load(served[4:])
-        assert sampler.pid == first
-        sampler.load([*served[:4], adapter(tmp_path, stacked.layout, "m4", seed=6)])
-        assert sampler.pid != first
-        requests = asked(*MEMBERS[:4], None, temperature=0.0)
-        assert_alike(sampler.generate(requests), reference.generate(requests))
-    finally:
-        sampler.close()
 
 
 def test_closing_leaves_no_process_and_a_later_load_starts_again(
@@ -505,64 +388,3 @@ def test_an_exported_adapter_serves(engine: VllmSampler, finished: Path, tmp_pat
     engine.load(adapters)
     requests = asked(member, temperature=0.0)
     assert_alike(engine.generate(requests), reference.generate(requests))
-
-
-GENERATION = """
-[run]
-generations = 1
-[population]
-teachers = 2
-students = 2
-[adapters]
-rank = 4
-alpha = 8.0
-[sampler]
-engine = "vllm"
-[propose]
-per_type = 4
-[solve]
-attempts = 3
-[evolve]
-last_share = 0.0
-every = 1
-minimum_age = 1
-[compute]
-shards = 1
-threads = 1
-"""
-
-
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_a_whole_generation_runs_on_it(engine: VllmSampler, tmp_path: Path) -> None:
-    engine.close()
-    (tmp_path / "config.toml").write_text(GENERATION)
-    directory = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "populora_core.commands",
-        "run",
-        "--plain",
-        "--config",
-        str(tmp_path / "config.toml"),
-    ]
-    done = subprocess.run(
-        [*command, "--run-dir", str(directory)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    for stage in ("propose", "solve"):
-        manifest = json.loads((directory / "generations" / "0001" / stage / "manifest.json").read_text())
-        assert manifest["extra"]["sampler"]["engine"] == "vllm"
-    with Catalogue(directory) as catalogue:
-        rows = catalogue.rows("SELECT count(*) AS n FROM attempts WHERE completion_tokens > 0")
-        cache = catalogue.rows(
-            "SELECT stage, cache_hits FROM stages WHERE cache_hits IS NOT NULL ORDER BY stage"
-        )
-    assert rows[0]["n"] > 0
-    assert [row["stage"] for row in cache] == ["propose", "solve"]
-    assert all(0.0 <= row["cache_hits"] < 1.0 for row in cache)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from test_sampler_probe import MEMBERS, SPEC, write_version
+from vllm_members import needs_vllm
 
 from populora_core.compute.work import Worker
 from populora_core.config.machinery import SamplerSection
@@ -21,9 +21,6 @@ from populora_core.store.adapters import PROBE, WEIGHTS, Probe, read_probe
 from populora_core.support.errors import AdapterNotServed
 from populora_plugins.vllm.sampler import VllmSampler
 
-needs_vllm = pytest.mark.skipif(
-    find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
-)
 pytestmark = [pytest.mark.vllm, needs_vllm]
 EXACT = MismatchLimits.of(WARN, REFUSE, "float32")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 import pytest
 from test_real import weights
+from vllm_members import needs_vllm
 
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.machinery import SamplerSection
@@ -30,9 +30,6 @@ from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
 from populora_plugins.gguf_bases.named import NAMED
 
-needs_vllm = pytest.mark.skipif(
-    find_spec("vllm") is None, reason="vLLM is not installed; make test-vllm has it"
-)
 pytestmark = [pytest.mark.vllm, needs_vllm]
 
 SPOKEN = dialect("assert")
