@@ -14,6 +14,7 @@ from populora_core.commands.app import app
 from populora_core.config.load import load_config
 from populora_core.planning.duration import Rates, SamplingLoad, sampling_seconds, update_seconds
 from populora_core.planning.memory import shape_of
+from populora_core.runs.gpus import gpu_job
 from populora_core.support.shipped import REPOSITORY
 
 CONFIGS = REPOSITORY / "configs"
@@ -71,6 +72,20 @@ def test_sampling_is_bound_by_memory_for_few_rows_and_by_computing_for_many() ->
     cache = 50 * 57_344  # bytes of a row's keys and values, half-way
     assert few == pytest.approx(100 * ((2 * shape.parameters + cache) / 2e12 * 1.15 + 0.006))
     assert many == pytest.approx(100 * (2 * shape.parameters * 4096 / 4e14 * 1.15 + 0.006))
+
+
+def test_a_prompt_is_read_once_and_learnt_from_once_for_as_many_completions_as_a_pack_holds() -> None:
+    shape, rates = shape_of(QWEN2_5_7B, 32), Rates(1e12, 1e12)
+    alone, shared = SamplingLoad(16, 100.0, 20), SamplingLoad(16, 100.0, 20, group=8)
+    apart, together = (sampling_seconds(shape, load, 1.0, 16, 2, "torch", rates) for load in (alone, shared))
+    assert apart - together == pytest.approx(2 * shape.parameters * (1600 - 200) / 1e12)
+    assert [shared.learned(1.0, pack) for pack in (0, 140, 1000)] == [1920.0, 1120.0, 520.0]
+
+
+def test_prompts_are_as_long_as_the_dialect_that_is_spoken_makes_them() -> None:
+    job = gpu_job(load_config(CONFIGS / "quick.toml", ["base.dialect=assert"]), "torch")
+    assert 100 < job.attempts.prompt < 200 and 80 < job.proposals.prompt < 200
+    assert job.attempts.group == 4
 
 
 def test_an_update_takes_four_operations_a_parameter_and_token_and_two_more_to_save_memory() -> None:

@@ -32,7 +32,7 @@ def job(name: str, engine: str, share: float, budget: int, checkpointing: bool) 
         checkpointing=checkpointing,
         utilization=share,
         proposals=SamplingLoad(192, 1900, 4096),
-        attempts=SamplingLoad(1536, 650, 4096),
+        attempts=SamplingLoad(1536, 650, 4096, group=8),
     )
 
 
@@ -75,7 +75,7 @@ class Sums:
 
 
 def by_hand(name: str, card: int, engine: str, share: float, budget: int, checkpointing: bool) -> Sums:
-    """For 192 proposals of 1,900 + 4,096 tokens and 1,536 answers of 650 + 4,096, by eight members."""
+    """For 192 proposals of 1,900 + 4,096 tokens and 1,536 answers of 650 + 4,096, eight to a prompt."""
     base = BASES[name]
     kept = 2 * base.parameters + 8 * base.adapter * (4 + 2)
     stepping = min(8 * base.adapter, max(1 << 26, base.adapter)) * 5 * 4
@@ -94,12 +94,12 @@ def by_hand(name: str, card: int, engine: str, share: float, budget: int, checkp
         cache_tokens = max(0.0, room) / (base.cache * (1 + 1900 / 5996))
     sampling = 0.0
     rows = max(1, min(256, int(cache_tokens / 5996)))
-    for completions, prompt in ((192, 1900), (1536, 650)):
+    for completions, prompt, group in ((192, 1900, 1), (1536, 650, 8)):
         width = min(rows, completions)
         reads = (2 * base.parameters + width * (prompt + 2048) * base.cache) / 2e12
         computes = 2 * base.parameters * width / 3e14
         sampling += math.ceil(completions / width) * 4096 * (1.15 * max(reads, computes) + host)
-        sampling += 2 * base.parameters * completions * prompt / 3e14
+        sampling += 2 * base.parameters * completions / group * prompt / 3e14
     tokens = 192 * 5996 + 1536 * 4746
     learning = tokens * (6 if checkpointing else 4) * base.parameters / 3e14
     together = learner + takes + context <= card * GB

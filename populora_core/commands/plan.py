@@ -24,7 +24,7 @@ from populora_core.planning.memory import (
 from populora_core.report.text import seconds
 from populora_core.runs.gpus import gpu_job, rates_of
 from populora_core.runs.machine import cpu_rates, cuda_build, require_device
-from populora_core.runs.precision import number_bytes
+from populora_core.runs.precision import choose_dtype, number_bytes
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.devices import CUDA, gpus
@@ -97,8 +97,9 @@ def _print_machine(config: Config) -> None:
 
 def _print_cpu_time(config: Config) -> None:
     """Print about how long a CPU takes, by its rates now: what else it does counts."""
-    job, rates = gpu_job(config, "torch"), cpu_rates()
-    width, again = number_bytes(config.base), config.update.gradient_checkpointing
+    base, again = config.base, config.update.gradient_checkpointing
+    job, rates = gpu_job(config, "torch"), cpu_rates(choose_dtype(base.dtype, base.path, base.device))
+    width = number_bytes(base)
     rows = min(SAMPLER_ROWS, max(config.proposals, config.attempts))
     say(("\ntime", "bold"), " of this machine, about, without the sandbox:")
     for written, says in ((1.0, "at the limits of length"), (0.25, "at a quarter of them")):
@@ -107,7 +108,8 @@ def _print_cpu_time(config: Config) -> None:
             for load in (job.proposals, job.attempts)
         )
         learning = sum(
-            update_seconds(job.shape, load, written, again, rates) for load in (job.proposals, job.attempts)
+            update_seconds(job.shape, load, written, again, rates, job.pack_tokens)
+            for load in (job.proposals, job.attempts)
         )
         say(
             f"  completions {says}: {seconds(sampling)} of sampling and {seconds(learning)} of learning a generation, "

@@ -32,11 +32,19 @@ class SamplingLoad:
 
     Attributes:
         prompt, limit: tokens of each to read, and at most to write.
+        group: completions of one prompt, which is read once for all of them.
     """
 
     completions: int
     prompt: float
     limit: float
+    group: int = 1
+
+    def learned(self, written: float, pack_tokens: int) -> float:
+        """Tokens to learn from: a prompt counts once for as many of its completions as a pack has room for."""
+        each = written * self.limit
+        together = max(1, min(self.group, int((pack_tokens - self.prompt) / max(each, 1.0))))
+        return self.completions * (self.prompt / together + each)
 
 
 def sampling_seconds(
@@ -63,7 +71,7 @@ def sampling_seconds(
     again = 0 if bits == 16 else shape.linear * (bits / 8 + number_bytes)
     reading = (shape.parameters * number_bytes + again + held) / rates.bytes
     computing = FORWARD * shape.parameters * width / rates.operations
-    prompts = FORWARD * shape.parameters * load.completions * load.prompt / rates.operations
+    prompts = FORWARD * shape.parameters * load.completions / load.group * load.prompt / rates.operations
     return steps * (max(reading, computing) * ADAPTERS + STEP_SECONDS[engine]) + prompts
 
 
@@ -82,9 +90,13 @@ def update_operations(shape: ModelShape, tokens: int, targets: int, again: bool 
 
 
 def update_seconds(
-    shape: ModelShape, load: SamplingLoad, written: float, checkpointing: bool, rates: Rates
+    shape: ModelShape,
+    load: SamplingLoad,
+    written: float,
+    checkpointing: bool,
+    rates: Rates,
+    pack_tokens: int = 0,
 ) -> float:
     """Seconds to learn from completions and their prompts; checkpointing computes the forward pass once more."""
     passes = FORWARD * (2 if checkpointing else 1) + BACKWARD
-    tokens = load.completions * (load.prompt + written * load.limit)
-    return tokens * passes * shape.parameters / rates.operations
+    return load.learned(written, pack_tokens) * passes * shape.parameters / rates.operations

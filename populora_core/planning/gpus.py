@@ -42,6 +42,7 @@ class GpuJob:
         rows: that it writes at once at most.
         bits: that the base's linear layers are kept in, by the learner and the torch sampler.
         spread: GPUs of one vLLM engine, of which the learner has the first.
+        pack_tokens: of a sequence in which completions share their prompt.
     """
 
     shape: ModelShape
@@ -56,6 +57,7 @@ class GpuJob:
     rows: int = SAMPLER_ROWS
     bits: int = 16
     spread: int = 1
+    pack_tokens: int = 0
 
     @property
     def longest(self) -> int:
@@ -150,7 +152,10 @@ def gpu_plan(job: GpuJob, card: float, rates: Rates, gpus: int = 1, written: flo
             sampling_seconds(shape, share, written, width, job.number_bytes, job.engine, spread, job.bits)
             for share in shares
         ),
-        sum(update_seconds(shape, each, written, job.checkpointing, rates) for each in stages) / gpus,
+        sum(
+            update_seconds(shape, each, written, job.checkpointing, rates, job.pack_tokens) for each in stages
+        )
+        / gpus,
         turning,
         gpus * (needed.states + (resident if fit is Fit.TURNS else 0)),
         loading(shape, job.number_bytes, gpus),

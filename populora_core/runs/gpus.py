@@ -10,12 +10,14 @@ from populora_core.config.load import Config
 from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, GpuPlan, gpu_plan
 from populora_core.planning.memory import GB, Fit, read_shape
+from populora_core.problems.dialects import dialect, seeds_of
 from populora_core.runs.precision import number_bytes
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError
 
 SLACK = 0.97  # of what a GPU is sold as, some have this much
 PROMPT = {"instruct": (400, 250), "compact": (20, 40)}  # tokens of a prompt, and of each problem shown in it
+CHARACTERS = 3.4  # of a token of Python
 
 
 def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
@@ -24,22 +26,34 @@ def gpu_job(config: Config, engine: Literal["torch", "vllm"]) -> GpuJob:
     Raises:
         BaseModelError: nothing can be said of this base.
     """
-    own, shown = PROMPT.get(config.base.dialect, PROMPT["instruct"])
     propose, solve = config.propose, config.solve
+    proposing, solving = _prompt_tokens(config)
     return GpuJob(
         shape=read_shape(config.base.folder(), config.adapters.rank),
         engine=engine,
         members=config.members,
         number_bytes=number_bytes(config.base),
         token_budget=config.update.token_budget,
+        pack_tokens=config.update.pack_tokens,
         checkpointing=config.update.gradient_checkpointing,
         utilization=config.sampler.gpu_memory_utilization,
-        proposals=SamplingLoad(config.proposals, own + shown * propose.references[1], propose.max_tokens),
-        attempts=SamplingLoad(config.attempts, own + shown, solve.max_tokens),
+        proposals=SamplingLoad(config.proposals, proposing, propose.max_tokens),
+        attempts=SamplingLoad(config.attempts, solving, solve.max_tokens, solve.most_attempts),
         rows=config.sampler.rows,
         bits=config.base.bits,
         spread=config.sampler.tensor_parallel,
     )
+
+
+def _prompt_tokens(config: Config) -> tuple[float, float]:
+    """Tokens of a teacher's prompt and of a student's: a dialect with seed problems shows how long they are."""
+    spoken, references = dialect(config.base.dialect), config.propose.references[1]
+    kind = config.propose.types[0]
+    if seeds := seeds_of(spoken, kind):
+        proposing = spoken.propose_prompt(kind, [seeds[place % len(seeds)] for place in range(references)])
+        return len(proposing) / CHARACTERS, len(spoken.solve_prompt(seeds[0])) / CHARACTERS
+    own, shown = PROMPT.get(config.base.dialect, PROMPT["instruct"])
+    return own + shown * references, own + shown
 
 
 def rates_of(config: Config) -> Rates:

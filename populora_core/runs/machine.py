@@ -7,9 +7,11 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from populora_core.config.load import Config
 from populora_core.planning.duration import Rates
+from populora_core.runs.precision import Precision
 from populora_core.support.devices import CUDA, CUDA_13_DRIVER, gpus, require_gpus
 from populora_core.support.errors import ConfigError
 from populora_core.support.revision import version_of
@@ -59,11 +61,15 @@ def cuda_build() -> str | None:
     return found[1] if found else None
 
 
-def cpu_rates() -> Rates:
-    """The rates of this machine's cores together, tried for half a second: products in float32, and copies."""
+def cpu_rates(precision: Precision = "float32") -> Rates:
+    """The rates of this machine's cores together, tried for half a second: products in the precision, and copies."""
     import numpy as np
 
-    factor = np.random.default_rng(0).standard_normal((SIDE, SIDE), dtype=np.float32)
+    factor: Any = np.random.default_rng(0).standard_normal((SIDE, SIDE), dtype=np.float32)
+    if precision == "bfloat16":  # NumPy has none; torch takes seconds to import
+        import torch
+
+        factor = torch.from_numpy(factor).bfloat16()
     store, times = np.ones(1 << 25, dtype=np.uint8), {"products": 0, "copies": 0}
     for what in times:
         ends = time.perf_counter() + PROBE_SECONDS
