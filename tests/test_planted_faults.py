@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
+from pathlib import Path
 
 import pytest
-from fault_rule import Fault, faults, listed, planted
+from fault_rule import REPOSITORY, Fault, faults, listed, planted
 
+RESULTS = REPOSITORY / "bench" / "results"
 SOURCE = """
 @dataclass(frozen=True)
 class Limits:
@@ -58,3 +61,11 @@ def test_every_part_of_the_code_holds_faults_and_the_list_is_the_same_each_time(
     assert {"sampler", "learner", "problems", "population", "store"} == {
         fault.file.split("/")[1] for fault in drawn
     }
+
+
+@pytest.mark.parametrize("record", sorted(RESULTS.glob("planted-faults-*.json")), ids=lambda path: path.stem)
+def test_a_record_names_modules_and_tests_that_are_there(record: Path) -> None:
+    results = json.loads(record.read_text())["results"]
+    tests = {each[key].partition("::")[0] for each in results for key in ("by", "later")} - {""}
+    files = {each["fault"]["file"] for each in results} | tests
+    assert [name for name in sorted(files) if not (REPOSITORY / name).is_file()] == []
