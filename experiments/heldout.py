@@ -41,6 +41,7 @@ def settings(run: Run) -> Row:
         "problems": Path(str(run.config.anchors.parameters.get("path", ""))).stem,
         "temperature": run.config.solve.temperature,
         "learning_rate": update.learning_rate,
+        "kl": update.kl,
         "shuffled": update.shuffle_rewards,
         "updates": newest_generation(run),
         "seed": run.config.run.seed,
