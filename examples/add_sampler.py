@@ -17,6 +17,8 @@ from populora_core import Completion, FinishReason, Request, Served, Text, load_
 
 
 class Plain:
+    """A `Sampler` with a base of its own; the learner's `stacked` adapters are left."""
+
     name = "plain"  # recorded with what it samples
 
     def __init__(self, spec: Any, vocabulary: Any, stacked: Any) -> None:
@@ -28,6 +30,7 @@ class Plain:
         if self.members:
             self.model.delete_adapter(self.members)
         for each in adapters:
+            each.require_whole()
             self.model.load_adapter(str(each.folder), each.member_id)
         self.members = [each.member_id for each in adapters]
 
@@ -38,7 +41,9 @@ class Plain:
             self.model.set_adapter(member)
         elif self.members:
             self.model.disable_adapters()
-        found: torch.Tensor = self.model(torch.tensor([ids])).logits[0].float()
+        found: torch.Tensor = (
+            self.model(torch.tensor([ids], device=self.model.device)).logits[0].float().cpu()
+        )
         return found
 
     def generate(
@@ -47,6 +52,8 @@ class Plain:
         return [self.complete(request) for request in requests]
 
     def complete(self, request: Request) -> Completion:
+        if request.top_p < 1.0:
+            raise ValueError("this sampler draws from all tokens; set top_p to 1")
         rng, tokens, logprobs = torch.Generator().manual_seed(request.seed), list[int](), list[float]()
         while len(tokens) < request.max_tokens:
             logits = self.logits(request.member_id, [*request.prompt_ids, *tokens])[-1]

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from populora_core.compute.results import encode
 from populora_core.learner.rows import CorpusText
 from populora_core.problems.dialects import dialect, stops_of
-from populora_core.sampler.engines import scored_in
+from populora_core.sampler.engines import TORCH, scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Completion, Request, Sampler, Served
 from populora_core.sampler.spec import ModelSpec
@@ -177,7 +177,7 @@ class Worker:
     def vocabulary(self) -> Vocabulary:
         from populora_core.model.base import Vocabulary, base_digest, load_vocabulary, require_same
 
-        if self.spec.sampler.engine == "torch":  # the base is needed in any case
+        if self.spec.sampler.engine == TORCH:  # the base is needed in any case
             return Vocabulary(self.base.tokenizer, self.base.stop_ids)
         require_same(self.spec.base.folder(), base_digest(self.spec.base.folder()), self.spec.digest)
         return load_vocabulary(self.spec.base.folder())

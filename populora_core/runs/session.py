@@ -20,7 +20,7 @@ from populora_core.runs.preflight import check_names
 from populora_core.runs.reap import clear
 from populora_core.runs.run import Run, sources
 from populora_core.runs.sharing import SharedStore
-from populora_core.sampler.engines import choose_engine
+from populora_core.sampler.engines import VLLM, choose_engine
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import require_backend
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -114,7 +114,7 @@ class Session:
         config = self.run.config
         engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
         sampler = config.sampler.model_copy(update={"engine": engine})
-        sleeps = engine == "vllm" and engine_sleeps(config)
+        sleeps = engine == VLLM and engine_sleeps(config)
         digest = self.run.record["base_digest"]
         return ModelSpec(config.base, config.adapters, digest, sampler, config.members, sleeps)
 
