@@ -5,8 +5,8 @@
 
 The first half of a suite chooses settings, the second is reported, so what only chooses is measured with `--part
 validation`. A line of the output is one student or base on one half; a line that is there is not made again. Without
-runs it prints the table: gains over the base by setting, paired by problem, over all seeds, with 95 % intervals
-of a bootstrap over problems.
+runs it prints the table: gains over the base by setting, and over shuffled rewards where there are some, paired by
+problem, over all seeds, with 95 % intervals of a bootstrap over problems.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
@@ -86,6 +87,31 @@ def measured(run: Run, suite: Suite, part: Part, measure: str, finished: Path) -
         }
 
 
+def interval(of_problem: NDArray[np.float64], rng: np.random.Generator) -> str:
+    """The mean over problems, with the 95 % interval of a bootstrap."""
+    drawn = of_problem[rng.integers(0, len(of_problem), (RESAMPLES, len(of_problem)))].mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return f"{of_problem.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def over_shuffled(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each setting that was played with shuffled rewards too: by how much the true ones end above them."""
+    rng = np.random.default_rng(0)
+    groups: dict[tuple[object, ...], dict[bool, dict[str, list[float]]]] = {}
+    for row in rows:
+        if row["player"] != BASE:
+            setting = tuple(
+                value for name, value in row["settings"].items() if name not in ("seed", "shuffled")
+            )
+            own = groups.setdefault((*setting, row["measure"]), {False: {}, True: {}})
+            for item, right in row["right"].items():
+                own[row["settings"]["shuffled"]].setdefault(item, []).append(right)
+    for group, played in groups.items():
+        if items := played[False].keys() & played[True].keys():
+            pairs = [np.mean(played[False][item]) - np.mean(played[True][item]) for item in sorted(items)]
+            yield f"{group}, over shuffled rewards: {len(pairs)} problems, {interval(np.array(pairs), rng)}"
+
+
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """A line for each setting, half and measure."""
     rng = np.random.default_rng(0)
@@ -108,12 +134,10 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             for item, right in row["right"].items() if row["player"] != BASE else ():
                 gains.setdefault(item, []).append(right - bases[0]["right"][item])
         of_problem = np.array([np.mean(each) for each in gains.values()])
-        drawn = of_problem[rng.integers(0, len(of_problem), (RESAMPLES, len(of_problem)))].mean(axis=1)
-        low, high = np.quantile(drawn, (0.025, 0.975))
         seeds = len({row["settings"]["seed"] for row in own})
         yield (
             f"{group}: {len(of_problem)} problems, {seeds} seeds, base {np.mean(scores[True]):.3f}, students "
-            f"{np.mean(scores[False]):.3f}, gain {of_problem.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+            f"{np.mean(scores[False]):.3f}, gain {interval(of_problem, rng)}"
         )
 
 
@@ -150,7 +174,7 @@ def main() -> None:
             with options.output.open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in new)
             rows += new
-    for line in table(rows):
+    for line in (*table(rows), *over_shuffled(rows)):
         print(line)
 
 

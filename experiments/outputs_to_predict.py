@@ -15,12 +15,12 @@ import argparse
 import ast
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from populora_core.benchmarks import cruxeval
+from populora_core.benchmarks.anchors import read_drafts
 from populora_core.benchmarks.files import read_rows
-from populora_core.benchmarks.items import in_order
 from populora_core.problems.normal import program_key
 from populora_core.problems.parsing import (
     FormatError,
@@ -56,13 +56,11 @@ def called_f(source: str, entry: str) -> str:
 
 
 def of_row(row: Row) -> tuple[str, list[str]]:
-    """Program and inputs, without their parentheses, of a row of any of the data sets."""
+    """Program and inputs, without their parentheses, of one of MBPP's rows or of a proposal."""
     if "canonical_solution" in row:
         inputs = [", ".join(map(repr, arguments)) for arguments in row["base_input"]]
         return called_f(row["canonical_solution"], row["entry_point"]), inputs
-    if "snippet" in row:
-        return row["snippet"], row.get("inputs") or [row["input"]]
-    return row["code"], [row["input"]]
+    return row["snippet"], row.get("inputs") or [row["input"]]
 
 
 def problems(rows: list[Row], left_out: Counter[str]) -> Iterator[Job]:
@@ -75,39 +73,42 @@ def problems(rows: list[Row], left_out: Counter[str]) -> Iterator[Job]:
         except (FormatError, ProgramSyntaxError) as error:
             left_out[str(error).partition(":")[0]] += 1
             continue
-        for each in arguments:
-            if len(program) > LONGEST_PROGRAM or len(each) > LONGEST_INPUT:
-                left_out["program or input too long"] += 1
-            else:
-                yield Job("", program, (each,))
+        yield from short((Job("", program, (each,)) for each in arguments), left_out)
 
 
-def halves(rows: list[Row]) -> tuple[list[Row], set[str]]:
-    """The rows to play, and the programs that are kept for scoring; of a data set that is not CRUXEval all and none."""
+def of_file(file: Path, left_out: Counter[str]) -> tuple[list[Job], set[str]]:
+    """The problems of a file, and the programs that are kept for scoring, which CRUXEval's alone has."""
+    rows = read_rows(file)
     if not cruxeval.is_row(rows[0]):
-        return rows, set()
-    usable = {str(row["id"]): row for row in rows if not cruxeval.refused(row)}
-    order = in_order(usable)
-    kept = {program_key(read_program(str(usable[name]["code"]))) for name in order[HALF:]}
-    return [usable[name] for name in order[:HALF]], kept
+        return list(problems(rows, left_out)), set()
+    played, kept = read_drafts(str(file), end=HALF), read_drafts(str(file), first=HALF)
+    jobs = [Job("", each.program, each.inputs) for each in played if each.problem_type == "code_o"]
+    return list(short(jobs, left_out)), {program_key(each.program) for each in kept}
+
+
+def short(jobs: Iterable[Job], left_out: Counter[str]) -> Iterator[Job]:
+    """The jobs whose program and inputs can be shown in few tokens."""
+    for job in jobs:
+        if len(job.program) > LONGEST_PROGRAM or len(job.inputs[0]) > LONGEST_INPUT:
+            left_out["program or input too long"] += 1
+        else:
+            yield job
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="+", type=Path, help="CRUXEval's file first")
+    parser.add_argument("files", nargs="+", type=Path, help="JSON lines, unpacked")
     parser.add_argument(
         "--output", type=Path, required=True, help="JSON lines that `anchors.parameters` can name"
     )
     options = parser.parse_args()
     left_out, kept, jobs = Counter[str](), set[str](), list[Job]()
     for file in options.files:
-        rows, own_kept = halves(read_rows(file))
-        kept |= own_kept
-        before = len(jobs)
-        jobs += problems(rows, left_out)
-        print(f"{file.name}: {len(rows)} rows, {len(jobs) - before} problems")
+        own, own_kept = of_file(file, left_out)
+        jobs, kept = jobs + own, kept | own_kept
+        print(f"{file.name}: {len(own)} problems")
     new = {(job.program, job.inputs): job for job in jobs if program_key(job.program) not in kept}
     left_out["held out, or there twice"] = len(jobs) - len(new)
     with open_sandbox("auto", Limits(), workers=2) as sandbox:

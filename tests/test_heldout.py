@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from experiments.heldout import GREEDY, table
+from experiments.heldout import GREEDY, over_shuffled, table
 from populora_core.benchmarks.scores import BASE
 
 
-def row(player: str, part: str, seed: int, right: dict[str, float]) -> dict[str, object]:
-    settings = {"dialect": "assert", "temperature": 0.6, "learning_rate": 1e-4, "updates": 40, "seed": seed}
+def row(
+    player: str, part: str, seed: int, right: dict[str, float], shuffled: bool = False
+) -> dict[str, object]:
+    settings = {"dialect": "assert", "learning_rate": 1e-4, "shuffled": shuffled, "updates": 40, "seed": seed}
     return {"player": player, "part": part, "measure": GREEDY, "settings": settings, "right": right}
 
 
@@ -26,3 +28,15 @@ def test_a_gain_is_paired_by_problem_over_all_seeds() -> None:
     (both,) = (line for line in lines if "'both'" in line)
     assert "2 problems, 2 seeds, base 0.500, students 0.750, gain +0.250" in reported
     assert "3 problems, 2 seeds" in both and "gain -0.167" in both
+
+
+def test_true_rewards_are_paired_with_shuffled_ones_of_the_same_setting() -> None:
+    rows = [
+        row(BASE, "test", 0, {"a": 1.0, "b": 1.0}),
+        row("student", "test", 0, {"a": 1.0, "b": 1.0}),
+        row("student", "test", 1, {"a": 0.0, "b": 1.0}),
+        row("student", "test", 0, {"a": 0.0, "b": 0.0}, shuffled=True),
+    ]
+    (line,) = over_shuffled(rows)
+    assert "2 problems, +0.750" in line
+    assert list(over_shuffled(rows[:3])) == []

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from experiments.outputs_to_predict import HALF, called_f, halves, main
+from experiments.outputs_to_predict import HALF, called_f, main, of_file
 from populora_core.benchmarks.anchors import read_drafts
+from populora_core.problems.normal import program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 
 
@@ -30,16 +33,23 @@ def test_a_program_that_uses_the_name_f_is_refused() -> None:
         called_f("def g(f):\n return f(1)", "g")
 
 
-def test_half_of_cruxeval_is_kept_for_scoring() -> None:
-    played, kept = halves(cruxeval(2 * HALF))
+def written(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_half_of_cruxeval_is_kept_for_scoring(tmp_path: Path) -> None:
+    played, kept = of_file(written(tmp_path / "cruxeval.jsonl", cruxeval(2 * HALF)), Counter())
     assert (len(played), len(kept)) == (HALF, HALF)
+    assert not {program_key(job.program) for job in played} & kept
 
 
 @pytest.mark.sandbox
 def test_what_does_not_run_or_is_kept_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = cruxeval(HALF + 1)
-    _, (kept,) = halves(rows)
-    (held_out,) = (row for row in rows if row not in halves(rows)[0])
+    cruxevals = written(tmp_path / "cruxeval.jsonl", rows)
+    played = {job.program for job in of_file(cruxevals, Counter())[0]}
+    (held_out,) = (row for row in rows if row["code"] not in played)
     proposals = [
         {"snippet": held_out["code"], "input": "5", "output": ""},
         {"snippet": "def f(x):\n    return x[1:]", "input": "'abc'", "output": ""},
@@ -48,14 +58,14 @@ def test_what_does_not_run_or_is_kept_is_left_out(tmp_path: Path, monkeypatch: p
     solutions = [
         {"canonical_solution": "def add(a, b):\n return a + b", "entry_point": "add", "base_input": [[1, 2]]}
     ]
-    files = []
-    for name, content in (("cruxeval", rows), ("proposals", proposals), ("solutions", solutions)):
-        files.append(tmp_path / f"{name}.jsonl")
-        files[-1].write_text("".join(json.dumps(row) + "\n" for row in content))
+    others = [
+        written(tmp_path / "proposals.jsonl", proposals),
+        written(tmp_path / "solutions.jsonl", solutions),
+    ]
     output = tmp_path / "outputs.jsonl"
-    monkeypatch.setattr(sys, "argv", ["", *map(str, files), "--output", str(output)])
+    monkeypatch.setattr(sys, "argv", ["", *map(str, [*others, cruxevals]), "--output", str(output)])
     main()
     drafts = read_drafts(str(output))
     assert len(drafts) == HALF + 2
-    assert [draft.inputs for draft in drafts[HALF:]] == [("('abc',)",), ("(1, 2)",)]
-    assert kept and held_out["code"] not in {draft.program for draft in drafts}
+    assert [draft.inputs for draft in drafts[:2]] == [("('abc',)",), ("(1, 2)",)]
+    assert held_out["code"] not in {draft.program for draft in drafts}
