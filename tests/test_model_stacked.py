@@ -9,24 +9,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_base import layout_of, random_rows, tiny_model
+from tiny_requests import MEMBERS, tiny_stacked
 from torch import nn
 
 from populora_core.model.routes import FEW_PRODUCTS, Masked, RowBlock, Scattered, route_of, step_route
 from populora_core.model.stacked import StackedAdapters, StackedLinear
 from populora_core.support.errors import BaseModelError, PopulationError
 
-MEMBERS = ("a", "b", "c")
 MANY = 1000  # tokens, for which any part is long enough
 IDS = torch.arange(2, 14).view(6, 2).repeat(1, 3) % 20
 
 
 @pytest.fixture
 def stacked() -> StackedAdapters:
-    model = tiny_model()
-    layout = layout_of(model)
-    stacked = StackedAdapters(model, layout)
-    stacked.load(random_rows(layout, *MEMBERS))
-    return stacked
+    return tiny_stacked()
 
 
 def logits(

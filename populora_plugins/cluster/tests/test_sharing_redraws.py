@@ -44,10 +44,7 @@ def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
+    url, run, other = two_machines(tmp_path)
     first = files(other)
     redraw(run, b"second draw")
     assert files(run.directory) != first
@@ -55,6 +52,14 @@ def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) 
     assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
     assert files(other) == files(run.directory)
     assert (other / "superseded").is_dir()
+
+
+def two_machines(folder: Path) -> tuple[str, Run, Path]:
+    """A store, a run that has made its stage, and the directory of another machine that has pulled it."""
+    url = (folder / "store").as_uri()
+    run = begin(folder / "run", url)
+    make(run.directory, b"first draw")
+    return url, run, pull(url, folder / "other").run.directory
 
 
 def redraw(run: Run, weights: bytes) -> None:
@@ -93,10 +98,7 @@ def evaluate(run: Path) -> Path:
 
 @pytest.mark.thorough
 def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
+    url, run, other = two_machines(tmp_path)
     evaluation = evaluate(other)
     redraw(run, b"second draw")
     pull(url, other)
@@ -110,10 +112,7 @@ def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tm
 def test_a_pull_that_follows_a_killed_one_sets_outdated_evaluations_aside_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = (tmp_path / "store").as_uri()
-    run = begin(tmp_path / "run", url)
-    make(run.directory, b"first draw")
-    other = pull(url, tmp_path / "other").run.directory
+    url, run, other = two_machines(tmp_path)
     evaluation = evaluate(other)
     redraw(run, b"second draw")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
