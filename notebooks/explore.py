@@ -24,7 +24,7 @@ def _():
     from populora_core.report.notes import headline
     from populora_core.report.page import ReportSection, page
     from populora_core.report.palette import LINES
-    from populora_core.report.text import plain, visible
+    from populora_core.report.text import call, plain, visible
     from populora_core.runs.run import open_runs
     from populora_plugins.pages.lead import lead_plots
     from populora_plugins.pages.lineage import lineage_plot
@@ -33,6 +33,7 @@ def _():
         LINES,
         ReportSection,
         Series,
+        call,
         headline,
         lead_plots,
         line_plot,
@@ -148,7 +149,7 @@ def _(catalogue, mo, pick_rate, pick_type):
 
 
 @app.cell
-def _(catalogue, mo, problems, visible):
+def _(call, catalogue, mo, problems, visible):
     mo.stop(not problems.value, mo.md("No problem is chosen."))
     _id = problems.value[0]["problem_id"]
     (_problem,) = catalogue.rows("SELECT * FROM problems WHERE problem_id = ?", [_id])
@@ -157,7 +158,8 @@ def _(catalogue, mo, problems, visible):
         [_id],
     )
     _examples = "\n".join(
-        f"f{given} → {gives}" for given, gives in zip(_problem["inputs"], _problem["outputs"], strict=True)
+        f"{call(given)} → {gives}"
+        for given, gives in zip(_problem["inputs"], _problem["outputs"], strict=True)
     )
     mo.vstack(
         [

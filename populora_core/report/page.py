@@ -17,7 +17,7 @@ from markupsafe import Markup
 from populora_core.report.charts import Plot
 from populora_core.report.figures import SampleProblem
 from populora_core.report.palette import variables
-from populora_core.report.text import percent, plain, signed
+from populora_core.report.text import call, percent, plain, signed
 from populora_core.support.version import VERSION
 from populora_core.support.visible import visible
 
@@ -111,6 +111,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {
+        "call": call,
         "visible": visible,
         "excerpt": excerpt,
         "percent": percent,

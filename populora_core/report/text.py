@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from populora_core.problems.types import PROBLEM_TYPES
+from populora_core.sandbox.literals import NotPlainData, written_arguments
 from populora_core.support.visible import visible
 
 if TYPE_CHECKING:
@@ -58,6 +59,14 @@ def plain(name: str) -> str:
     """A problem type of ours in plain words, a role in the plural, anything else as it is."""
     title = getattr(PROBLEM_TYPES.get(name), "title", "")
     return title or (f"{name}s" if name in ("teacher", "student") else name)
+
+
+def call(arguments: str) -> str:
+    """A call of a program as it is written: `f(4)` for the argument tuple `(4,)`."""
+    try:
+        return f"f({', '.join(written_arguments(arguments))})"
+    except NotPlainData:  # too long, or another package's problem type asks otherwise
+        return f"f{arguments}"
 
 
 def short_id(member_id: str) -> str:

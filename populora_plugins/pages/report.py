@@ -33,9 +33,10 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
     """A run's headline, its figures at a glance and its notes."""
     played = [row["seconds"] + row["before"] for row in figures["stages"]]
     living = [row for row in figures["members"] if row["died_generation"] is None]
+    alive = {role: sum(row["role"] == role for row in living) for role in figures.roles()}
     tiles = [
         (f"{figures.last} / {figures.target}", "generations"),
-        *((str(sum(row["role"] == role for row in living)), f"{role}s alive") for role in figures.roles()),
+        *((str(count), f"{role}{'s' * (count != 1)} alive") for role, count in alive.items()),
         *(
             (number(sum(row[what] for row in figures["figures_generation"])), what)
             for what in ("problems", "attempts")

@@ -17,6 +17,7 @@ COMPARED = {
     "paper": ("solo",),
     "frontier": ("solo", "frozen", "pair"),
     "population": ("islands", "averaged", "teachers", "pair"),
+    "real": ("format", "pool"),
 }
 """Claims -> keys of the arms that the population is held against."""
 COPIES_AFTER = 2  # generations in which copies learn before they are scored
@@ -53,15 +54,19 @@ class StudyConfig(Section):
     runs: Path = Field(description="folder of the run directories, one a seed of an arm")
     results: Path = Field(description="folder of the summaries, the table of verdicts and the report")
     population: str = Field(description="the arm whose runs are held against ...")
-    solo: str | None = Field(None, description="... those of this one, where claims are not population")
-    claims: Literal["paper", "frontier", "population"] = Field(
-        "paper", description="what is judged: the paper's claims, or those of the second or the third study"
+    solo: str | None = Field(None, description="... those of this one, where claims are paper or frontier")
+    claims: Literal["paper", "frontier", "population", "real"] = Field(
+        "paper",
+        description="what is judged: the paper's claims, or those of the second or the third study, or of the one on "
+        "a pretrained base",
     )
     frozen: str | None = Field(None, description="claims frontier: the arm whose teachers never learn")
     pair: str | None = Field(None, description="claims frontier, population: one teacher and one student")
     islands: str | None = Field(None, description="claims population: as many pairs that never meet")
     averaged: str | None = Field(None, description="claims population: members become their average")
     teachers: str | None = Field(None, description="claims population: many teachers and one student")
+    format: str | None = Field(None, description="claims real: a teacher that is paid for any valid problem")
+    pool: str | None = Field(None, description="claims real: no teacher, but the base's own problems")
     suite: str = Field("bundled:tiny", description="a suite file, or bundled:NAME of configs/suites/")
     evaluate_every: Count = Field(
         15, description="generations between evaluations on the suite's reported half"

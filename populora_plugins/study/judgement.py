@@ -62,6 +62,8 @@ class ClaimArm(StrEnum):
     ISLANDS = "islands"  # as many pairs that never meet
     AVERAGED = "averaged"  # the population, whose members become their average now and then
     TEACHERS = "teachers"  # many teachers, one student
+    FORMAT = "format"  # a teacher that is paid for any valid problem
+    POOL = "pool"  # no teacher: the base's own problems
 
 
 @dataclass(frozen=True, slots=True)

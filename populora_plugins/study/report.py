@@ -35,12 +35,14 @@ QUESTIONS = {
     "paper": "does co-evolution beat the single agent?",
     "frontier": "does the population push the frontier?",
     "population": "does a population pay for itself?",
+    "real": "does self-play teach a pretrained model?",
 }
 JUDGED = (Verdict.SUPPORTED, Verdict.NO_DIFFERENCE, Verdict.REFUTED, Verdict.CANNOT_TELL)
 WORDS = {
     "paper": (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.CANNOT_TELL),
     "frontier": JUDGED,
     "population": JUDGED,
+    "real": JUDGED,
 }
 """The verdicts of each study's own family."""
 SOURCE = "Every figure is computed from the summaries (Parquet) beside it; docs/study.md says how."

@@ -32,18 +32,20 @@ from populora_plugins.study.judgement import (
     overall,
 )
 from populora_plugins.study.population import PAYS
+from populora_plugins.study.real import REAL
 from populora_plugins.study.summary import Summary, read_summaries
 
 VERDICTS = "verdicts.json"
-FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED), "population": (PAYS,)}
+FAMILIES = {"paper": (PAPER,), "frontier": (FRONTIER, RESTATED), "population": (PAYS,), "real": (REAL,)}
 """Families of claims that a study judges, by its key `claims`: its own family first."""
 Answered = tuple[Claim, Verdict, list[ClaimResult]]
 """A claim with its verdict and the answers on each basis."""
 
 
-NAMED = ("name", "population", "solo", "claims", "frozen", "pair", "islands", "averaged", "teachers")
+COMPARED = ("frozen", "pair", "islands", "averaged", "teachers", "format", "pool")
+NAMED = ("name", "population", "solo", "claims", *COMPARED)
 """Fields of the study in the table of verdicts; those in UNSAID are left out at their defaults."""
-UNSAID = {"claims": "paper"} | dict.fromkeys(NAMED[4:]) | {"solo": None}
+UNSAID = {"claims": "paper"} | dict.fromkeys(COMPARED) | {"solo": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Results:
     """A folder of results, read.
 
     Attributes:
-        population, solo, frozen, pair, islands, averaged, teachers: names of the arms that claims compare.
+        population, solo, and those of COMPARED: names of the arms that claims compare.
         arms: all arms of the study, in its order.
         claims: key of its families.
     """
@@ -67,6 +69,8 @@ class Results:
     islands: str | None = None
     averaged: str | None = None
     teachers: str | None = None
+    format: str | None = None
+    pool: str | None = None
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -74,8 +78,8 @@ class Results:
 
     @property
     def rival(self) -> str:
-        """The arm beside the population's where one is shown: the single agent, or else the pair."""
-        return self.solo or self.pair or self.population
+        """The arm beside the population's where one is shown: the single agent, or else the pair or the pool."""
+        return self.solo or self.pair or self.pool or self.population
 
     @property
     def compared(self) -> dict[ClaimArm, str]:

@@ -199,6 +199,13 @@ def test_a_sample_shows_the_exact_prompt_and_every_attempt(finished: Path) -> No
         assert sum(rates) / len(rates) == pytest.approx(sample.problem["solve_rate"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "written"), [("(4,)", "f(4)"), ("([1, 2], 'a')", "f([1, 2], 'a')"), ("24: 1 2", "f24: 1 2")]
+)
+def test_a_call_is_shown_as_it_is_written(arguments: str, written: str) -> None:
+    assert text.call(arguments) == written
+
+
 def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
     figures = read_figures(finished)
     plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")

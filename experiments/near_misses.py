@@ -1,0 +1,180 @@
+"""Measure whether the right output of a program is likelier to a student than its near misses, beside its base.
+
+    python -m experiments.near_misses runs/study-real/self-play-seed-0000 --output bench/results/real-near-misses.jsonl
+    python -m experiments.near_misses --output bench/results/real-near-misses.jsonl
+
+Such a score needs no parser and no sampling. A near miss is the output of the program with one statement left out,
+where that runs and gives another value, but for None: that is a return left out. The first three that differ count; a
+problem without any is left out and counted. A student is right where the log-probability of the right answer, its
+tokens and the end of its line summed, is above those of all its near misses. A line of the output is one student or
+base; one that is there is not made again. Without runs it prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.heldout import interval
+from populora_core.benchmarks.bundled import problem_of
+from populora_core.benchmarks.cruxeval import same_value
+from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.scores import BASE
+from populora_core.benchmarks.suite import Part, load_suite
+from populora_core.compute.work import Worker
+from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
+from populora_core.lifecycle.standing import newest_generation
+from populora_core.problems.dialects import dialect
+from populora_core.problems.grading import RunJobs
+from populora_core.problems.model import Problem
+from populora_core.problems.slack import without_each
+from populora_core.problems.variants import MOST, Trial, outputs_of, spread, trusted
+from populora_core.runs.run import Run, open_runs
+from populora_core.sampler.requests import Served, Text
+from populora_core.sampler.spec import ModelSpec
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.verify import verify_or_raise
+from populora_core.support.aliases import Row
+from populora_core.support.shipped import REPOSITORY
+
+SUITE = REPOSITORY / "configs" / "suites" / "cruxeval-outputs.toml"
+MOST_MISSES = 3
+NOTHING = "None"
+DIALECT = "assert"
+"""The dialect whose prompts end with `assert f(ARGS) ==`, so that an answer is a blank, a value and the line's end."""
+
+
+def near_misses(problems: Sequence[Problem], run_jobs: RunJobs) -> list[list[str]]:
+    """Up to three outputs of each problem, all different, that its program gives with one statement left out."""
+    variants = [spread(list(without_each(problem.program)), MOST) for problem in problems]
+    trials = [
+        Trial(
+            problem.problem_id,
+            [problem.program, *own],
+            [(at, problem.inputs[0]) for at in range(1 + len(own))],
+        )
+        for problem, own in zip(problems, variants, strict=True)
+    ]
+    return [
+        _unlike(problem.outputs[0], trusted(problem, found) or ())
+        for problem, found in zip(problems, outputs_of(trials, run_jobs), strict=True)
+    ]
+
+
+def _unlike(right: str, found: Iterable[str | None]) -> list[str]:
+    """The first few outputs of which no two are the same value, nor the right one or `NOTHING`."""
+    chosen: list[str] = []
+    for output in found:
+        if output is not None and not any(same_value(output, other) for other in (right, NOTHING, *chosen)):
+            chosen.append(output)
+    return chosen[:MOST_MISSES]
+
+
+def texts(worker: Worker, member: str | None, problem: Problem, misses: Sequence[str]) -> list[Text]:
+    """The right answer and the near misses, each behind the prompt of an attempt."""
+    spoken, tokenizer = dialect(DIALECT), worker.vocabulary.tokenizer
+    prompt = tuple(spoken.encode(tokenizer, spoken.solve_prompt(problem)))
+    answers = [f" {output}\n" for output in (problem.outputs[0], *misses)]
+    return [
+        Text(member, prompt, tuple(tokenizer(each, add_special_tokens=False)["input_ids"]))
+        for each in answers
+    ]
+
+
+def preferred(
+    worker: Worker, member: str | None, asked: Sequence[tuple[Problem, Sequence[str]]]
+) -> dict[str, bool]:
+    """Problem -> whether its right output is likelier than its near misses."""
+    every = [texts(worker, member, problem, misses) for problem, misses in asked]
+    scored = iter([sum(each) for each in worker.sampler.score([text for own in every for text in own])])
+    found = {}
+    for (problem, _), own in zip(asked, every, strict=True):
+        right, *others = [next(scored) for _ in own]
+        found[problem.problem_id] = right > max(others)
+    return found
+
+
+def named(run: Run) -> Row:
+    """The arm and seed by which runs of a study are named, and the updates that were taken."""
+    arm, _, seed = run.directory.name.rpartition("-seed-")
+    return {"arm": arm, "seed": int(seed), "updates": newest_generation(run)}
+
+
+def measured(run: Run, asked: Sequence[tuple[Problem, Sequence[str]]], known: set[str]) -> Iterator[Row]:
+    """A row for the run's student, and one for the base unless that is known."""
+    base, generation = run.config.base, newest_generation(run)
+    spec = ModelSpec(base, run.config.adapters, run.record["base_digest"])
+    worker = Worker(spec, run.config.compute.threads)
+    members = chosen_members(run, generation, SOLVERS)
+    worker.sampler.load(
+        [Served(member, run.adapter_folder(member, generation), sha) for member, sha in members.items()]
+    )
+    for member in members:
+        yield {**named(run), "player": member, "right": preferred(worker, member, asked)}
+    if BASE not in known:
+        yield {"arm": BASE, "seed": 0, "updates": 0, "player": BASE, "right": preferred(worker, None, asked)}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Share of each arm, and what it gains over the base: paired by problem, over all seeds."""
+    rng = np.random.default_rng(0)
+    (base,) = (row["right"] for row in rows if row["player"] == BASE)
+    lines = [
+        "| arm | seeds | right answer preferred | over the base |",
+        "| --- | --- | --- | --- |",
+        f"| base | | {np.mean(list(base.values())):.3f} of {len(base)} problems | |",
+    ]
+    for arm in sorted({row["arm"] for row in rows} - {BASE}):
+        own = [row["right"] for row in rows if row["arm"] == arm]
+        share = np.mean([[each[name] for name in base] for each in own], axis=0)
+        gain = interval(share - np.array(list(base.values()), dtype=float), rng)
+        lines.append(f"| {arm} | {len(own)} | {share.mean():.3f} | {gain} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="*", help="run directories, named ARM-seed-N as a study names them"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, help="JSON lines, to which results are appended"
+    )
+    given = parser.parse_args()
+    rows = [json.loads(line) for line in given.output.open()] if given.output.exists() else []
+    there = {(row["arm"], row["seed"], row["updates"]) for row in rows}
+    left = [run for run in open_runs(given.runs) if tuple(named(run).values()) not in there]
+    if left:
+        asked = problems_with_misses()
+        with given.output.open("a") as file:
+            for run in left:
+                for row in measured(run, asked, {row["player"] for row in rows}):
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    rows.append(row)
+    print(table(rows))
+
+
+def problems_with_misses() -> list[tuple[Problem, list[str]]]:
+    """The suite's problems that have near misses, with these."""
+    ((_, items),) = suite_items(load_suite(SUITE), Part.TEST)
+    problems = [problem_of(item) for item in items]
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        found = near_misses(problems, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
+    asked = [(problem, own) for problem, own in zip(problems, found, strict=True) if own]
+    counts = Counter(len(own) for _, own in asked)
+    told = ", ".join(f"{counts[number]} have {number}" for number in sorted(counts))
+    print(f"{len(asked)} of {len(problems)} problems have near misses: {told}", flush=True)
+    return asked
+
+
+if __name__ == "__main__":
+    main()
