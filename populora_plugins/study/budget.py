@@ -24,16 +24,28 @@ class Basis(StrEnum):
     UPDATES = "updates"  # policy-gradient steps an adapter took
     TRAINED = "trained_tokens"  # tokens an adapter was trained on
     TOTAL = "total_tokens"  # tokens that all adapters together read, wrote and were trained on
+    SECONDS = "seconds"  # of the clock, on the machine that made the run and beside what ran there
 
     @property
     def label(self) -> str:
-        return {"updates": "updates per adapter", "trained_tokens": "trained tokens per adapter"}.get(
-            self.value, "tokens of all adapters"
-        )
+        return {
+            "updates": "updates per adapter",
+            "trained_tokens": "trained tokens per adapter",
+            "total_tokens": "tokens of all adapters",
+            "seconds": "seconds by the clock",
+        }[self.value]
+
+
+JUDGED = (Basis.UPDATES, Basis.TRAINED, Basis.TOTAL)
+"""Budgets at which a claim is judged where it names none: those that are the same on every machine."""
 
 
 def spent(run: Summary, basis: Basis) -> dict[int, float]:
-    """generation -> spent by its end, since the beginning of the run."""
+    """generation -> spent by its end, since the beginning of the run; of its seconds each takes an equal share."""
+    if basis is Basis.SECONDS:
+        played = max(run.series(Basis.UPDATES.value, ALL), default=0)
+        training = run.origin.seconds - run.origin.evaluation_seconds
+        return {at: training * at / played for at in range(1, played + 1)}
     each = sorted(run.series(basis.value, ALL).items())
     return dict(
         zip((generation for generation, _ in each), accumulate(value for _, value in each), strict=True)

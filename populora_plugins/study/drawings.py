@@ -14,7 +14,7 @@ from populora_core.report import svg
 from populora_core.report.charts import Plot, PlotTable, Series, line_plot
 from populora_core.report.palette import BLUE, GREEN, GREY, LINES, VERMILLION, Style
 from populora_core.report.text import number, percent
-from populora_plugins.study.budget import Basis, common_budget, window
+from populora_plugins.study.budget import JUDGED, Basis, common_budget, window
 from populora_plugins.study.claims import held_out
 from populora_plugins.study.frontier import SOLVED
 from populora_plugins.study.judgement import ClaimResult, Verdict
@@ -31,7 +31,7 @@ BADGES = {
 }
 WIDEST = 6.0  # margins to either side; what lies beyond is drawn at the edge
 ROW, TITLE = 20.0, 20.0  # height of an interval, and of the claim's name over it
-AT_EQUAL = dict(zip(Basis, ("updates", "trained", "total"), strict=True))
+AT_EQUAL = dict(zip(JUDGED, ("updates", "trained", "total"), strict=True))
 LEVEL = f"{HELD_OUT}.level_"
 SCORED = (
     12  # points of a budget at which a score is drawn, beside its beginning: close to where it was measured

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from populora_core.support import ids
-from populora_plugins.study.budget import Basis, Window, windows
+from populora_plugins.study.budget import JUDGED, Basis, Window, windows
 from populora_plugins.study.statistics import (
     Test,
     detrended,
@@ -113,7 +113,7 @@ class Claim:
     conditions: tuple[Condition, ...] = ()
     oscillation: bool = False
     against: ClaimArm | None = ClaimArm.SOLO
-    bases: tuple[Basis, ...] = tuple(Basis)
+    bases: tuple[Basis, ...] = JUDGED
     rule: Rule = Rule.REPRODUCTION
     first: ClaimArm = ClaimArm.POPULATION
 

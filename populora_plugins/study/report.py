@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from populora_core.report.text import Format, number, percent, seconds, signed
 from populora_core.support.durable import write_atomically
 from populora_plugins.study.budget import Basis, common_budget, spent
 from populora_plugins.study.drawings import arm_styles, deciders, forest, level_plots, score_over_training
+from populora_plugins.study.frontier import SOLVED
 from populora_plugins.study.judgement import LEAST_SEEDS, Verdict
 from populora_plugins.study.outcomes import outcomes_table
-from populora_plugins.study.summary import ALL, HELD_OUT, Summary
+from populora_plugins.study.summary import ALL, AVERAGE, HELD_OUT, Summary
 from populora_plugins.study.tables import (
     arms_table,
     bases_table,
@@ -226,6 +228,14 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "take their fitness, are not counted.",
         tables=tuple(arms_table(results, basis) for basis in Basis),
     )
+    if results.pair and results.claims == "population":
+        yield ReportSection(
+            "home",
+            "What does a user take home?",
+            "Greedy scores on levels 2 to 5 by what a run had spent: the exact average of the population's students, "
+            "as one adapter, and the pair's student. The mean over seeds; bands are from the lowest to the highest.",
+            drawn(_taken_home(results, basis) for basis in (Basis.TOTAL, Basis.SECONDS)),
+        )
     for key, title, shown in SECTIONS:
         yield ReportSection(
             key,
@@ -267,6 +277,20 @@ def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot
         return line_plot(item.title, "", item.unit, lines, item.form, item.zero, along=basis.label)
 
     return drawn(map(plot, shown))
+
+
+def _taken_home(results: Results, basis: Basis) -> Plot | None:
+    """The adapter that a user would take from the population and from the pair, as far as each goes."""
+    styles, lines = arm_styles(results), []
+    for arm, measure, part, name in (
+        (results.population, f"{AVERAGE}.levels_2_5", ALL, "average of"),
+        (results.pair or "", SOLVED, "student-00", "student of"),
+    ):
+        item = Shown("", measure, part, "score")
+        if line := _line(f"{name} {arm}", results.of(arm), item, basis, styles[arm], math.inf):
+            lines.append(line)
+    title = f"Taken home, by {basis.label}"
+    return line_plot(title, "", "score", lines, percent, zero=False, along=basis.label) if lines else None
 
 
 def _line(

@@ -28,7 +28,12 @@ DECIDED = {
     },
 }
 """Reasons, in words, for verdicts on a claim of the second study's family."""
-SHORT = {Basis.UPDATES: "updates", Basis.TRAINED: "trained tokens", Basis.TOTAL: "tokens of all"}
+SHORT = {
+    Basis.UPDATES: "updates",
+    Basis.TRAINED: "trained tokens",
+    Basis.TOTAL: "tokens of all",
+    Basis.SECONDS: "seconds",
+}
 
 
 def claims_table(found: Sequence[Answered]) -> ReportTable:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from populora_core.support.shipped import REPOSITORY
-from populora_plugins.study.budget import Basis, spent, window, windows
+from populora_plugins.study.budget import JUDGED, Basis, spent, window, windows
 from populora_plugins.study.claims import CLAIMS
 from populora_plugins.study.config import load_study
 from populora_plugins.study.judgement import (
@@ -107,7 +107,7 @@ def test_windows_hold_equal_budgets_not_equal_generations() -> None:
     assert (population.early, solo.early) == (tuple(range(1, 10)), tuple(range(1, 5)))
     (population,), (solo,) = windows(groups, Basis.TOTAL)
     assert (population.generations[-1], solo.generations[-1]) == (30, 120)
-    for basis in Basis:
+    for basis in JUDGED:
         for (run,) in windows(groups, basis):
             assert spent(run.run, basis)[run.generations[-1]] == pytest.approx(run.budget)
 
@@ -121,14 +121,14 @@ def test_a_score_between_evaluations_lies_on_the_line_between_them() -> None:
     assert at == pytest.approx({0.0: 0.2, 7.5: 0.3, 15.0: 0.4, 21.0: 0.44, 30.0: 0.5})
 
 
-@pytest.mark.parametrize("basis", Basis)
+@pytest.mark.parametrize("basis", JUDGED)
 def test_what_the_paper_says_is_found_where_it_is_so(basis: Basis) -> None:
     found = verdicts(study_of(as_the_paper_says), basis)
     assert found == dict.fromkeys((claim.key for claim in CLAIMS), Verdict.REPRODUCED)
 
 
 def test_without_a_difference_nothing_is_reproduced() -> None:
-    for basis in Basis:
+    for basis in JUDGED:
         found = verdicts(study_of(nothing_differs, noise=0.3), basis)
         assert Verdict.REPRODUCED not in found.values()
         assert found["solo_solves_all"] is Verdict.NOT_REPRODUCED, "0.5 is far from all"
@@ -148,7 +148,7 @@ def test_too_few_seeds_cannot_tell() -> None:
 
 
 def test_a_verdict_needs_every_basis() -> None:
-    by_basis = [answered(*study_of(as_the_paper_says), basis) for basis in Basis]
+    by_basis = [answered(*study_of(as_the_paper_says), basis) for basis in JUDGED]
     own = [found[0] for found in by_basis]
     assert overall(own) is Verdict.REPRODUCED
     none = answered([], [], Basis.TOTAL)[0]

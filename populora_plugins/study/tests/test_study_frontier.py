@@ -11,7 +11,7 @@ import pytest
 
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
-from populora_plugins.study.budget import Basis
+from populora_plugins.study.budget import JUDGED
 from populora_plugins.study.conduct import plan
 from populora_plugins.study.config import load_study
 from populora_plugins.study.frontier import FRONTIER, RESTATED
@@ -216,7 +216,7 @@ def test_the_page_names_the_margin_of_every_claim() -> None:
     for claim, row in zip(FRONTIER.claims, rows, strict=True):
         assert row[1].strip().replace(" ", "_") == claim.key
         assert row[3].split() == [f"{claim.margin:g}", claim.unit]
-        assert ("all three" in row[4]) is (claim.bases == tuple(Basis))
+        assert ("all three" in row[4]) is (claim.bases == JUDGED)
 
 
 def test_no_member_is_evaluated_in_the_generation_of_its_birth() -> None:

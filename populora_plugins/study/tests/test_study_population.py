@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -11,6 +12,7 @@ import pytest
 
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.budget import Basis, spent
 from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.config import load_study
 from populora_plugins.study.play import Assignment, play
@@ -83,6 +85,20 @@ def verdicts(folder: Path, arms: Mapping[str, tuple[float, float, float]]) -> di
 def test_every_claim_is_supported_where_it_is_so(tmp_path: Path) -> None:
     assert verdicts(tmp_path, PAYING) == dict.fromkeys(CLAIMS, "supported")
     assert f"Of {len(CLAIMS)} claims, {len(CLAIMS)} are supported" in render(read_results(tmp_path))
+
+
+def test_what_a_user_takes_home_is_shown_by_tokens_and_by_the_clock(tmp_path: Path) -> None:
+    verdicts(tmp_path, PAYING)
+    page = render(read_results(tmp_path))
+    for budget in ("tokens of all adapters", "seconds by the clock"):
+        assert f"Taken home, by {budget}" in page
+    assert "average of pop-4+4" in page and "student of pop-1+1" in page
+
+
+def test_a_run_spends_its_seconds_evenly_without_those_of_evaluations() -> None:
+    run = made("pop-1+1", 0, *PAYING["pop-1+1"])
+    timed = replace(run, origin=replace(run.origin, seconds=70.0, evaluation_seconds=10.0))
+    assert spent(timed, Basis.SECONDS) == pytest.approx({at: 3.0 * at for at in range(1, 21)})
 
 
 def test_where_arms_are_alike_that_is_what_is_found(tmp_path: Path) -> None:

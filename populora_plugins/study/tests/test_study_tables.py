@@ -13,7 +13,7 @@ from test_study_claims import answered, as_the_paper_says, made, study_of, write
 from populora_core.report.charts import MOST_ROWS, Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.text import percent
-from populora_plugins.study.budget import Basis
+from populora_plugins.study.budget import JUDGED, Basis
 from populora_plugins.study.claims import CLAIMS
 from populora_plugins.study.judgement import ClaimResult, Verdict, overall
 from populora_plugins.study.report import render
@@ -39,7 +39,7 @@ def answer(
 
 
 def of_bases(*told: Sequence) -> list[ClaimResult]:
-    return [answer(basis, *own) for basis, own in zip(Basis, told, strict=True)]
+    return [answer(basis, *own) for basis, own in zip(JUDGED, told, strict=True)]
 
 
 REPRODUCED = of_bases(
@@ -62,7 +62,7 @@ SPLIT = of_bases(
 def test_a_row_shows_the_basis_on_which_its_verdict_is_hardest_to_hold() -> None:
     assert [own.basis for own in deciding(Verdict.REPRODUCED, REPRODUCED)] == [Basis.TRAINED]
     assert [own.basis for own in deciding(Verdict.NOT_REPRODUCED, NOT_REPRODUCED)] == [Basis.TOTAL]
-    assert [own.basis for own in deciding(Verdict.CANNOT_TELL, SPLIT)] == list(Basis)
+    assert [own.basis for own in deciding(Verdict.CANNOT_TELL, SPLIT)] == list(JUDGED)
 
 
 def test_why_names_conditions_and_the_bases_on_which_they_are_so() -> None:
@@ -84,7 +84,7 @@ def test_why_names_conditions_and_the_bases_on_which_they_are_so() -> None:
 @pytest.mark.parametrize("seeds", [0, 2, 4])
 def test_too_few_seeds_are_the_reason_that_is_given(seeds: int) -> None:
     groups = study_of(as_the_paper_says, seeds=seeds) if seeds else [[], []]
-    by_basis = [answered(*groups, basis) for basis in Basis]
+    by_basis = [answered(*groups, basis) for basis in JUDGED]
     table = claims_table(
         [(claim, overall(own), own) for claim, own in zip(CLAIMS, zip(*by_basis, strict=True), strict=True)]
     )
