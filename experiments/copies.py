@@ -28,6 +28,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation
 from populora_core.population.member import Member, Role
 from populora_core.population.replacement import Replacement
+from populora_core.report.text import markdown_table
 from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session
 from populora_core.stages import evolve
@@ -78,18 +79,15 @@ def measured(file: Path) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """A table for a person: points lost by each rule."""
-    lines = [
-        "| rule | generations after | students | points lost | 95 % |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows_shown = []
     for after in POINTS:
         for rule in (INHERITS, FRESH):
             if count := len(losses(rows, rule, after)):
                 found = loss(rows, rule, after)
                 interval = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
                 told = "too few students" if isinf(found.high) else interval
-                lines.append(f"| `{rule}` | {after} | {count} | {100 * found.value:.1f} | {told} |")
-    return "\n".join(lines)
+                rows_shown.append((f"`{rule}`", after, count, f"{100 * found.value:.1f}", told))
+    return markdown_table(("rule", "generations after", "students", "points lost", "95 %"), rows_shown)
 
 
 def state(folder: Path, seed: int, generations: int) -> Run:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from base_model.steps.suite import BEYOND, EDGE
+from populora_core.report.text import markdown_table
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
 
@@ -106,21 +107,27 @@ def tables(results: Sequence[Row]) -> str:
     """Gains by arm and seed at the edge and beyond, scores by level, and the gates, as Markdown."""
     base, arms = _sorted(results)
     columns = [(levels, way) for way in WAYS for levels in (EDGE, BEYOND)]
-    heads = [f"{_span(levels)}, {way}" for levels, way in columns]
-    lines = _head("arm", "seed", "updates", "frontier", *heads)
-    starts = [f"{average(base['after'], levels, way):.2f}" for levels, way in columns]
-    lines.append(_line("base", "", "", "", *starts))
+    starts = (f"{average(base['after'], levels, way):.2f}" for levels, way in columns)
+    moved: list[tuple[object, ...]] = [("base", "", "", "", *starts)]
     for (arm, seed), result in arms.items():
-        cells = [_moved(base, result, levels, way) for levels, way in columns]
-        frontier = result["curve"][-1]["frontier"]
-        lines.append(_line(arm, seed, len(result["curve"]), frontier, *cells))
-    levels = sorted(base["after"]["greedy"])
-    lines += ["", *_head("greedy, right / whole", "seed", *(f"level {level}" for level in levels))]
-    for result in (base, *arms.values()):
-        cells = [f"{right:.2f} / {good:.2f}" for right, good in shares(result["after"]["greedy"], 1).values()]
-        lines.append(_line(result["arm"], result.get("seed", ""), *cells))
-    lines += ["", *(f"- {'met' if met else 'NOT MET'}: {gate}" for gate, met in gates(results).items())]
-    return "\n".join(lines)
+        cells = (_moved(base, result, levels, way) for levels, way in columns)
+        moved.append((arm, seed, len(result["curve"]), result["curve"][-1]["frontier"], *cells))
+    by_level = [
+        (
+            result["arm"],
+            result.get("seed", ""),
+            *(f"{right:.2f} / {good:.2f}" for right, good in shares(result["after"]["greedy"], 1).values()),
+        )
+        for result in (base, *arms.values())
+    ]
+    heads = (f"{_span(levels)}, {way}" for levels, way in columns)
+    levels = (f"level {level}" for level in sorted(base["after"]["greedy"]))
+    parts = [
+        markdown_table(("arm", "seed", "updates", "frontier", *heads), moved),
+        markdown_table(("greedy, right / whole", "seed", *levels), by_level),
+        "\n".join(f"- {'met' if met else 'NOT MET'}: {gate}" for gate, met in gates(results).items()),
+    ]
+    return "\n\n".join(parts)
 
 
 def _sorted(results: Sequence[Row]) -> tuple[Row, dict[tuple[str, int], Row]]:
@@ -138,14 +145,6 @@ def _moved(base: Row, result: Row, levels: Sequence[int], way: str) -> str:
 
 def _span(levels: Sequence[int]) -> str:
     return f"{levels[0]} to {levels[-1]}"
-
-
-def _head(*names: str) -> list[str]:
-    return [_line(*names), _line(*["---"] * len(names))]
-
-
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:

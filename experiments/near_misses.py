@@ -34,6 +34,7 @@ from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import without_each
 from populora_core.problems.variants import MOST, Trial, outputs_of, spread, trusted
+from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run, open_runs
 from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.spec import ModelSpec
@@ -125,17 +126,15 @@ def table(rows: Sequence[Row]) -> str:
     """Share of each arm, and what it gains over the base: paired by problem, over all seeds."""
     rng = np.random.default_rng(0)
     (base,) = (row["right"] for row in rows if row["player"] == BASE)
-    lines = [
-        "| arm | seeds | right answer preferred | over the base |",
-        "| --- | --- | --- | --- |",
-        f"| base | | {np.mean(list(base.values())):.3f} of {len(base)} problems | |",
+    lines: list[tuple[object, ...]] = [
+        (BASE, "", f"{np.mean(list(base.values())):.3f} of {len(base)} problems", "")
     ]
     for arm in sorted({row["arm"] for row in rows} - {BASE}):
         own = [row["right"] for row in rows if row["arm"] == arm]
         share = np.mean([[each[name] for name in base] for each in own], axis=0)
         gain = interval(share - np.array(list(base.values()), dtype=float), rng)
-        lines.append(f"| {arm} | {len(own)} | {share.mean():.3f} | {gain} |")
-    return "\n".join(lines)
+        lines.append((arm, len(own), f"{share.mean():.3f}", gain))
+    return markdown_table(("arm", "seeds", "right answer preferred", "over the base"), lines)
 
 
 def main() -> None:

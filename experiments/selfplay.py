@@ -27,6 +27,7 @@ from base_model.steps.suite import rows as suite_rows
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
+from populora_core.report.text import markdown_table
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits
 from populora_core.sandbox.verify import verify_or_raise
@@ -175,24 +176,25 @@ def table(results: Sequence[Row]) -> str:
     """The results as Markdown."""
     heads = ("run", "level", "rise", "steps, rise", "chance, base's to last", "above .2", "solved, last")
     scores = (*BANDS, *(f"{band}, not early" for band in BANDS))
-    lines = [f"| {' | '.join((*heads, *scores))} |", f"|{' --- |' * (len(heads) + len(scores))}"]
+    lines = []
     for one in results:
         first, last = one["first"], one["last"]
-        cells = [
-            one["run"],
-            f"{first['level'][0]:.2f} to {last['level'][0]:.2f}",
-            *(f"{one[rise][0]:+.2f} ± {one[rise][1]:.2f}" for rise in ("level_rise", "steps_rise")),
-            f"{one['base']['chance'][0]:.3f} to {last['chance'][0]:.3f}",
-            f"{one['base']['guessable'][0]:.3f} to {last['guessable'][0]:.3f}",
-            f"{last['solve_rate'][0]:.2f}",
-            *(
-                f"{one[scores][band][0]:+.3f} ± {one[scores][band][1]:.3f}"
-                for scores in ("held_out", "held_out_not_early")
-                for band in BANDS
-            ),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(
+            (
+                one["run"],
+                f"{first['level'][0]:.2f} to {last['level'][0]:.2f}",
+                *(f"{one[rise][0]:+.2f} ± {one[rise][1]:.2f}" for rise in ("level_rise", "steps_rise")),
+                f"{one['base']['chance'][0]:.3f} to {last['chance'][0]:.3f}",
+                f"{one['base']['guessable'][0]:.3f} to {last['guessable'][0]:.3f}",
+                f"{last['solve_rate'][0]:.2f}",
+                *(
+                    f"{one[scores][band][0]:+.3f} ± {one[scores][band][1]:.3f}"
+                    for scores in ("held_out", "held_out_not_early")
+                    for band in BANDS
+                ),
+            )
+        )
+    return markdown_table((*heads, *scores), lines)
 
 
 def main() -> None:

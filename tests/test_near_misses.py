@@ -44,5 +44,5 @@ def test_an_arm_is_told_beside_the_base_over_the_same_problems() -> None:
         ),
     ]
     text = table(rows)
-    assert "| base | | 0.250 of 4 problems | |" in text
+    assert "| base |  | 0.250 of 4 problems |  |" in text
     assert "| self-play | 2 | 0.625 | +0.375 (" in text
