@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from populora_core.commands.plan import print_plan
+from populora_core.commands.plan import PARTS, print_plan
 from populora_core.config.load import apply_overrides, load_config
 from populora_core.model import packed
 from populora_core.model.layout import AdapterLayout
 from populora_core.planning import memory
-from populora_core.planning.memory import GB, Fit, Workload, estimate, fit, read_shape, shape_of
+from populora_core.planning.memory import GB, Estimate, Fit, Workload, estimate, fit, read_shape, shape_of
 from populora_core.support.errors import BaseModelError
 from populora_core.support.shipped import REPOSITORY
 
@@ -123,6 +123,10 @@ def test_a_configuration_without_the_widths_is_refused_by_name(tmp_path: Path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(BaseModelError, match="cannot be read"):
         read_shape(tmp_path, 8)
+
+
+def test_a_dry_run_has_a_line_for_every_part():
+    assert PARTS.keys() == {part.name for part in fields(Estimate)}
 
 
 def test_a_dry_run_states_the_plan_against_the_machine_or_a_gpu(capsys: pytest.CaptureFixture[str]):

@@ -23,6 +23,6 @@ def announce(config: Config, folder: Path, hours: float) -> None:
     size = whole_run(config, disk_needed(config))
     say(
         f"{config.run.generations} generations of {config.proposals} proposals and at most {config.attempts} attempts: "
-        f"about {seconds(needed)} here with {config.compute.shards * config.compute.threads} thread(s), and "
+        f"up to {seconds(needed)} here with {config.compute.shards * config.compute.threads} thread(s), and "
         f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed."
     )

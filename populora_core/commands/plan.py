@@ -33,6 +33,7 @@ from populora_core.terminal.screen import say
 
 PARTS = {
     "base": "frozen weights",
+    "packed": "a second copy of them, laid out for a CPU's products in bfloat16",
     "adapters": "float32 weights, and their shadow in the base's precision",
     "gradient": "of all members",
     "activations": "kept of one micro-batch of update.token_budget tokens",
@@ -146,7 +147,11 @@ def _print_memory(config: Config) -> None:
     capacity = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     shared, learner = (processes * (each + needed.states) for each in (needed.shared, needed.learner))
     on_one_base = Fit.RESIDENT if shared <= capacity else Fit.TOO_LARGE
-    say(("\nmemory", "bold"), f", at most; {processes} process(es) on this machine of {_size(capacity)}:")
+    beside = "beside Python with its libraries (about 1 GB)"
+    say(
+        ("\nmemory", "bold"),
+        f", at most, {beside}; {processes} process(es) on this machine of {_size(capacity)}:",
+    )
     _print_parts(needed)
     say(f"  sampler and learner on one base (torch): {_size(shared)}: {on_one_base}")
     say(
