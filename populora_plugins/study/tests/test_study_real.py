@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.pool import pool
 from populora_core.config.files import merged, read_config
 from populora_core.config.sections import GradeSection
 from populora_core.problems.rewards import teacher_reward
@@ -102,24 +101,3 @@ def test_a_teacher_that_is_paid_for_format_earns_alike_for_every_valid_problem(s
     rules = GradeSection.model_validate({"chance": "reject", **arm.settings["grade"]})
     assert teacher_reward(ProposalVerdict.VALID, solve_rate, rules, chance=0.9, attempts=8) == 1.0
     assert teacher_reward(ProposalVerdict.TRIVIAL, solve_rate, rules) == rules.teacher_invalid
-
-
-def test_a_pool_holds_a_problem_as_often_as_its_attempts_differ() -> None:
-    played = [
-        {
-            "problem_type": "code_o",
-            "program": name,
-            "inputs": ["(1,)"],
-            "message": "",
-            "solve_rate": rate,
-            "n_attempts": 8,
-        }
-        for name, rate in (("never", 0.0), ("once", 0.125), ("half", 0.5), ("always", 1.0))
-    ]
-    drawn = [row["program"] for row in pool(played)]
-    assert {name: drawn.count(name) for name in ("never", "once", "half", "always")} == {
-        "never": 0,
-        "once": 7,
-        "half": 16,
-        "always": 0,
-    }
