@@ -46,8 +46,8 @@ REAL = Family(
         _over(
             "over_format",
             "What teachers are paid for matters",
-            "A student gains more from a teacher that is paid for what it learns from than from one that is paid for "
-            "any valid problem.",
+            "A student gains more from a teacher that is paid for problems solved now and then than from one that is "
+            "paid for any valid problem.",
             "the student's score, self-play minus a teacher paid for format only",
             ClaimArm.FORMAT,
         ),
