@@ -1,7 +1,8 @@
 """Make a pool of the base's own problems, drawn by p(1 - p): the control of configs/study-real.toml without a teacher.
 
     populora run --config configs/real.toml --run-dir runs/real-pool --set run.seed=100 --set run.generations=5 \
-        --set propose.per_type=96 --set anchors.share=0.0 --set update.roles=students --set update.learning_rate=1e-12
+        --set propose.per_type=96 --set anchors.share=0.0 --set update.roles=students --set update.learning_rate=1e-12 \
+        --set compute.threads=1
     python -m experiments.pool runs/real-pool --output bench/results/study-real/pool.jsonl
 
 No one learns in such a run: the learning rate is too small to move anything. A problem that k of n attempts solve is

@@ -21,8 +21,9 @@ def announce(config: Config, folder: Path, hours: float) -> None:
         pace = measured(config)
     needed = require_time(config, pace, hours)
     size = whole_run(config, disk_needed(config))
+    threads = config.compute.shards * config.compute.threads
     say(
         f"{config.run.generations} generations of {config.proposals} proposals and at most {config.attempts} attempts: "
-        f"up to {seconds(needed)} here with {config.compute.shards * config.compute.threads} thread(s), and "
+        f"about {seconds(needed)} here with {threads} thread(s), less where answers are short, and "
         f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed."
     )

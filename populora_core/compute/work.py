@@ -214,7 +214,7 @@ class Worker:
         """The sampler, not yet awake; memory that the learner no longer needs is given back first.
 
         PyTorch keeps a GPU's freed memory for itself, and an engine that maps its own cannot make it give any back.
-        On a CPU an update of half a billion parameters would leave 3 GB that no one uses.
+        On a CPU an update of half a billion parameters would leave 3.7 GB that no one uses.
         """
         if "stacked" in self.__dict__:
             if self.spec.base.device == CUDA:

@@ -118,6 +118,33 @@ class Claim:
     first: ClaimArm = ClaimArm.POPULATION
 
 
+def score_difference(
+    key: str,
+    title: str,
+    says: str,
+    measured: str,
+    statistic: Statistic,
+    margin: float,
+    first: ClaimArm = ClaimArm.POPULATION,
+    against: ClaimArm | None = None,
+    bases: tuple[Basis, ...] = (Basis.UPDATES,),
+) -> Claim:
+    """A claim that scores of `first` lie above those of `against`, or above 0, by at least the margin."""
+    return Claim(
+        key,
+        title,
+        says,
+        measured,
+        "score",
+        statistic,
+        margin,
+        first=first,
+        against=against,
+        bases=bases,
+        rule=Rule.DIFFERENCE,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Claims that are corrected together.

@@ -10,11 +10,11 @@ from statistics import fmean
 from populora_plugins.study.budget import Basis, Window
 from populora_plugins.study.claims import held_out
 from populora_plugins.study.frontier import SOLVED
-from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule, Statistic
+from populora_plugins.study.judgement import ClaimArm, Family, score_difference
 from populora_plugins.study.summary import ALL, AVERAGE, COPIES, FRESH, INHERITS
 
 _MEMBERS = held_out(fmean, SOLVED)
-_UPDATES, _TOTAL = (Basis.UPDATES,), (Basis.TOTAL,)
+_TOTAL = (Basis.TOTAL,)
 
 
 def average(run: Window) -> float | None:
@@ -37,33 +37,6 @@ def inheritance(run: Window) -> float | None:
     return fmean(scores[0]) - fmean(scores[1]) if all(scores) else None
 
 
-def _claim(
-    key: str,
-    title: str,
-    says: str,
-    measured: str,
-    statistic: Statistic,
-    margin: float,
-    first: ClaimArm = ClaimArm.POPULATION,
-    against: ClaimArm | None = None,
-    bases: tuple[Basis, ...] = _UPDATES,
-) -> Claim:
-    rule = Rule.DIFFERENCE
-    return Claim(
-        key,
-        title,
-        says,
-        measured,
-        "score",
-        statistic,
-        margin,
-        first=first,
-        against=against,
-        bases=bases,
-        rule=rule,
-    )
-
-
 PAYS = Family(
     "claims",
     "What was claimed, and what was measured",
@@ -72,7 +45,7 @@ PAYS = Family(
     "“no difference” says that the 90 % interval lies within the margin either way, “refuted” that the opposite is so. "
     "All of it holds for these problems.",
     (
-        _claim(
+        score_difference(
             "inherits",
             "Children inherit an optimiser",
             "A copy that takes its original's moments and step count solves more than one that starts afresh.",
@@ -80,7 +53,7 @@ PAYS = Family(
             inheritance,
             0.02,
         ),
-        _claim(
+        score_difference(
             "average",
             "The average beats its members",
             "The exact average of a population's students solves more than their mean.",
@@ -88,7 +61,7 @@ PAYS = Family(
             gain,
             0.01,
         ),
-        _claim(
+        score_difference(
             "meeting",
             "Meeting is worth something",
             "Students that share teachers average to more than students of pairs that never meet.",
@@ -97,7 +70,7 @@ PAYS = Family(
             0.01,
             against=ClaimArm.ISLANDS,
         ),
-        _claim(
+        score_difference(
             "merging",
             "Averaging as they train lifts members",
             "Members that become their average every ten generations end higher than members that never do.",
@@ -107,7 +80,7 @@ PAYS = Family(
             first=ClaimArm.AVERAGED,
             against=ClaimArm.POPULATION,
         ),
-        _claim(
+        score_difference(
             "teachers",
             "Many teachers lift one student further",
             "A student with four teachers gains more than a student with one, for the same tokens.",
@@ -118,7 +91,7 @@ PAYS = Family(
             against=ClaimArm.PAIR,
             bases=_TOTAL,
         ),
-        _claim(
+        score_difference(
             "pays",
             "The population pays for itself",
             "The average of four students solves more than the student of a pair that spent as many tokens.",

@@ -8,31 +8,13 @@ from __future__ import annotations
 from statistics import fmean
 
 from populora_core.config.sections import GradeSection
-from populora_plugins.study.budget import Basis
 from populora_plugins.study.claims import held_out
-from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule
-
-VALID = 1.0
+from populora_plugins.study.judgement import ClaimArm, Family, score_difference
 
 
 def format_only(solve_rate: float, rules: GradeSection) -> float:
     """The reward of a control: every valid problem pays alike, however many attempts solve it."""
-    return VALID
-
-
-def _over(key: str, title: str, says: str, measured: str, against: ClaimArm) -> Claim:
-    return Claim(
-        key,
-        title,
-        says,
-        measured,
-        "score",
-        held_out(fmean),
-        0.03,
-        against=against,
-        bases=(Basis.UPDATES,),
-        rule=Rule.DIFFERENCE,
-    )
+    return 1.0
 
 
 REAL = Family(
@@ -43,20 +25,24 @@ REAL = Family(
     "margin; “no difference” says that the 90 % interval lies within the margin either way, “refuted” that the "
     "opposite is so. All of it holds for these problems and this base.",
     (
-        _over(
+        score_difference(
             "over_format",
             "What teachers are paid for matters",
             "A student gains more from a teacher that is paid for problems solved now and then than from one that is "
             "paid for any valid problem.",
             "the student's score, self-play minus a teacher paid for format only",
-            ClaimArm.FORMAT,
+            held_out(fmean),
+            0.03,
+            against=ClaimArm.FORMAT,
         ),
-        _over(
+        score_difference(
             "over_pool",
             "A teacher beats a pool",
             "A student gains more from a teacher that learns than from the base's own problems, drawn by p(1 - p).",
             "the student's score, self-play minus the pool",
-            ClaimArm.POOL,
+            held_out(fmean),
+            0.03,
+            against=ClaimArm.POOL,
         ),
     ),
 )
