@@ -29,7 +29,7 @@ from browser import (
     set_width,
 )
 from conftest import PATIENCE, wait_for
-from desk import ASKED, ROOT, Desk, at_the_desk
+from desk import ASKED, ROOT, Desk, at_the_desk, fresh
 from test_study_claims import write_planted
 
 from flows.reports import index_path, serve_reports
@@ -141,15 +141,10 @@ def cut(browser: Any, name: str, selector: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures") / "runs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def first(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was launched by its form and watched to its end."""
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was launched by its form and watched to its end; each try has a folder of runs of its own."""
+    runs = tmp_path_factory.mktemp("pictures") / "runs"
+    runs.mkdir()
     run, given = runs / "first", runs.parent / "first.toml"
     given.write_text(RUN)
     with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
@@ -211,7 +206,7 @@ def _watch(desk: Desk, run: Path) -> None:
 @pytest.fixture(scope="module")
 def forked(first: Path) -> Path:
     """The same run from two thirds on, with larger steps."""
-    other = first.parent / "larger-steps"
+    other = fresh(first.parent, "larger-steps")
     populora("fork", first, "--generation", FORKED, "--to", other, "--set", "update.learning_rate=0.01")
     populora("resume", other, "--plain")
     return other

@@ -17,7 +17,7 @@ from test_cli import populora
 from populora_core.benchmarks.benchmark import Item
 from populora_core.benchmarks.items import sample_of
 from populora_core.benchmarks.scores import NOTHING
-from populora_core.commands.console import show_learnt
+from populora_core.commands.console import asked_table, show_learnt
 from populora_core.commands.scores import show_evaluation
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.progress import suite_for
@@ -37,6 +37,7 @@ from populora_core.report.learnt import (
 )
 from populora_core.report.notes import headline
 from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
+from populora_core.report.summary import ASKED, run_rows
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -191,6 +192,24 @@ def test_the_two_thoughts_stand_side_by_side_with_their_answers(
     head, first, second = (line.split() for line in shown.get().splitlines()[-3:])
     assert head == ["✗", "base", "answers", "[2,", "4]", "✓", "student-00-g0020", "answers", "[2,", "0]"]
     assert (first, second) == (["y-1:014", "=[2,0]"], ["=[2,4]"])
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_end_shows_problems_of_the_teachers_at_first_beside_some_at_last(finished: Path) -> None:
+    asked = run_rows(finished, ASKED)
+    counts = Counter(
+        row["generation"] for row in run_rows(finished, "FROM problems WHERE teacher_id <> 'anchor'")
+    )
+    assert Counter(row["generation"] for row in asked) == {n: min(5, counts[n]) for n in (1, 3)}
+    with console.capture() as shown:
+        console.print(asked_table(asked))
+    said = shown.get()
+    assert ["generation", "1", "generation", "3"] in [line.split() for line in said.splitlines()]
+    for row in asked:
+        assert row["program"].splitlines()[0] in said
+    assert said.count("solved ") == len(asked)
 
 
 @pytest.mark.thorough

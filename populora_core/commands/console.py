@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +25,16 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.report import learnt
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
 from populora_core.report.summary import (
+    ASKED,
     OVERALL,
     POPULATION,
     WORDS,
     generation_lines,
     run_rows,
 )
-from populora_core.report.text import with_interval
+from populora_core.report.text import call, with_interval
 from populora_core.runs.observer import Observer
+from populora_core.support.aliases import Row
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
 from populora_core.support.typed import shown, typed
 from populora_core.support.visible import visible
@@ -154,12 +158,30 @@ def population_table(directory: Path) -> Table:
     return answer_table(directory, "the population now", POPULATION)
 
 
+def asked_table(problems: Sequence[Row]) -> Table:
+    """Problems of the teachers, a column for each generation: the program, its first call, how often it was solved."""
+    columns = {number: map(_asked, list(own)) for number, own in groupby(problems, itemgetter("generation"))}
+    header = [f"generation {number}" for number in columns]
+    rows = zip_longest(*columns.values(), fillvalue=Text())
+    return titled_table("what the teachers asked", header, rows, box=None, padding=(0, 4, 1, 0))
+
+
+def _asked(problem: Row) -> Text:
+    solved = round(problem["solve_rate"] * problem["n_attempts"])
+    asks = f"{call(problem['inputs'][0])} gives {problem['outputs'][0]}"
+    return Text.assemble(
+        visible(f"{problem['program']}\n{asks}"), (f"\nsolved {solved} of {problem['n_attempts']}", "dim")
+    )
+
+
 def closing(console: Console, run: Run) -> None:
     """The summary table, where everything lies, and what to try next."""
     directory = run.directory
     console.print()
     console.print(population_table(directory))
     console.print(run_rows(directory, OVERALL)[0]["totals"])
+    if asked := run_rows(directory, ASKED):
+        console.print(asked_table(asked))
     show_learnt(console, run)
     place = shown(directory)
     console.print(

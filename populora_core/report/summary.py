@@ -49,6 +49,14 @@ FROM (SELECT coalesce(sum(seconds + coalesce(seconds_before, 0)), 0) AS wall, co
      (SELECT coalesce(sum(proposals), 0)::BIGINT AS proposals, coalesce(sum(problems), 0)::BIGINT AS problems,
              coalesce(sum(attempts), 0)::BIGINT AS attempts FROM figures_generation) AS played
 """
+# Five problems of the first and of the last generation in which teachers asked, drawn by a hash, so none is picked.
+ASKED = """
+WITH asked AS (FROM problems SELECT *, min(generation) OVER () AS first, max(generation) OVER () AS last
+               WHERE teacher_id <> 'anchor' AND solve_rate IS NOT NULL)
+SELECT generation, program, inputs, outputs, solve_rate, n_attempts FROM asked WHERE generation IN (first, last)
+QUALIFY row_number() OVER (PARTITION BY generation ORDER BY md5(problem_id)) <= 5
+ORDER BY generation, md5(problem_id)
+"""
 LEGEND = (
     "valid: proposals that the sandbox accepts; solved: attempts that are right. That falls while teachers ask "
     "harder problems; what was learnt is in the lines on held-out problems and the yardstick."
