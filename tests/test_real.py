@@ -16,6 +16,7 @@ from populora_core.support.errors import BaseModelError
 from populora_core.support.user_cache import dequantised_folder
 from populora_plugins.gguf_bases.named import NAMED, named_base
 
+SHARES = ("proposals valid", "answers readable", "own problems solved greedily", "groups of 8 mixed")
 ANCHORS = (
     {"code": "def f(n):\n    return n * 2 + 1", "input": "4", "output": "9", "id": "c"},
     {"code": "def f(d, key):\n    return d.get(key)", "input": "{'a': 1}, 'a'", "output": "1", "id": "d"},
@@ -89,11 +90,15 @@ def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_trial_of_a_small_pretrained_model_says_what_it_can() -> None:
+def test_a_trial_of_a_small_pretrained_model_says_what_it_can(tmp_path: Path) -> None:
     """Every share with its interval, and one proposal and one answer with the lines that they go on with."""
-    tried = populora("try", "--base", weights("smollm2-135m", fetch=True), "--threads", "1")
+    rows, base = tmp_path / "rows.jsonl", weights("smollm2-135m", fetch=True)
+    tried = populora("try", "--base", base, "--threads", "1", "--output", rows)
     assert tried.returncode in (0, 1), tried.stderr
     assert "dialect assert" in tried.stdout and "tokens per second" in tried.stdout
-    for share in ("proposals valid", "answers readable", "own problems solved greedily", "groups of 8 mixed"):
+    for share in SHARES:
         assert share in tried.stdout
+    (row,) = map(json.loads, rows.read_text().splitlines())
+    assert list(row["shares"]) == list(SHARES) and row["verdict"] in tried.stdout
+    assert row["shares"]["proposals valid"]["of"] >= 16 and row["tokens"] > 0
     assert "a proposal\ndef f" in tried.stdout

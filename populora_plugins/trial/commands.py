@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -30,6 +31,9 @@ def try_(
     full: Annotated[
         bool, typer.Option("--full", help="all types, 300 proposals and attempts of each: hours on a CPU")
     ] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="also append the measures to this file, a line of JSON a type")
+    ] = None,
     threads: Annotated[int, typer.Option(min=0, help="of the sampler; 0: one a core")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
 ) -> None:
@@ -41,5 +45,5 @@ def try_(
     from populora_plugins.trial.trial import Ability
 
     kinds = TYPES if full else (kind,)
-    if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed) is Ability.CANNOT:
+    if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed, output) is Ability.CANNOT:
         raise typer.Exit(1)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.support.durable import writing
+from populora_core.support.revision import code_revision
 from populora_core.support.visible import visible
 from populora_core.terminal.screen import console, narrated, say, titled_table
 from populora_plugins.trial.trial import LEAST, Ability, Trying, TypeTrial
@@ -27,24 +33,42 @@ PROGRAM_TOKENS = 96
 
 
 def try_base(
-    name: str, spoken: str | None, kinds: tuple[str, ...], full: bool, threads: int, seed: int
+    name: str,
+    spoken: str | None,
+    kinds: tuple[str, ...],
+    full: bool,
+    threads: int,
+    seed: int,
+    output: Path | None = None,
 ) -> Ability:
-    """Try a base, print what it did type by type, and return the best that is said of a type."""
+    """Try a base, print what it did type by type, and return the best that is said of a type.
+
+    Args:
+        output: a line of JSON for each type is appended to it as soon as it was tried; None for no file.
+
+    Raises:
+        ArtifactError: `output` could not be written.
+    """
     with narrated(f"getting {name} ..."):
         settings = base_settings(name)
         base = BaseSection.model_validate(settings | ({"dialect": spoken} if spoken else {}))
     dtype = choose_dtype(base.dtype, base.path, base.device)
     console.print(f"{base.path}, {dtype}, {base.device}, dialect {base.dialect}")
-    found = []
+    origin = {"base": base.path, "dialect": base.dialect, "dtype": dtype, "seed": seed, "full": full}
+    origin["code_revision"] = code_revision()
+    tried: list[TypeTrial] = []
+    _append(output, "")
     with open_sandbox("auto", Limits(), workers=2) as sandbox, narrated("loading the base ...") as tell:
         arena = Arena(base.folder(), base.dialect, sandbox, threads=threads, dtype=dtype, device=base.device)
         arena.load({})
         for kind in kinds:
             rules = _rules(base.dialect, kind)
             trial = Trying(arena, *rules, seed, _full if full else _in_time, tell).type(kind)
-            found.append(trial.ability())
+            tried.append(trial)
+            _append(output, json.dumps(origin | _measures(trial)) + "\n")
             _show(trial)
-    return next(each for each in (Ability.CAN, Ability.TOO_FEW, Ability.CANNOT) if each in found)
+    said = {trial.ability() for trial in tried}
+    return next(each for each in (Ability.CAN, Ability.TOO_FEW, Ability.CANNOT) if each in said)
 
 
 def _rules(spoken: str, kind: str) -> tuple[SamplingRules, SamplingRules]:
@@ -66,6 +90,26 @@ def _full(done: int, seconds: float) -> bool:
 def _in_time(done: int, seconds: float) -> bool:
     """True if another round would go beyond the time."""
     return done >= LEAST and seconds + seconds * LEAST / done > SECONDS / 2
+
+
+def _append(output: Path | None, text: str) -> None:
+    if output is not None:
+        with writing(output), open(output, "a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _measures(trial: TypeTrial) -> dict[str, Any]:
+    shares = {
+        share.name: {
+            "hits": share.hits,
+            "of": share.total,
+            "interval": share.interval,
+            "verdict": share.ability,
+        }
+        for share in trial.shares()
+    }
+    drawn = {"tokens": trial.tokens, "seconds": round(trial.seconds)}
+    return {"problem_type": trial.problem_type, **drawn, "verdict": trial.ability(), "shares": shares}
 
 
 def _show(trial: TypeTrial) -> None:
